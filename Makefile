@@ -1,0 +1,48 @@
+# Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo serve test reliability lint types setup clean
+
+SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
+# Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
+WORKERS ?= 2
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
+	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
+	$(SALE) --strategy naive
+	$(SALE) --strategy conditional
+	$(SALE) --strategy zk
+	$(SALE) --strategy zk --kill 1
+	$(SALE) --strategy zk_fenced --pause 1
+
+serve: .venv/.ready  ## the shop in your browser, with a demo login
+	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
+	.venv/bin/python manage.py serve_demo
+
+test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
+	@.ci/setup --optional ps zookeeper postgresql faults
+	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: docs/reliability.md
+	@.ci/setup zookeeper
+	.venv/bin/python -m benchmarks.reliability --runs 3 --write --install
+
+lint: .venv/.ready  ## ruff: rules and format
+	.venv/bin/python -m ruff check
+	.venv/bin/python -m ruff format --check
+
+types: .venv/.ready  ## mypy, strict
+	.venv/bin/python -m mypy
+
+setup: .venv/.ready  ## only the set-up of all the above
+	@.ci/setup --optional ps zookeeper postgresql faults
+
+clean:  ## remove what these targets made
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.ready: pyproject.toml .ci/setup
+	@.ci/setup venv
