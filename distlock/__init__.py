@@ -1,0 +1,55 @@
+"""Distributed locks for Django on Apache ZooKeeper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .decorators import zk_locked
+from .exceptions import (
+    DistlockError,
+    IncompatiblePeer,
+    LockBusy,
+    LockInTransaction,
+    LockKeyError,
+    LockLost,
+    LockUnavailable,
+    NotOwner,
+    StaleToken,
+)
+from .hold import Hold
+from .mutex import Mutex, zk_lock
+from .signals import lock_acquired, lock_contended, lock_lost, lock_released
+
+if TYPE_CHECKING:
+    from .fencing import FencedModel, FenceField
+
+__all__ = [
+    "DistlockError",
+    "FenceField",
+    "FencedModel",
+    "Hold",
+    "IncompatiblePeer",
+    "LockBusy",
+    "LockInTransaction",
+    "LockKeyError",
+    "LockLost",
+    "LockUnavailable",
+    "Mutex",
+    "NotOwner",
+    "StaleToken",
+    "lock_acquired",
+    "lock_contended",
+    "lock_lost",
+    "lock_released",
+    "zk_lock",
+    "zk_locked",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the models late: Django's app registry is not ready when it imports this package."""
+    if name in ("FenceField", "FencedModel"):
+        from . import fencing  # noqa: PLC0415
+
+        return getattr(fencing, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

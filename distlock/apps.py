@@ -1,0 +1,19 @@
+"""The app. Importing and starting it never connects."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DistlockConfig(AppConfig):
+    """Registers the system checks and the logging of lost and contended locks."""
+
+    name = "distlock"
+    verbose_name = _("Distributed locks")
+
+    def ready(self) -> None:
+        from . import checks, logs  # noqa: PLC0415 - they need the app registry
+
+        checks.register()
+        logs.connect()

@@ -1,0 +1,264 @@
+"""The one setting, ``DISTLOCK``: a dict of aliases, like ``DATABASES``.
+
+Reading it never connects. `problems` tells what is wrong with it, for the system checks and for
+`configuration`, which refuses to work with a wrong one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cache
+from importlib.util import find_spec
+from ipaddress import IPv6Address
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.views.decorators.debug import sensitive_variables
+
+from . import keys
+
+#: Stands for "not given" where None has a meaning (`timeout=None` waits for ever).
+UNSET: Final = object()
+
+IN_TRANSACTION = ("raise", "allow")
+NODE_DATA = ("full", "owner")
+ACL_NAMES = ("open", "creator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One alias of ``DISTLOCK``, checked. Times are seconds; `docs/reference/settings.md`."""
+
+    alias: str = "default"
+    hosts: str = "127.0.0.1:2181"
+    namespace: str = "/distlock"
+    #: How long an acquire waits when the call does not say; None is for ever.
+    timeout: float | None = 5.0
+    #: What is asked of the server, which may grant another value.
+    session_timeout: float = 10.0
+    #: How long a call waits for a connection before it raises `LockUnavailable`.
+    connect_timeout: float = 3.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    acl: Any = field(default="open", repr=False)
+    tls: Mapping[str, Any] | None = field(default=None, repr=False)
+    in_transaction: str = "raise"
+    busy_status: int = 423
+    retry_after: float = 1.0
+    node_data: str = "full"
+    #: Prove the session with writes, which a deposed leader cannot acknowledge.
+    strict: bool = False
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with the setting, and what to do."""
+
+    message: str
+    hint: str
+
+
+def configuration(alias: str = "default") -> Configuration:
+    """Return the checked settings of `alias`.
+
+    :raises ImproperlyConfigured: no such alias, or a value that cannot work
+    """
+    return _configuration(alias)
+
+
+@cache
+@sensitive_variables()  # error mails show variables
+def _configuration(alias: str) -> Configuration:
+    aliases = getattr(settings, "DISTLOCK", {"default": {}})
+    if not isinstance(aliases, Mapping) or alias not in aliases:
+        known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else "none"
+        raise ImproperlyConfigured(f"DISTLOCK has no alias {alias!r}; it has: {known}.")
+    options = aliases[alias]
+    for problem in problems(alias, options):
+        raise ImproperlyConfigured(f"{problem.message} {problem.hint}")
+    values = {name.lower(): value for name, value in options.items()}
+    for name in ("timeout", "session_timeout", "connect_timeout", "retry_after"):
+        if isinstance(values.get(name), timedelta):
+            values[name] = values[name].total_seconds()
+    if "hosts" in values:
+        values["hosts"] = _joined(values["hosts"])
+    values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
+    values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
+    return Configuration(alias=alias, **values)
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == "DISTLOCK":
+        _configuration.cache_clear()
+
+
+setting_changed.connect(_forget)
+
+
+def problems(alias: str, options: object) -> Iterator[Problem]:
+    """Yield all that is wrong with the options of one alias."""
+    where = f"DISTLOCK[{alias!r}]"
+    if not isinstance(options, Mapping):
+        yield Problem(f"{where} is not a dict.", 'Write {"HOSTS": "127.0.0.1:2181"}.')
+        return
+    for name in options:
+        if name not in _RULES:
+            near = difflib.get_close_matches(str(name).upper(), _RULES, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(_RULES)}."
+            yield Problem(f"{where} has an unknown setting {name!r}.", hint)
+    for name, (accepts, expected) in _RULES.items():
+        if name in options and not accepts(options[name]):
+            shown = repr(options[name])
+            # Somebody may have written user:password@host.
+            value = "its value" if name in _SECRET or "@" in shown else shown
+            yield Problem(f"{where}[{name!r}] cannot be {value:.200}.", f"It is {expected}.")
+    if _sasl_is_missing(options):
+        yield Problem(
+            f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
+            "Install django-distlock[sasl].",
+        )
+
+
+def _joined(hosts: Any) -> str:
+    """Return a ``HOSTS`` value as one text, without spaces around servers: kazoo wants none."""
+    text = hosts if isinstance(hosts, str) else ",".join(hosts)
+    return ",".join(server.strip() for server in text.split(","))
+
+
+def hosts_error(hosts: object) -> str | None:
+    """Return what is wrong with a ``HOSTS`` value, or None."""
+    parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
+    if not parts or not all(isinstance(part, str) for part in parts):
+        return "not a string"
+    servers, _, chroot = _joined(parts).partition("/")
+    for server in servers.split(","):
+        found = _SERVER.fullmatch(server)
+        if not found or not 0 < int(found["port"] or 2181) < 65536:
+            return f"{server!r} is no host:port"
+        if found["v6"] and not _is_ipv6(found["v6"]):
+            return f"{server!r} is no IPv6 address"
+    if chroot and any(name in ("", ".", "..") for name in chroot.split("/")):
+        return f"/{chroot} is no path"
+    return None
+
+
+_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _seconds(value: object) -> bool:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value > 0
+
+
+def _namespace(value: object) -> bool:
+    if not isinstance(value, str) or not value.startswith("/") or not value.strip("/"):
+        return False
+    names = value.rstrip("/").split("/")[1:]
+    return all(name and keys.znode_name(name) == name for name in names)
+
+
+def _auth(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list | tuple)
+        and all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(isinstance(text, str) and text for text in pair)
+            for pair in value
+        )
+    )
+
+
+def _tls(value: object) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, Mapping) or not set(value) <= _TLS_OPTIONS:
+        return False
+    files = [value[name] for name in ("ca", "cert", "key") if name in value]
+    switches = [value[name] for name in ("verify", "check_hostname") if name in value]
+    return (
+        all(isinstance(path, str | PathLike) for path in files)
+        and all(isinstance(switch, bool) for switch in switches)
+        # What would be ignored in silence:
+        and ("cert" in value or "key" not in value)
+        and (value.get("verify", True) or not value.get("check_hostname"))
+    )
+
+
+def _sasl_is_missing(options: Mapping[Any, Any]) -> bool:
+    schemes = [pair[0] for pair in options.get("AUTH") or ()] if _auth(options.get("AUTH")) else []
+    return "sasl" in schemes and find_spec("puresasl") is None
+
+
+_TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
+_SECRET = {"AUTH", "TLS", "ACL"}
+_A_TIME = "a number of seconds above 0 (or a timedelta)"
+
+# name → (test of a value, what it should be)
+_RULES: dict[str, tuple[Any, str]] = {
+    "HOSTS": (lambda v: hosts_error(v) is None, 'text such as "zk1:2181,zk2:2181,zk3:2181"'),
+    "NAMESPACE": (_namespace, 'a path such as "/distlock", of letters, digits and _ . : -'),
+    "TIMEOUT": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None to wait for ever"),
+    "SESSION_TIMEOUT": (_seconds, _A_TIME),
+    "CONNECT_TIMEOUT": (_seconds, _A_TIME),
+    "AUTH": (_auth, 'a list of pairs such as [("digest", "user:password")]'),
+    "ACL": (
+        lambda v: v in ACL_NAMES if isinstance(v, str) else isinstance(v, list) and bool(v),
+        '"open", "creator" (with AUTH), or a list of kazoo ACL objects',
+    ),
+    "TLS": (
+        _tls,
+        (
+            'a dict with any of "ca", "cert", "key" (paths), "key_password", "verify" and '
+            '"check_hostname" (True or False); key needs cert, check_hostname needs verify'
+        ),
+    ),
+    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, f"one of {', '.join(IN_TRANSACTION)}"),
+    "BUSY_STATUS": (
+        lambda v: isinstance(v, int) and 400 <= v <= 599,
+        "an HTTP status from 400 to 599",
+    ),
+    "RETRY_AFTER": (_seconds, _A_TIME),
+    "STRICT": (lambda v: isinstance(v, bool), "True or False"),
+    "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
+}
+
+
+def seconds(timeout: object) -> float | None:
+    """Return a ``timeout=`` argument in seconds; None is for ever.
+
+    :raises TypeError: not a number, a timedelta or None
+    :raises ValueError: negative or NaN
+    """
+    if isinstance(timeout, timedelta):
+        timeout = timeout.total_seconds()
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(
+            "timeout is a number of seconds, a timedelta, or None to wait for ever, "
+            f"not {timeout!r:.80}."
+        )
+    if not timeout >= 0:
+        raise ValueError(
+            f"timeout cannot be {timeout!r}: 0 tries once, None waits for ever, "
+            "any other number is seconds."
+        )
+    return None if math.isinf(timeout) else float(timeout)

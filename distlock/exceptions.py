@@ -1,0 +1,161 @@
+"""What can go wrong, one class per cause.
+
+::
+
+    DistlockError
+    ├── LockBusy            somebody else has it, and the time is up
+    ├── LockUnavailable     ZooKeeper cannot be reached, or refuses
+    ├── LockLost            you had it, and have it no longer
+    ├── NotOwner            you release what you do not hold
+    ├── LockInTransaction   a lock taken inside an open database transaction
+    ├── StaleToken          a write with the fencing token of a former holder
+    ├── LockKeyError        a key that names nothing, or cannot be one
+    └── IncompatiblePeer    a client with another lock recipe waits on the same path
+
+Every class takes its message first and its facts as keyword arguments, so each of them survives
+pickling (Celery and multiprocessing send exceptions between processes).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .hold import Hold
+    from .znodes import Participant
+
+
+class DistlockError(Exception):
+    """The base of all errors of this package: catch it to catch them all."""
+
+
+class LockBusy(DistlockError):
+    """The lock was not granted in time: others hold it or are ahead in line.
+
+    Nothing is wrong. Try again later, wait longer (``timeout=``), or do without.
+
+    :ivar key: the key that was asked for
+    :ivar holder: the :class:`~distlock.znodes.Participant` who holds it, as far as known
+    :ivar waited: seconds spent waiting
+    :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
+    :ivar using: the alias in ``DISTLOCK``
+    """
+
+    def __init__(
+        self,
+        message: str = "The lock is busy.",
+        *,
+        key: str = "",
+        holder: Participant | None = None,
+        waited: float = 0.0,
+        retry_after: float = 1.0,
+        using: str = "default",
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.holder = holder
+        self.waited = waited
+        self.retry_after = retry_after
+        self.using = using
+
+
+class LockUnavailable(DistlockError):
+    """ZooKeeper could not be reached in time, or refused the request; the lock is not held.
+
+    Nobody knows whether the lock is free. Do not go on without it: answer 503 and try again later,
+    and look at the servers. The message names the hosts and the reason.
+    """
+
+    def __init__(
+        self,
+        message: str = "ZooKeeper is not available.",
+        *,
+        key: str = "",
+        retry_after: float = 1.0,
+        using: str = "default",
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.retry_after = retry_after
+        self.using = using
+
+
+class LockLost(DistlockError):
+    """The lock was held, and is not any more: its session ended, or an operator broke it.
+
+    Somebody else may be inside already. Stop, roll back, and let the fencing token protect what
+    was written.
+    """
+
+    def __init__(
+        self, message: str = "The lock is not held any more.", *, hold: Hold | None = None
+    ) -> None:
+        super().__init__(message)
+        self.hold = hold
+
+    def __reduce__(self) -> tuple[type[LockLost], tuple[str]]:
+        # A hold belongs to its process and does not travel.
+        return type(self), (str(self),)
+
+
+class NotOwner(DistlockError, RuntimeError):
+    """A release by a thread, task or process that does not hold the lock, or a second release.
+
+    Release in the thread or task that acquired, once for each time it acquired. ``with`` does.
+    (Also a ``RuntimeError``, as :class:`threading.RLock` raises.)
+    """
+
+
+class LockInTransaction(DistlockError):
+    """A lock was about to be taken inside an open transaction.
+
+    It would be released before COMMIT, and the next holder would read the old rows.
+    Take the lock first and open the transaction inside it: ``zk_lock(key, atomic=True)``.
+    """
+
+
+class StaleToken(DistlockError):
+    """A fenced write was refused: a newer holder of the lock has written the row.
+
+    This process has lost the lock, even if it does not know yet. Stop, roll back, and start again
+    from the lock.
+
+    :ivar token: the token of the refused write
+    :ivar newer: the token in the row
+    """
+
+    def __init__(
+        self,
+        message: str = "A newer holder of the lock has written this.",
+        *,
+        token: int = 0,
+        newer: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.token = token
+        self.newer = newer
+
+    @classmethod
+    def of(cls, model: type, token: int, *, newer: int) -> StaleToken:
+        """Return the error for a write to `model` with `token` where the row has `newer`."""
+        return cls(
+            f"The write to {model.__name__} with the fencing token {token} was refused: a newer "
+            f"holder of the lock (token {newer}) has written the row. This hold is lost; start "
+            "again from the lock.",
+            token=token,
+            newer=newer,
+        )
+
+
+class LockKeyError(DistlockError, ValueError):
+    """The key is empty, is not text, or its template asks for an argument that is missing or empty.
+
+    ``stock:None`` would serialise the whole shop, so an empty part is never let through.
+    """
+
+
+class IncompatiblePeer(DistlockError):
+    """A client with kazoo's own ``Lock`` stands in the same line; its order is not Curator's.
+
+    Both would believe that they hold. Move that client to distlock or Curator, or to another path.
+    """

@@ -1,0 +1,252 @@
+"""The fencing token in the database: a write by a former holder is refused there.
+
+No lock can keep a process from being stopped between its last check and its write. The database
+can refuse that write: each row remembers the highest token that wrote it, and the UPDATE itself
+carries the condition.
+
+::
+
+    class Stock(FencedModel): ...
+
+    with zk_lock(f"stock:{sku}") as hold:
+        stock = Stock.objects.fenced(hold).claim(sku=sku)
+        stock.quantity -= 1
+        stock.save(fence=hold)
+
+`claim` raises the token in the row *before* it reads, so that a former holder cannot write between
+our read and our write. What needs no read needs no claim::
+
+        Stock.objects.fenced(hold).filter(sku=sku).update(quantity=F("quantity") - 1)
+
+Tokens of one ensemble rise from holder to holder of one key. So let one key guard a row: tokens of
+two ensembles (two aliases) cannot be compared.
+Source: Kleppmann, "How to do distributed locking"; Chubby's sequencers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.core import checks
+from django.db import DatabaseError, models, router, transaction
+
+from .exceptions import StaleToken
+from .hold import Hold
+
+_M = TypeVar("_M", bound="FencedModel")
+
+
+def token_of(fence: Hold | int) -> int:
+    """Return the fencing token of a hold, or a token that is one already.
+
+    :raises TypeError: anything else, such as None
+    """
+    token = fence.token if isinstance(fence, Hold) else fence
+    if isinstance(token, bool) or not isinstance(token, int):
+        raise TypeError(f"fence is a Hold or its token (an int), not {fence!r:.80}.")
+    return token
+
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    _BigIntegerField = models.BigIntegerField[int, int]
+else:  # not generic at run time
+    _BigIntegerField = models.BigIntegerField
+
+
+class FenceField(_BigIntegerField):
+    """The highest fencing token that has written the row; 0 where none has."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("default", 0)
+        kwargs.setdefault("editable", False)
+        super().__init__(*args, **kwargs)
+
+
+class FencedQuerySet(models.QuerySet[_M]):
+    """A query set whose updates can be fenced."""
+
+    _token: int | None = None
+
+    def fenced(self, fence: Hold | int) -> FencedQuerySet[_M]:
+        """Return a query set whose writes refuse to overwrite what a newer holder wrote.
+
+        :param fence: the `Hold`, or its token
+        """
+        fenced = self.all()
+        fenced._token = token_of(fence)  # noqa: SLF001 - our own clone
+        return fenced
+
+    def claim(self, *args: Any, **lookup: Any) -> _M:
+        """Return the one row that matches, after raising its token: no former holder can write now.
+
+        :raises StaleToken: a newer holder has claimed or written the row
+        """
+        if self._token is None:
+            raise TypeError("Claim a row with a token: objects.fenced(hold).claim(…).")
+        row = self.filter(*args, **lookup)
+        row.update()
+        return row.get()
+
+    def update(self, **values: Any) -> int:
+        """Update the rows, all or none when fenced; return how many.
+
+        :raises StaleToken: a newer holder has written at least one of the rows
+        """
+        token = self._token
+        if token is None:
+            return super().update(**values)
+        with transaction.atomic(using=self._database_for_writing()):
+            rows = self.filter(fence__lte=token)
+            count = super(FencedQuerySet, rows).update(**values, fence=token)
+            # Only tells why rows were left alone: the UPDATE itself has refused them.
+            stale = self.filter(fence__gt=token).values_list("fence", flat=True).first()
+            if stale is not None:
+                raise StaleToken.of(self.model, token, newer=stale)
+        return count
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def create(self, **values: Any) -> _M:
+        """Create a row, with the token when fenced."""
+        if self._token is not None:
+            values["fence"] = self._token
+        return super().create(**values)
+
+    def bulk_update(self, *args: Any, **options: Any) -> int:
+        """Update the rows of these objects, all or none when fenced."""
+        # A savepoint, so that an outer transaction can go on after a refusal.
+        with transaction.atomic(using=self._database_for_writing()):
+            return super().bulk_update(*args, **options)
+
+    def bulk_create(self, *args: Any, **options: Any) -> list[_M]:
+        """Create rows; not when fenced, since a conflict would overwrite whatever is there."""
+        self._refuse_fenced("bulk_create")
+        return super().bulk_create(*args, **options)
+
+    def get_or_create(
+        self, defaults: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> tuple[_M, bool]:
+        """Get or create a row; not when fenced."""
+        self._refuse_fenced("get_or_create")
+        return super().get_or_create(defaults, **kwargs)
+
+    def update_or_create(
+        self,
+        defaults: Mapping[str, Any] | None = None,
+        create_defaults: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> tuple[_M, bool]:
+        """Update or create a row; not when fenced, since Django writes what it has read before."""
+        self._refuse_fenced("update_or_create")
+        return super().update_or_create(defaults, create_defaults, **kwargs)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete the rows; not when fenced, since Django deletes what it has read before."""
+        self._refuse_fenced("delete")
+        return super().delete()
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def _refuse_fenced(self, method: str) -> None:
+        if self._token is not None:
+            raise TypeError(
+                f"A fenced query set has no {method}(): its write could not carry the condition. "
+                "Use claim() and save(fence=hold), or a fenced update()."
+            )
+
+    def _database_for_writing(self) -> str:
+        self._for_write = True  # as Django's own update does before it asks for the database
+        return self.db
+
+    def _clone(self) -> Any:
+        clone = super()._clone()  # type: ignore[misc]
+        clone._token = self._token  # noqa: SLF001 - our own clone
+        return clone
+
+
+class FencedModel(models.Model):
+    """A model whose writes can carry the fencing token of a lock.
+
+    An unfenced `save` works as ever, and leaves the token in the row alone.
+    """
+
+    fence = FenceField()
+
+    objects = FencedQuerySet.as_manager()
+
+    class Meta:
+        abstract = True
+
+    _token: int | None = None
+
+    def save(self, *args: Any, fence: Hold | int | None = None, **options: Any) -> None:
+        """Save, and with `fence` only if no newer holder has written the row: in the same UPDATE.
+
+        :param fence: the `Hold`, or its token
+        :raises StaleToken: a newer holder has written the row; nothing was written
+        """
+        if fence is None:
+            super().save(*args, **options)
+            return
+        token = token_of(fence)
+        before = self.fence, self._token
+        self.fence = self._token = token
+        try:
+            self._save_fenced(token, *args, **options)
+        except BaseException:
+            self.fence = before[0]
+            raise
+        finally:
+            self._token = before[1]
+
+    async def asave(self, *args: Any, fence: Hold | int | None = None, **options: Any) -> None:
+        """Save as `save` does."""
+        await sync_to_async(self.save)(*args, fence=fence, **options)
+
+    def _save_fenced(self, token: int, *args: Any, **options: Any) -> None:
+        if options.get("update_fields") is not None:
+            options["update_fields"] = {*options["update_fields"], "fence"}
+        if options.get("force_insert") or (self._state.adding and self.pk is None):
+            super().save(*args, **options)
+            return
+        if not self._state.adding:  # else Django would take a refused UPDATE for a missing row
+            options["force_update"] = True
+        using = options.get("using") or router.db_for_write(type(self), instance=self)
+        try:
+            # A savepoint, since Django forbids queries after an error in a transaction.
+            with transaction.atomic(using=using):
+                super().save(*args, **options)
+        except DatabaseError as error:
+            rows = type(self)._base_manager.using(using)  # noqa: SLF001 - what save() uses
+            newer = rows.filter(pk=self.pk, fence__gt=token).values_list("fence", flat=True).first()
+            if newer is None:
+                raise
+            raise StaleToken.of(type(self), token, newer=newer) from error
+
+    def _do_update(
+        self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any, **options: Any
+    ) -> Any:
+        if self._token is not None:
+            base_qs = base_qs.filter(fence__lte=self._token)
+        else:  # a token that was read long ago must not lower the one in the row
+            values = [value for value in values if value[0].name != "fence"]
+        return super()._do_update(base_qs, using, pk_val, values, *args, **options)
+
+    @classmethod
+    def check(cls, **kwargs: Any) -> list[checks.CheckMessage]:
+        messages = super().check(**kwargs)
+        if cls._meta.parents and not cls._meta.proxy:
+            messages.append(
+                checks.Error(
+                    "A FencedModel cannot use multi-table inheritance: its row would be written "
+                    "by more than one UPDATE.",
+                    hint="Inherit from an abstract model.",
+                    obj=cls,
+                    id="distlock.E006",
+                )
+            )
+        return messages

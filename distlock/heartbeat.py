@@ -1,0 +1,162 @@
+"""How long the server cannot yet have expired our session: the lease, and what renews it.
+
+ZooKeeper tells a holder that its session is over when the two can talk again, which is too late:
+somebody else has the lock by then. So the session keeps a *lease* on our own clock. Every
+acknowledged write proves that the leader knew us when it was *sent*, and for two thirds of the
+session timeout from then on nobody else can have the lock. (Three quarters would be allowed by the
+leader's own lag, for timeouts of two ticks and more.) While somebody holds or waits, a ``sync`` is
+sent every sixth of the timeout. Reads and pings will not do: a follower that is cut off from its
+leader answers both, long after the leader has expired the session (CURATOR-460 and worse).
+
+The clock goes on while the process, or the whole machine, is stopped.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from .client import guarded
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def now() -> float:
+    """Return seconds on a clock that neither jumps nor stops."""
+    return time.clock_gettime(_CLOCK)
+
+
+class Lease:
+    """The time up to which the server cannot have expired the session.
+
+    A gap between two renewals ends an *epoch*: what was held before the gap is lost for good, even
+    if the server kept the session, since somebody may have acted on the loss already.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._until = 0.0
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which the session is certainly alive."""
+        return max(self._until - now(), 0.0)
+
+    def renew(self, sent_at: float, session_timeout: float) -> None:
+        """Count the acknowledgement of a write that was sent at `sent_at`."""
+        if now() >= self._until:
+            self.epoch += 1
+        self._until = max(self._until, sent_at + session_timeout * 2 / 3)
+
+    def end(self) -> None:
+        """The session is over."""
+        self._until = 0.0
+
+
+class Beneficiary(Protocol):
+    """Who needs the lease: a place in line, granted or not."""
+
+    def lease_renewed(self) -> None:
+        """Called on the connection thread when a heartbeat was acknowledged."""
+
+    def tell_loss(self) -> None:
+        """Called on the heartbeat's thread, which may run what takes its time."""
+
+
+class Heartbeat:
+    """The thread that keeps a lease while somebody needs it, and notices when that fails.
+
+    It starts with the first need and sleeps without one. The first heartbeat comes a sixth of the
+    session timeout after that, so a short hold pays nothing.
+
+    :param send: sends one heartbeat, and calls its argument with whether it was acknowledged
+    :param drop: closes a connection that has been silent for a third of the session timeout, so
+        that there is time to reach another server before the lease runs out; kazoo would wait twice
+        as long, and for ever on a link on which others keep sending
+    :param session_timeout: the negotiated one, in seconds
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        name: str,
+        send: Callable[[Callable[[bool], None]], None],
+        drop: Callable[[], None],
+        session_timeout: Callable[[], float],
+    ) -> None:
+        self._lease = lease
+        self._name = name
+        self._send = send
+        self._drop = drop
+        self._session_timeout = session_timeout
+        self._beneficiaries: set[Beneficiary] = set()
+        self._needed = threading.Event()
+        self._wake = threading.Event()
+        self._lock = threading.Lock()  # guards the start of the thread
+        self._thread: threading.Thread | None = None
+        self._unanswered_since: float | None = None
+        self._stopped = False
+
+    def attend(self, beneficiary: Beneficiary) -> None:
+        """Keep the lease for this one too, from any thread."""
+        self._beneficiaries.add(beneficiary)
+        if not self._needed.is_set():
+            self._start()
+            self._needed.set()
+
+    def dismiss(self, beneficiary: Beneficiary) -> None:
+        """This one needs it no more; from any thread, and more than once without harm."""
+        self._beneficiaries.discard(beneficiary)
+
+    def hurry(self) -> None:
+        """Something has happened to the connection: look now, and beat now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped = True
+        self._needed.set()
+        self._wake.set()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            self._needed.wait()
+            self._wake.wait(self._pause())
+            self._wake.clear()
+            for beneficiary in list(self._beneficiaries):
+                guarded(beneficiary.tell_loss)
+            if self._beneficiaries:
+                guarded(self._beat)
+            else:
+                self._needed.clear()
+                if self._beneficiaries:  # somebody came between the two lines
+                    self._needed.set()
+
+    def _pause(self) -> float:
+        """Return the seconds until the next beat, or until the lease runs out if that is sooner."""
+        interval = self._session_timeout() / 6
+        remaining = self._lease.remaining
+        return min(interval, remaining) if remaining > 0 else interval
+
+    def _beat(self) -> None:
+        since = self._unanswered_since
+        if since is None:
+            self._unanswered_since = now()
+            self._send(self._answered)
+        elif now() - since > self._session_timeout() / 3:
+            self._drop()
+
+    def _answered(self, acknowledged: bool) -> None:
+        self._unanswered_since = None
+        if acknowledged:
+            for beneficiary in list(self._beneficiaries):
+                beneficiary.lease_renewed()

@@ -1,0 +1,106 @@
+"""What a holder has in hand: the fencing token, and the news whether the lock is still held."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from .client import TIMED_OUT, NoNode
+from .exceptions import LockLost
+
+if TYPE_CHECKING:
+    from django.db.transaction import Atomic
+
+    from .queue import Node, Place
+
+
+class Hold:
+    """One hold of a lock, from its first acquire to its last release.
+
+    :ivar key: the key that was locked
+    :ivar path: the path of the lock node
+    :ivar token: the fencing token, an int that rises from holder to holder of one key
+    :ivar acquired_at: when the lock was granted, an aware `datetime`
+    """
+
+    def __init__(self, key: str, node: Node, place: Place) -> None:
+        self.key = key
+        self.path = node.path
+        self.token = node.token
+        self.acquired_at = datetime.now(timezone.utc)
+        self._place = place
+        self._process = os.getpid()
+
+    def __repr__(self) -> str:
+        state = "lost" if self.lost else "released" if self.released else "held"
+        return f"<Hold of {self.key!r}, token {self.token}, {state}>"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the hold is lost, or cannot be proven to be held. Once true, it stays true.
+
+        True when the session has ended, when the server has not been heard for two thirds of the
+        session timeout, when the lock node is gone, and in a forked child. No network.
+        """
+        return self._place.lost or self._process != os.getpid()
+
+    @property
+    def released(self) -> bool:
+        """Whether it was given back."""
+        return self._place.left
+
+    def check(self) -> None:
+        """Go on only if the hold is not lost. Compares clocks; never touches the network.
+
+        Call it before each step that must not be done twice. Between a check and the step a
+        process can still be stopped: what no lock can promise, the fencing `token` covers.
+
+        :raises LockLost: stop, roll back
+        """
+        if self.released:
+            raise LockLost(f"The lock {self.key!r} was released.", hold=self)
+        if self.lost:
+            raise LockLost(
+                f"The lock {self.key!r} is lost: its ZooKeeper session has ended, could not be "
+                "proven in time, or the lock was broken. Somebody else may hold it. Stop, and do "
+                "not write.",
+                hold=self,
+            )
+
+    def valid_for(self) -> float:
+        """Return for how many seconds nobody else can have the lock, even if the link is dead."""
+        return 0.0 if self.lost or self.released else self._place.session.lease.remaining
+
+    def verify(self, *, timeout: float = 1.0) -> None:
+        """Ask the server whether the lock node is still there: one round trip.
+
+        :param timeout: seconds to wait for the answer
+        :raises LockLost: the node is gone
+        :raises LockUnavailable: the server did not answer
+        """
+        self.check()
+        session = self._place.session
+        try:
+            session.ask(session.read, self.path).result(timeout)
+        except NoNode:
+            self._place.lose()
+        except TIMED_OUT as error:
+            raise session.unavailable(self.key) from error
+        except Exception as error:
+            raise session.unavailable(self.key, error) from error
+        self.check()
+
+
+class Held:
+    """What an owner keeps of a hold: how often it has acquired, and the transactions within."""
+
+    __slots__ = ("count", "hold", "place", "started", "transactions")
+
+    def __init__(self, hold: Hold, place: Place) -> None:
+        self.hold = hold
+        self.place = place
+        self.count = 1
+        self.started = time.monotonic()
+        self.transactions: list[Atomic] = []

@@ -1,0 +1,150 @@
+"""On whose behalf code runs, over asgiref's hops between threads and tasks.
+
+``sync_to_async`` runs a function in a thread for a task that awaits it, ``async_to_sync`` runs a
+task for a thread that it blocks. Neither tells the code inside, and context variables cannot: child
+tasks inherit them. So it is read from the stacks: asgiref gives each hop a list (``task_context``)
+that is a local variable of both sides, and each ``async_to_sync`` a future (``call_result``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from asyncio import Task
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from asgiref.sync import AsyncToSync, SyncToAsync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+
+class AbandonedHop(NamedTuple):
+    """A hop that goes on although its task was cancelled.
+
+    It is not its thread, which may be blocked in ``async_to_sync`` and hold locks of its own.
+    """
+
+    call: list[Any]
+    thread: Thread
+
+
+Actor = Task[Any] | Thread | AbandonedHop
+
+
+def actor() -> Actor:
+    """Return the task or thread that waits for this code, or runs it for nobody else."""
+    task = _running_task()
+    if task is not None:
+        return _behind(task)
+    thread = threading.current_thread()
+    if getattr(SyncToAsync.threadlocal, "task_context", None) is None:  # no hop has ever been here
+        return thread
+    return _on(sys._getframe(), thread)  # noqa: SLF001 - inspect's is slower
+
+
+def _running_task() -> Task[Any] | None:
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - does not raise
+    return None if loop is None else asyncio.current_task(loop)
+
+
+def _behind(task: Task[Any]) -> Actor:
+    """Return whom `task` works for: itself, or whom async_to_sync blocks for it."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    if frame is not None and frame.f_code is _NEW_LOOP:
+        frame = getattr(frame.f_locals.get("awaitable"), "cr_frame", None)
+    if frame is not None and frame.f_code is _MAIN_WRAP:
+        result = frame.f_locals["call_result"]
+        for thread in threading.enumerate():
+            for one in _stack(_current_frames().get(thread.ident or 0)):
+                if one.f_code is _ASYNC_TO_SYNC and one.f_locals.get("call_result") is result:
+                    return _on(one.f_back, thread)
+    return task
+
+
+def _on(frame: FrameType | None, thread: Thread) -> Actor:
+    """Return whom code in `frame` works for: the task that awaits its innermost hop, or `thread`.
+
+    Read from the stack: asgiref's thread-local of the hop is that of the last hop in this thread,
+    which may be an inner one that has long returned.
+    """
+    for one in _stack(frame):
+        if one.f_code is _THREAD_HANDLER:
+            hop = one.f_locals["task_context"]
+            task = _task_with_hop(hop, one.f_locals["loop"])
+            return AbandonedHop(hop, thread) if task is None else _behind(task)
+    return thread
+
+
+def _task_with_hop(hop: list[Any], loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
+    for _ in range(3):  # in case it suspends between the two looks
+        running = _stack_that_begins(hop)
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            if _has_hop(_innermost_frame(task.get_coro()), hop):
+                return task
+        # The thread may be quicker than its task, which then is still on its way to the await.
+        of_frame = {getattr(task.get_coro(), "cr_frame", None): task for task in tasks}
+        for frame in running:
+            if frame in of_frame:
+                return of_frame[frame]
+    return None
+
+
+def _stack_that_begins(hop: list[Any]) -> list[FrameType]:
+    """Return the frames, innermost first, of the thread that is just now beginning this hop."""
+    for frame in _current_frames().values():
+        stack = list(_stack(frame))
+        for depth, one in enumerate(stack):
+            if _has_hop(one, hop):
+                return stack[depth:]
+    return []
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _has_hop(frame: FrameType | None, hop: list[Any]) -> bool:
+    return (
+        frame is not None
+        and frame.f_code is _SYNC_TO_ASYNC
+        and frame.f_locals.get("task_context") is hop
+    )
+
+
+def _innermost_frame(awaited: Any) -> Any:
+    frame = None
+    while awaited is not None:
+        frame = (
+            getattr(awaited, "cr_frame", None)
+            or getattr(awaited, "gi_frame", None)
+            or getattr(awaited, "ag_frame", None)
+            or frame
+        )
+        awaited = (
+            getattr(awaited, "cr_await", None)
+            or getattr(awaited, "gi_yieldfrom", None)
+            or getattr(awaited, "ag_await", None)
+        )
+    return frame
+
+
+_current_frames = sys._current_frames  # noqa: SLF001 - documented, in spite of its name
+_SYNC_TO_ASYNC = SyncToAsync.__call__.__code__
+_THREAD_HANDLER = SyncToAsync.thread_handler.__code__
+_ASYNC_TO_SYNC = AsyncToSync.__call__.__code__
+_MAIN_WRAP = AsyncToSync.main_wrap.__code__
+_NEW_LOOP = next(
+    (
+        constant
+        for constant in AsyncToSync.__call__.__code__.co_consts
+        if getattr(constant, "co_name", None) == "new_loop_wrap"
+    ),
+    None,
+)

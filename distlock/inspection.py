@@ -1,0 +1,50 @@
+"""The read-only view of the tree: who stands in a line."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from .client import TIMED_OUT, NoNode
+from .znodes import Participant, in_line
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def participants(session: Session, path: str, *, key: str, timeout: float) -> list[Participant]:
+    """Return all who stand in the line under `path`, the holder first; empty where there is none.
+
+    One list and one batch of reads; nodes that vanish in between are left out.
+
+    :param timeout: seconds for all of it
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    deadline = time.monotonic() + timeout
+
+    def answer(future: Future[Any]) -> Any:
+        try:
+            return future.result(max(deadline - time.monotonic(), 0))
+        except NoNode:
+            return None
+        except TIMED_OUT as error:
+            raise session.unavailable(key) from error
+        except Exception as error:
+            raise session.unavailable(key, error) from error
+
+    names = answer(session.ask(session.children, path)) or ()
+    reads = [
+        (node_path, session.ask(session.read, node_path))
+        for node_path in (f"{path}/{node.name}" for node in in_line(names))
+    ]
+    found = (participant(node_path, answer(read)) for node_path, read in reads)
+    return [one for one in found if one is not None]
+
+
+def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None:
+    """Return who owns the node at `path`, which was read as (data, stat); None for no contender."""
+    if read is None:
+        return None
+    data, stat = read
+    return Participant.from_node(path, data, token=stat.czxid, session_id=stat.ephemeralOwner)

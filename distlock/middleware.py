@@ -1,0 +1,88 @@
+"""The middleware: names the request to those who look at a lock, answers for a busy one.
+
+::
+
+    MIDDLEWARE = ["distlock.middleware.DistlockMiddleware", …]
+
+Put it first, so that everything a request does is covered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponse
+
+from .exceptions import LockBusy, LockUnavailable
+from .mutex import release_all
+from .owner import Owner, current, label
+from .responses import refusal
+
+logger = logging.getLogger("distlock")
+
+GetResponse = (
+    Callable[[HttpRequest], HttpResponse] | Callable[[HttpRequest], Awaitable[HttpResponse]]
+)
+
+
+class DistlockMiddleware:
+    """Label the holder, turn `LockBusy` into 423 and `LockUnavailable` into 503, release leftovers.
+
+    The label is the method and the path, never the query string. A lock that a request leaves held
+    would be held by its worker for ever: it is released and logged as an error.
+    Works in sync and async stacks; opens no connection itself.
+    """
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response: Any = get_response
+        self.is_async = iscoroutinefunction(get_response)
+        if self.is_async:
+            markcoroutinefunction(self)
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if self.is_async:
+            return self._acall(request)
+        owner = current()
+        before = set(owner.held)
+        with label(_label_of(request)):
+            try:
+                response = self.get_response(request)
+            finally:
+                _release_leftovers(owner, before, request)
+        return response
+
+    async def _acall(self, request: HttpRequest) -> HttpResponse:
+        owner = current()
+        before = set(owner.held)
+        with label(_label_of(request)):
+            try:
+                response: HttpResponse = await self.get_response(request)
+            finally:
+                _release_leftovers(owner, before, request)
+        return response
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
+        """Answer for a view that could not get a lock."""
+        if isinstance(exception, LockBusy | LockUnavailable):
+            return refusal(request, exception)
+        return None
+
+
+def _label_of(request: HttpRequest) -> str:
+    return f"{request.method} {request.path}"
+
+
+def _release_leftovers(owner: Owner, before: set[tuple[str, str]], request: HttpRequest) -> None:
+    for key in release_all(owner, keep=before):
+        logger.error(
+            "%s left the lock %r held; it was released now. Use `with zk_lock(…)`, which releases "
+            "on every way out.",
+            _label_of(request),
+            key,
+        )

@@ -1,0 +1,400 @@
+"""The reentrant mutex and its hold: a port of Curator's ``InterProcessMutex``.
+
+A `Mutex` object keeps no state of a call, so one object may serve any number of threads and tasks,
+and two objects on one key are one lock. What an owner holds is kept with the owner (`owner`), and
+whose turn it is is decided in `queue`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from django.db import transaction
+
+from . import keys, signals
+from .conf import UNSET, configuration, seconds
+from .exceptions import LockBusy, LockLost, NotOwner
+from .hold import Held, Hold
+from .inspection import participant, participants
+from .owner import Owner, current
+from .queue import Place
+from .session import Session, session_for
+from .transactions import refuse_open_transaction
+from .waiting import Attempt, wait, wait_async
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+    from types import TracebackType
+
+    from .znodes import Participant
+
+_T = TypeVar("_T")
+
+
+class Mutex:
+    """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
+
+    Made by `zk_lock`. As a context manager it yields a `Hold`. Safe to share between threads.
+    Source: Curator's ``InterProcessMutex``, the interface of :class:`threading.RLock`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        atomic: bool | str = False,
+    ) -> None:
+        self.key = key
+        self.using = using
+        self._name = keys.znode_name(key)
+        self._timeout = timeout if timeout is UNSET else seconds(timeout)
+        self._database = "default" if atomic is True else atomic or None
+        self._id = (using, self._name)
+
+    def __repr__(self) -> str:
+        return f"zk_lock({self.key!r}, using={self.using!r})"
+
+    # --- acquire and release ----------------------------------------------------------------------
+
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock; return False where it is busy.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockInTransaction: a first acquire within an open transaction
+        :raises LockLost: this owner held the lock and has lost it; release it first
+        """
+        return self._acquire(blocking, timeout, _is_hold)
+
+    def release(self) -> None:
+        """Give the lock back: the last of as many releases as acquires does it.
+
+        The delete is sent and not waited for; it is repeated until it is done.
+
+        :raises NotOwner: this thread or task does not hold the lock
+        :raises LockLost: it did, but the lock was lost meanwhile
+        """
+        owner = current()
+        held = self._held_by(owner)
+        if held.count > 1:
+            held.count -= 1
+            return
+        _let_go(owner, self._id, held)
+        if held.hold.lost:
+            raise LockLost(
+                f"The lock {self.key!r} was lost before its release. What was done under it may "
+                "have met another holder's work.",
+                hold=held.hold,
+            )
+
+    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock as `acquire` does; waiting costs no thread."""
+        return await self._aacquire(blocking, timeout, _ais_hold)
+
+    async def arelease(self) -> None:
+        """Give the lock back as `release` does."""
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Whether the calling thread or task holds this lock; never touches the network."""
+        return self._id in current().held
+
+    def __enter__(self) -> Hold:
+        return self._acquire(True, UNSET, self._begin)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        depth = None
+        try:
+            depth = self._depth(current()) - 1
+            try:
+                self._end(kind, error, traceback)
+            finally:
+                self._release_quietly(error)
+        except BaseException:
+            owner = current()
+            self._back_to(self._depth(owner) - 1 if depth is None else depth, owner)
+            raise
+
+    async def __aenter__(self) -> Hold:
+        if self._database is not None:
+            raise TypeError(
+                "atomic= opens a database transaction, which Django cannot do in async code. "
+                "Use the lock in a synchronous function and call that with sync_to_async."
+            )
+        return await self._aacquire(True, UNSET, self._abegin)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._release_quietly(error)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def locked(self) -> bool:
+        """Whether anybody holds or awaits the lock. Asks the server."""
+        return bool(self.participants())
+
+    def holder(self) -> Participant | None:
+        """Return who is first in line. Asks the server."""
+        return next(iter(self.participants()), None)
+
+    def participants(self) -> list[Participant]:
+        """Return all who stand in line, the holder first. Asks the server.
+
+        Nodes that vanish between the list and the read are left out.
+
+        :raises LockUnavailable: ZooKeeper did not answer in time
+        """
+        session = session_for(self.using)
+        timeout = session.conf.connect_timeout
+        return participants(session, self._path(session), key=self.key, timeout=timeout)
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    def _path(self, session: Session) -> str:
+        return f"{session.root}/{self._name}"
+
+    def _acquire(self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], _T]) -> _T:
+        """Return what `then` makes of the hold, or of the attempt that was refused.
+
+        A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
+        call has taken is given back then.
+        """
+        limit = self._limit(blocking, timeout)
+        owner = current()
+        depth = self._depth(owner)
+        try:
+            return then(self._reenter(owner) or wait(*self._line(owner, limit)))
+        except BaseException:
+            self._back_to(depth, owner)
+            raise
+
+    async def _aacquire(
+        self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], Awaitable[_T]]
+    ) -> _T:
+        limit = self._limit(blocking, timeout)
+        owner = current()
+        depth = self._depth(owner)
+        try:
+            outcome: Hold | Attempt | None = self._reenter(owner)
+            if outcome is None:
+                outcome = await wait_async(*self._line(owner, limit))
+            return await then(outcome)
+        except BaseException:
+            self._back_to(depth, owner)
+            raise
+
+    def _reenter(self, owner: Owner) -> Hold | None:
+        held = owner.held.get(self._id)
+        if held is None:
+            return None
+        held.hold.check()
+        held.count += 1
+        return held.hold
+
+    def _limit(self, blocking: bool, timeout: Any) -> float | None:
+        """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
+        if timeout is UNSET:
+            timeout = self._timeout
+        if timeout is UNSET:
+            timeout = configuration(self.using).timeout
+        limit = seconds(timeout)
+        return limit if blocking else 0.0
+
+    def _line(
+        self, owner: Owner, limit: float | None
+    ) -> tuple[Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt]]:
+        """Return what `wait` is to do: which line to join, for how long, and what comes then."""
+        conf = configuration(self.using)
+        if conf.in_transaction == "raise":
+            refuse_open_transaction(self.key)
+        session = session_for(self.using)
+        place_for = partial(
+            Place,
+            session,
+            self._path(session),
+            key=self.key,
+            data=owner.describe(full=conf.node_data == "full"),
+            try_only=limit == 0,
+        )
+        return place_for, limit, partial(self._conclude, owner)
+
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
+        node = attempt.outcome()
+        if node is None:
+            signals.announce(signals.lock_contended, Mutex, key=self.key, waited=attempt.waited)
+            return attempt
+        hold = Hold(self.key, node, attempt.place)
+        owner.held[self._id] = Held(hold, attempt.place)
+        attempt.place.on_loss(
+            partial(signals.announce, signals.lock_lost, Mutex, key=self.key, hold=hold)
+        )
+        signals.announce(
+            signals.lock_acquired, Mutex, key=self.key, hold=hold, waited=attempt.waited
+        )
+        return hold
+
+    def _held_by(self, owner: Owner) -> Held:
+        held = owner.held.get(self._id)
+        if held is None:
+            raise NotOwner(
+                f"{self.key!r} is not held here. A lock is released by the thread or task that "
+                "acquired it, once for each time it acquired, and not by a forked child."
+            )
+        return held
+
+    def _depth(self, owner: Owner) -> int:
+        """How often `owner` has acquired and not released."""
+        held = owner.held.get(self._id)
+        return held.count if held is not None else 0
+
+    def _back_to(self, depth: int, owner: Owner) -> None:
+        """Undo what a call or block has acquired that was interrupted on its way in or out."""
+        held = owner.held.get(self._id)
+        if held is None:
+            return
+        if depth > 0:
+            held.count = min(held.count, depth)
+        else:
+            _let_go(owner, self._id, held)
+
+    def _release_quietly(self, error: BaseException | None) -> None:
+        """Release at the end of a block, whose own exception is worth more than ours."""
+        try:
+            self.release()
+        except (LockLost, NotOwner):
+            if error is None:
+                raise
+
+    def _begin(self, hold: Hold | Attempt) -> Hold:
+        if isinstance(hold, Attempt):
+            raise self._busy(hold, self._head(hold))
+        if self._database is not None:
+            block = transaction.atomic(using=self._database)
+            block.__enter__()
+            current().held[self._id].transactions.append(block)
+        return hold
+
+    async def _abegin(self, hold: Hold | Attempt) -> Hold:
+        if isinstance(hold, Attempt):
+            raise self._busy(hold, await self._ahead(hold))
+        return hold
+
+    def _end(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._database is not None:
+            held = self._held_by(current())
+            block = held.transactions.pop()
+            if error is None and held.hold.lost:  # nothing is committed under a lost lock
+                error = LockLost(f"The lock {self.key!r} is lost; rolled back.", hold=held.hold)
+                block.__exit__(type(error), error, None)
+                raise error
+            block.__exit__(kind, error, traceback)
+
+    # --- who has it ------------------------------------------------------------------------------
+
+    def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
+        waited = attempt.waited
+        by = f" It is held by {holder}." if holder else ""
+        return LockBusy(
+            f"The lock {self.key!r} is busy after {waited:.1f} s.{by} Try again later, or wait "
+            "longer with timeout=.",
+            key=self.key,
+            holder=holder,
+            waited=waited,
+            retry_after=configuration(self.using).retry_after,
+            using=self.using,
+        )
+
+    def _head(self, attempt: Attempt) -> Participant | None:
+        session, path = attempt.place.session, attempt.place.head
+        try:
+            return participant(path, session.ask(session.read, path).result(attempt.grace))
+        except Exception:  # noqa: BLE001 - whatever it is, the caller is told that the lock is busy
+            return None
+
+    async def _ahead(self, attempt: Attempt) -> Participant | None:
+        session, path = attempt.place.session, attempt.place.head
+        answer = asyncio.wrap_future(session.ask(session.read, path))
+        try:
+            await asyncio.wait([answer], timeout=attempt.grace)
+            return participant(path, answer.result()) if answer.done() else None
+        except Exception:  # noqa: BLE001 - the same
+            return None
+
+
+def _is_hold(outcome: Hold | Attempt) -> bool:
+    return isinstance(outcome, Hold)
+
+
+async def _ais_hold(outcome: Hold | Attempt) -> bool:
+    return isinstance(outcome, Hold)
+
+
+def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Release whatever `owner` holds, however often it has acquired, and return the keys.
+
+    :param keep: the (alias, znode name) of holds to leave alone
+    """
+    released = []
+    for identity in [identity for identity in owner.held if identity not in keep]:
+        held = owner.held[identity]
+        _let_go(owner, identity, held)
+        released.append(held.hold.key)
+    return released
+
+
+def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
+    held.hold.lost  # noqa: B018 - settles it before the node goes
+    # In this order an interrupted call can be repeated.
+    held.place.leave()
+    owner.held.pop(identity, None)
+    held.place.tell_loss()
+    signals.announce(
+        signals.lock_released,
+        Mutex,
+        key=held.hold.key,
+        hold=held.hold,
+        held_for=time.monotonic() - held.started,
+    )
+
+
+def zk_lock(
+    key: str, *, timeout: Any = UNSET, using: str = "default", atomic: bool | str = False
+) -> Mutex:
+    """Return the lock named `key`.
+
+    ::
+
+        with zk_lock(f"stock:{sku}", timeout=2) as hold:
+            ...
+
+    :param key: what is locked, as text: ``"stock:42"``
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :param atomic: True opens a database transaction inside the lock, a text one on that database;
+        it is committed before the lock is released
+    :raises LockKeyError: `key` is empty or no valid text
+    """
+    return Mutex(key, timeout=timeout, using=using, atomic=atomic)

@@ -1,0 +1,140 @@
+"""Who is asking: the thread in threaded code, the task in async code.
+
+A lock is reentrant for its owner, so a wrong answer here breaks mutual exclusion. A thread id alone
+will not do (it is recycled, and worker threads serve many tasks), nor will a context variable alone
+(child tasks inherit it). The rules:
+
+- code in a task belongs to that task;
+- code in a thread belongs to that thread, by a mark in its context, so that two ``to_thread`` calls
+  on one pooled thread are two owners;
+- a hop with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
+  read from the stacks (`hops`). Where that cannot be read, the hop is a new owner:
+  it may then wait for a lock it could have re-entered, and never enters one it should not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import weakref
+from asyncio import Task
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from .hops import AbandonedHop, actor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .hold import Held
+
+_label: ContextVar[str] = ContextVar("distlock_label", default="")
+
+
+class Owner:
+    """One who can hold locks. Only its own code changes `held`, so that needs no lock."""
+
+    __slots__ = ("_id", "_worker", "held", "process", "thread")
+
+    def __init__(self, worker: str, thread: Thread | None = None) -> None:
+        self._id = ""
+        self._worker = worker[:100]
+        #: The thread that this owner stands for, None for a task.
+        self.thread = thread
+        #: Differs in a forked child, where the parent's owners hold nothing.
+        self.process = _process
+        #: What it holds: (alias, path) → the hold with its count.
+        self.held: dict[tuple[str, str], Held] = {}
+
+    @property
+    def id(self) -> str:
+        """A text that no other owner has, in any process."""
+        self._id = self._id or uuid4().hex
+        return self._id
+
+    def describe(self, *, full: bool = True) -> bytes:
+        """Return the data of this owner's lock nodes: no arguments, no query strings, no secrets.
+
+        With ``full=False`` (the ``NODE_DATA`` setting) only the owner's id.
+        """
+        said: dict[str, Any] = {"v": 1, "owner": self.id}
+        if full:
+            said |= {
+                "host": _hostname(),
+                "pid": os.getpid(),
+                "worker": self._worker,
+                "label": _label.get(),
+                "since": round(time.time(), 3),
+            }
+        return json.dumps(said, separators=(",", ":")).encode()
+
+
+def current() -> Owner:
+    """Return the owner on whose behalf this code runs."""
+    match actor():
+        case Thread() as thread:
+            return _owner_of_thread(thread)
+        case AbandonedHop() as hop:
+            return _owner_of_abandoned(hop)
+        case task:
+            return _owner_of_task(task)
+
+
+@contextmanager
+def label(text: str) -> Iterator[None]:
+    """Name the work that this code does, such as ``GET /buy/42``, for those who look at a lock."""
+    token = _label.set(text[:200])
+    try:
+        yield
+    finally:
+        _label.reset(token)
+
+
+def _hostname() -> str:
+    return socket.gethostname()
+
+
+# --- threads and tasks ---------------------------------------------------------------------------
+
+_of_thread: ContextVar[Owner] = ContextVar("distlock_owner")
+_of_abandoned: ContextVar[tuple[list[Any], Owner]] = ContextVar("distlock_abandoned")
+_of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionary()
+_process = object()
+
+
+def _owner_of_thread(thread: Thread) -> Owner:
+    owner = _of_thread.get(None)
+    # An inherited mark is another thread's; after a fork, another process's.
+    if owner is None or owner.thread is not thread or owner.process is not _process:
+        owner = Owner(thread.name, thread)
+        _of_thread.set(owner)
+    return owner
+
+
+def _owner_of_task(task: Task[Any]) -> Owner:
+    owner = _of_task.get(task)
+    if owner is None:
+        owner = _of_task[task] = Owner(task.get_name())
+    return owner
+
+
+def _owner_of_abandoned(hop: AbandonedHop) -> Owner:
+    mark = _of_abandoned.get(None)
+    if mark is None or mark[0] is not hop.call:
+        mark = hop.call, Owner(hop.thread.name)
+        _of_abandoned.set(mark)
+    return mark[1]
+
+
+def _forget_the_parent() -> None:
+    global _process  # noqa: PLW0603 - one per process
+    _process = object()
+    _of_task.clear()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)

@@ -1,0 +1,69 @@
+"""What a browser or an API client is told when a lock is busy or ZooKeeper is away."""
+
+from __future__ import annotations
+
+import math
+import random
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template import Context, Engine, TemplateDoesNotExist
+from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
+
+from .conf import configuration
+from .exceptions import LockBusy, LockUnavailable
+
+
+def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResponse:
+    """Return the answer to a request that could not get its lock.
+
+    423 (the setting ``BUSY_STATUS``) for `LockBusy`, 503 for `LockUnavailable`; with an integer
+    ``Retry-After``, spread so that those refused together do not come back together. A problem
+    document (RFC 9457) for clients that prefer JSON, else the template ``distlock/423.html`` or
+    ``distlock/503.html``, which a site can override. The key is not told: it may name what the
+    client should not know.
+    """
+    if isinstance(error, LockBusy):
+        status = configuration(error.using).busy_status
+        template, title = "distlock/423.html", _("Somebody else is working on this right now")
+    else:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        template, title = "distlock/503.html", _("This cannot be done safely right now")
+    seconds = _jittered(error.retry_after)
+    detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
+    response: HttpResponse
+    if _prefers_json(request):
+        document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+        response = JsonResponse(document, status=status, content_type="application/problem+json")
+    else:
+        context = {"title": title, "detail": detail, "seconds": seconds}
+        response = HttpResponse(_render(template, context, request), status=status)
+    response["Retry-After"] = str(seconds)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _render(template: str, context: dict[str, Any], request: HttpRequest) -> str:
+    try:
+        return render_to_string(template, context, request)
+    except (TemplateDoesNotExist, ImproperlyConfigured):  # a site without Django's templates
+        return _ENGINE.get_template(template).render(Context(context))
+
+
+_ENGINE = Engine(dirs=[str(Path(__file__).parent / "templates")])
+
+
+def _prefers_json(request: HttpRequest) -> bool:
+    chosen = request.get_preferred_type(
+        ["text/html", "application/json", "application/problem+json"]
+    )
+    return chosen is not None and chosen.endswith("json")
+
+
+def _jittered(retry_after: float) -> int:
+    """Return whole seconds between one and two times `retry_after`, at least one."""
+    return max(1, math.ceil(retry_after * random.uniform(1, 2)))  # noqa: S311 - not a secret

@@ -1,0 +1,379 @@
+"""One ZooKeeper session per process and alias: start, fork, states, guaranteed delete.
+
+- *Nothing is queued while disconnected.* A request queued in an outage would be sent long after its
+  caller has given up (a ghost create), so steps wait in `Session.when_connected` instead, where
+  they look first whether anybody still wants them.
+- *A delete is never lost*: it is sent again after every reconnection until it is done or the
+  session is gone (Curator's ``FailedDeleteManager``, CURATOR-678).
+- *A watch is shared* by all who need it in this process, and taken back when nobody does.
+
+State is changed on the connection thread, unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+
+from .client import (
+    Client,
+    ConnectionLost,
+    Done,
+    NoNode,
+    NotConnected,
+    Reply,
+    SessionOver,
+    explain,
+    guarded,
+)
+from .conf import Configuration, configuration
+from .exceptions import LockUnavailable
+from .heartbeat import Heartbeat, Lease, now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = logging.getLogger("distlock")
+
+#: How long an idle parent node is kept before this process removes it, in seconds. The server
+#: removes empty containers too, but at most 10,000 a minute (CURATOR-173).
+IDLE_PARENT_SECONDS = 60.0
+#: How long an orderly end may take to say good-bye to the server, in seconds.
+CLOSE_SECONDS = 1.0
+
+
+class Session:
+    """This process's session with one ensemble, and what must be done on it.
+
+    Made by `session_for`. It connects by itself for as long as the process lives: after the server
+    has expired it, the same object carries the next one, with another `id`.
+    """
+
+    def __init__(self, conf: Configuration) -> None:
+        self.conf = conf
+        self._client = Client(conf, self._connection_changed)
+        #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
+        self.root = self._client.chroot + conf.namespace
+        #: Since when there has been no connection (`time.monotonic`), None while there is one.
+        self.disconnected_at: float | None = time.monotonic()
+        self._lock = threading.Lock()  # guards _parked, and is never held while sending
+        self._parked: list[Callable[[], None]] = []
+        self._in_flight: set[Reply] = set()
+        self._watchers: dict[str, set[Callable[[bool], None]]] = {}
+        self._deletes: dict[str, Callable[[], None] | None] = {}
+        self._idle_parents: dict[str, float] = {}
+        #: How long the server cannot yet have expired the session.
+        self.lease = Lease()
+        self._lease_of = 0
+        #: Keeps the lease for the places that attend it.
+        self.heartbeat = Heartbeat(
+            self.lease,
+            name=f"distlock-{conf.alias}-heartbeat",
+            send=self.prove,
+            drop=self._client.drop,
+            session_timeout=lambda: self.timeout,
+        )
+        self._client.connect()
+
+    @property
+    def id(self) -> int:
+        """The id that ZooKeeper gave to the session, 0 before the first connection."""
+        return self._client.session_id
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection, as far as is known."""
+        return self._client.live
+
+    @property
+    def over(self) -> bool:
+        """Whether this object is of no use any more: closed, or refused for good."""
+        return self._client.stopped
+
+    @property
+    def timeout(self) -> float:
+        """The session timeout that the server granted, in seconds; before that, the one asked."""
+        return self._client.session_timeout or self.conf.session_timeout
+
+    # --- sending, from any thread ----------------------------------------------------------------
+
+    def when_connected(self, step: Callable[[], None]) -> None:
+        """Run `step` now if there is a connection, or else as soon as there is one."""
+        with self._lock:
+            if not self.connected:
+                self._parked.append(step)
+                return
+        step()
+
+    def send(
+        self, request: Any, done: Done, *, orphan: Callable[[Any], None] | None = None
+    ) -> None:
+        """Send one request; never blocks.
+
+        :param done: gets the outcome; at once and in this thread when there is no connection
+        :param orphan: gets a value that arrives after `done` was told of a failure
+        """
+        reply = Reply(done, orphan, self._in_flight.discard, self.id)
+        try:
+            self._in_flight.add(reply)
+            if self.connected:
+                self._client.submit(request, reply)
+            else:
+                reply.set_exception(NotConnected())
+        except OSError as error:  # closed in this instant
+            reply.set_exception(NotConnected(str(error)))
+        except BaseException:  # a soft time limit landed here
+            self._in_flight.discard(reply)
+            raise
+
+    def create_contender(
+        self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        """Create an ephemeral sequential node; the value is (path, stat)."""
+        self.send(self._client.contender(prefix, data), self._proof(done), orphan=orphan)
+
+    def create_container(self, path: str, done: Done) -> None:
+        """Create a node that the server removes after its last child has gone."""
+        self.send(self._client.container(path), done)
+
+    def children(self, path: str, done: Done, *, sync: bool = False) -> None:
+        """List the names of the children, after what the leader knows now if `sync`."""
+        if sync:
+            self.send(self._client.syncing(path), _ignore)
+        self.send(self._client.listing(path), done)
+
+    def read(self, path: str, done: Done) -> None:
+        """Read a node; the value is (data, stat)."""
+        self.send(self._client.reading(path), done)
+
+    def prove(self, then: Callable[[bool], None]) -> None:
+        """Renew the lease by one request, and call `then` with whether it was acknowledged."""
+        request = self._client.proof(self.root, by_write=self.conf.strict)
+        self.send(request, self._proof(lambda _, error: then(error is None)))
+
+    def _proof(self, done: Done) -> Done:
+        """Let the answer to a request that is sent now renew the lease."""
+        sent_at = now()
+
+        def proved(value: Any, error: BaseException | None) -> None:
+            if error is None:
+                self.lease.renew(sent_at, self.timeout)
+            done(value, error)
+
+        return proved
+
+    def ask(self, method: Callable[..., None], *args: Any) -> Future[Any]:
+        """Call one of the methods above as soon as connected; return a future for its outcome."""
+        future: Future[Any] = Future()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        self.when_connected(partial(method, *args, done))
+        return future
+
+    # --- watches ---------------------------------------------------------------------------------
+
+    def watch(self, path: str, changed: Callable[[bool], None], done: Done) -> None:
+        """Read a node and call ``changed(deleted)`` at its next change, or when the watch is lost.
+
+        A watch is set with getData, never with exists: that would leave one behind on a node that
+        is gone (CURATOR-107).
+        """
+        self._watchers.setdefault(path, set()).add(changed)
+
+        def set_or_not(value: Any, error: BaseException | None) -> None:
+            if error is not None and self._discard_watcher(path, changed):
+                # An earlier watcher's may be left, whose removal found this one in its place.
+                self._client.forget_watchers(path)
+            done(value, error)
+
+        self.send(self._client.reading(path, partial(self._watch_fired, path)), set_or_not)
+
+    def unwatch(self, path: str, changed: Callable[[bool], None]) -> None:
+        """Take a watch back, on the server too if nobody else in this process needs it."""
+        if self._discard_watcher(path, changed):
+            self.send(self._client.unwatching(path), partial(self._watch_removed, path))
+
+    def _discard_watcher(self, path: str, changed: Callable[[bool], None]) -> bool:
+        """Forget a watcher; tell whether it was the last one."""
+        watchers = self._watchers.get(path)
+        if watchers is None or changed not in watchers:
+            return False
+        watchers.discard(changed)
+        if watchers:
+            return False
+        del self._watchers[path]
+        return True
+
+    def _watch_fired(self, path: str, deleted: bool) -> None:
+        for changed in self._watchers.pop(path, ()):
+            guarded(changed, deleted)
+
+    def _watch_removed(self, path: str, value: Any, error: BaseException | None) -> None:
+        if path not in self._watchers:
+            self._client.forget_watchers(path)
+
+    # --- guaranteed delete -----------------------------------------------------------------------
+
+    def delete(self, path: str, session_id: int, gone: Callable[[], None] | None = None) -> None:
+        """Delete a node of session `session_id` for certain, without waiting for it.
+
+        From any thread, and more than once without harm.
+
+        :param gone: called on the connection thread when the node is known to be gone
+        """
+        # Sent again when called again: the first call may have been interrupted before it sent.
+        self._deletes.setdefault(path, gone)
+        self.when_connected(partial(self._send_delete, path, session_id))
+
+    def _send_delete(self, path: str, session_id: int) -> None:
+        if self.id != session_id:  # the node went with its session
+            self._delete_settled(path)
+        else:
+            self.send(self._client.deletion(path), partial(self._deleted, path, session_id))
+
+    def _deleted(self, path: str, session_id: int, value: Any, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLost):
+            self.when_connected(partial(self._send_delete, path, session_id))
+            return
+        if error is not None and not isinstance(error, NoNode | SessionOver):
+            logger.error(
+                "%s could not be deleted (%r); it stays until this session ends. "
+                "Deleting needs the DELETE permission on the parent node.",
+                path,
+                error,
+            )
+        self._delete_settled(path)
+
+    def _delete_settled(self, path: str) -> None:
+        gone = self._deletes.pop(path, None)
+        if gone is not None:
+            gone()
+        self._remove_idle_parents(path.rpartition("/")[0])
+
+    def _remove_idle_parents(self, used: str) -> None:
+        """Note that `used` was in use just now, and remove two of those idle for a minute."""
+        now = time.monotonic()
+        self._idle_parents.pop(used, None)
+        self._idle_parents[used] = now
+        for path, since in list(islice(self._idle_parents.items(), 2)):
+            if now - since < IDLE_PARENT_SECONDS:
+                break
+            del self._idle_parents[path]
+            self.send(self._client.deletion(path), _ignore)  # refused while it has children
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _connection_changed(self, connected: bool) -> None:
+        if not connected:
+            self.disconnected_at = self.disconnected_at or time.monotonic()
+            self.heartbeat.hurry()
+            return
+        self.disconnected_at = None
+        if self._lease_of != self.id:  # what was proven of another session says nothing of this one
+            self._lease_of = self.id
+            self.lease.end()
+        self.heartbeat.hurry()
+        self._fail_forgotten()
+        with self._lock:
+            steps, self._parked = self._parked, []
+        for step in steps:
+            guarded(step)
+
+    def _fail_forgotten(self) -> None:
+        """Fail what was queued for an earlier session and fell between kazoo's two queues."""
+        for reply in list(self._in_flight):
+            if reply.session_id != self.id:
+                reply.set_exception(SessionOver())
+
+    def close(self) -> None:
+        """End the session, which frees its locks at once. Waits for the server for one second."""
+        self.heartbeat.stop()
+        if not self.over:
+            self._client.say_goodbye(CLOSE_SECONDS)
+
+    def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
+        """Return the error for a caller whom the server gave no answer, or answered `error`."""
+        error = error or self._client.trouble
+        conf = self.conf
+        return LockUnavailable(
+            explain(error, conf), key=key, retry_after=conf.retry_after, using=conf.alias
+        )
+
+
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """For requests whose outcome changes nothing."""
+
+
+# --- the sessions of this process ----------------------------------------------------------------
+
+_sessions: dict[str, Session] = {}
+_sessions_lock = threading.Lock()
+
+
+def session_for(alias: str = "default") -> Session:
+    """Return this process's session for `alias`; the first call starts to connect."""
+    session = _sessions.get(alias)
+    if session is not None and not session.over:
+        return session
+    conf = configuration(alias)
+    with _sessions_lock:
+        session = _sessions.get(alias)
+        if session is None or session.over:
+            session = _sessions[alias] = Session(conf)
+            _close_when_a_child_ends()
+        return session
+
+
+def _close_when_a_child_ends() -> None:
+    """See to it that a child of multiprocessing says good-bye too: it runs no ``atexit``."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, close_sessions, exitpriority=100)
+
+
+def close_sessions() -> None:
+    """End all sessions of this process, which frees its locks at once; the next use opens anew."""
+    with _sessions_lock:
+        sessions = list(_sessions.values())
+        _sessions.clear()
+    for session in sessions:
+        session.close()
+
+
+#: Kept, so that no finaliser ever closes what still belongs to the parent.
+_inherited: list[Session] = []
+
+
+def _forget_the_parent() -> None:
+    """In a forked child: drop the parent's sessions without a word to the server."""
+    global _sessions_lock  # noqa: PLW0603 - the parent may have held it at the fork
+    _inherited.extend(_sessions.values())
+    _sessions.clear()
+    _sessions_lock = threading.Lock()
+
+
+def _settings_changed(*, setting: str, **_: Any) -> None:
+    if setting == "DISTLOCK":
+        close_sessions()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)
+atexit.register(close_sessions)
+setting_changed.connect(_settings_changed)

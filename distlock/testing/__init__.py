@@ -1,0 +1,1 @@
+"""Help for tests: real servers (`server`), broken links (`proxy`), aimed faults (`chaos`)."""

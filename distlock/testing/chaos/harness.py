@@ -1,0 +1,168 @@
+"""Runs it all: servers, registers, workers, the nemesis; and writes the history."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from distlock.testing.server import ZooKeeper
+
+from . import history, network, schedule
+from .fleet import Fleet
+from .history import History
+from .nemesis import Nemesis
+from .register import Registers
+from .worker import TIMEOUTS
+
+if TYPE_CHECKING:
+    from .history import Event
+
+#: Every server of the runner has this tick, in seconds.
+TICK: Final = 1.0
+NAMESPACE: Final = "/chaos"
+#: How long after its last release a recipe may take to remove its nodes and watches, in seconds.
+CLEAN_UP_SECONDS: Final = 5.0
+#: How long a worker may take to end, in seconds.
+END_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The size of a run.
+
+    :ivar seconds: for how long the workers work; the start and the end come on top
+    :ivar threads: how many threads each process has
+    :ivar keys: how many locks they share
+    :ivar session_timeout: in seconds; the servers grant 2 to 20
+    """
+
+    seconds: float = 120.0
+    processes: int = 8
+    seed: int = 1
+    nodes: int = 1
+    recipe: str = "distlock"
+    threads: int = 2
+    keys: int = 4
+    session_timeout: float = 4.0
+    strict: bool = False
+
+
+def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
+    """Run once and return the history.
+
+    :raises ValueError: so small a run would show nothing
+    :raises ServerError: the servers could not be run
+    """
+    if options.processes < 2:
+        raise ValueError(f"processes is {options.processes}: two are the fewest that can collide.")
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # it reports every fault of ours
+    with ExitStack() as stack:
+        obstacle = network.missing() if options.nodes > 1 else "one server has no links"
+        if obstacle is None:
+            stack.enter_context(network.own())
+        elif options.nodes > 1:
+            progress(f"no partitions: {obstacle}")
+        faults = schedule.plan(
+            options.seed,
+            options.seconds,
+            nodes=options.nodes,
+            session_timeout=options.session_timeout,
+            network=obstacle is None,
+        )
+        if not faults:
+            raise ValueError(f"{options.seconds:g} seconds are too short for a single fault.")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="distlock-chaos-")))
+        paths = folder / "harness.jsonl", folder / "workers.jsonl"
+        told = History(paths[0])
+        stack.callback(told.close)
+        zookeeper = stack.enter_context(ZooKeeper(options.nodes))
+        registers = stack.enter_context(Registers(folder / "registers", told))
+        keys = [f"key:{number}" for number in range(options.keys)]
+        told.say("run", **asdict(options), tick=TICK, faults=[asdict(fault) for fault in faults])
+        given: dict[str, Any] = {
+            **asdict(options),
+            "keys": keys,
+            "namespace": NAMESPACE,
+            "registers": str(registers.path),
+            "folder": str(folder),
+            "history": str(paths[1]),
+        }
+        fleet = stack.enter_context(Fleet(options.processes, zookeeper.servers, given, told))
+        nemesis = Nemesis(
+            zookeeper,
+            fleet,
+            told,
+            namespace=NAMESPACE,
+            keys=keys,
+            session_timeout=options.session_timeout,
+            progress=progress,
+        )
+        ends_at = time.monotonic() + options.seconds
+        nemesis.run(faults)
+        _until(lambda: any(fleet.died()), ends_at - time.monotonic())
+        progress("the work ends")
+        _finish(zookeeper, fleet, told, progress)
+        events = history.read(*(path for path in paths if path.exists()))
+        if errors := (folder / "workers.log").read_text(errors="replace"):
+            progress(f"the workers' log ends with:\n{errors[-3000:]}")
+        return events
+
+
+def _finish(
+    zookeeper: ZooKeeper, fleet: Fleet, told: History, progress: Callable[[str], None]
+) -> None:
+    """Let all finish, count what they leave while their sessions live, and end them."""
+    for worker in fleet.workers:
+        worker.order("quiesce")
+    grace = max(TIMEOUTS) + END_SECONDS
+    _until(lambda: all(worker.quiet or not worker.running for worker in fleet.workers), grace)
+    for worker in fleet.workers:
+        if not worker.quiet:
+            told.say("stuck" if worker.running else "died", pid=worker.pid)
+            worker.kill_stuck()
+            told.say("killed", pid=worker.pid)
+    _until(lambda: not any(_left(zookeeper)), CLEAN_UP_SECONDS)
+    nodes, watches = _left(zookeeper)
+    told.say("left", nodes=nodes, watches=watches)
+    progress(f"left behind: {len(nodes)} nodes, {watches} watches")
+    fleet.end(END_SECONDS)
+
+
+def _left(zookeeper: ZooKeeper) -> tuple[list[str], int]:
+    """Return the lock nodes that are there, and how many watches."""
+    client = KazooClient(zookeeper.hosts)
+    client.start(timeout=10)
+    try:
+        nodes = []
+        for parent in _children(client, NAMESPACE):
+            path = f"{NAMESPACE}/{parent}"
+            nodes += [f"{path}/{name}" for name in _children(client, path)]
+    finally:
+        client.stop()
+        client.close()
+    said = [server.command("wchs") for server in zookeeper.servers]
+    return nodes, sum(int(count) for text in said for count in re.findall(r"watches:(\d+)", text))
+
+
+def _children(client: KazooClient, path: str) -> list[str]:
+    try:
+        return list(client.get_children(path))
+    except NoNodeError:
+        return []
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until it is so, but no longer than so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.1)

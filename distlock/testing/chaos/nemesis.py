@@ -1,0 +1,270 @@
+"""Finds the holder and carries the faults out, one after the other."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from distlock.keys import znode_name
+from distlock.testing.proxy import TcpProxy
+
+from . import network, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distlock.testing.server import Server, ZooKeeper
+
+    from .fleet import Fleet, Worker
+    from .history import History
+    from .schedule import Fault
+
+#: How long the nemesis waits for one answer when it looks for the holder, in seconds.
+ANSWER_SECONDS: Final = 1.0
+#: For how long it looks for somebody to aim at, in seconds.
+AIM_SECONDS: Final = 3.0
+#: How long a hold goes on after a fault that it should outlive, in seconds.
+AFTERWARDS: Final = 1.0
+
+_ON_SERVERS: Final = frozenset(schedule.OTHERS) - {"deaf", "interrupt"}
+_ZOOKEEPER_ERRORS = (KazooException, KazooTimeoutError)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One who stands in a line."""
+
+    key: str
+    path: str
+    pid: int
+    thread: str
+
+
+class Nemesis:
+    """Does what a schedule says to the workers and the servers of a run.
+
+    :param progress: called with one line of text for each fault
+    """
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        fleet: Fleet,
+        history: History,
+        *,
+        namespace: str,
+        keys: Sequence[str],
+        session_timeout: float,
+        progress: Callable[[str], None],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._fleet = fleet
+        self._say = history.say
+        self._namespace = namespace
+        self._keys = keys
+        self._session_timeout = session_timeout
+        self._progress = progress
+        self._client = KazooClient(zookeeper.hosts, timeout=10)
+        self._never = threading.Event()
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        """Carry out all faults at their times; one that finds the nemesis late comes at once."""
+        self._client.start(timeout=10)
+        try:
+            started = time.monotonic()
+            for fault in faults:
+                self._sleep(started + fault.at - time.monotonic())
+                self._carry_out(fault)
+        finally:
+            self._client.stop()
+            self._client.close()
+
+    def _carry_out(self, fault: Fault) -> None:
+        chance = random.Random(fault.pick)  # noqa: S311 - reproducible, not secret
+        after = self._session_timeout + AFTERWARDS if fault.kind in schedule.LOSES else AFTERWARDS
+        waiting = fault.kind == "interrupt"
+        target = self._aim(chance, fault.lasts + after, waiting=waiting) if fault.aimed else None
+        victim = self._fleet.with_pid(target.pid) if target else None
+        worker = victim or chance.choice(self._fleet.workers)
+        at = self._say(
+            "fault",
+            kind=fault.kind,
+            lasts=fault.lasts,
+            pid=worker.pid,
+            key=target.key if target else None,
+        )
+        aim = "aimed at a waiter" if waiting else "aimed at the holder"
+        aim = aim if victim else "not aimed"
+        self._progress(f"{fault.kind}, {fault.lasts:.1f} s, process {worker.pid}, {aim}")
+        if fault.kind in _ON_SERVERS:
+            self._harm_servers(fault, worker)
+        else:
+            self._harm_worker(fault, worker, target)
+        self._say("healed", kind=fault.kind, began=at)
+
+    def _harm_worker(self, fault: Fault, worker: Worker, target: Standing | None) -> None:
+        match fault.kind:
+            case "pause" | "stop":
+                self._stop(worker, fault.lasts)
+            case "cut" | "long cut":
+                self._cut_off(worker, fault.lasts, TcpProxy.cut)
+            case "black hole":
+                self._cut_off(worker, fault.lasts, TcpProxy.black_hole)
+            case "black hole with traffic":
+                worker.order("traffic", fault.lasts)
+                self._cut_off(worker, fault.lasts, TcpProxy.black_hole)
+            case "mute":
+                self._cut_off(worker, fault.lasts, lambda link: link.black_hole("to_server"))
+            case "deaf":
+                self._cut_off(worker, fault.lasts, lambda link: link.black_hole("to_client"))
+            case "kill":
+                self._kill(worker, fault.lasts)
+            case "fork":
+                worker.order("fork")
+            case "interrupt":
+                worker.send(signal.SIGUSR1)
+            case "break":
+                self._break(target)
+            case _:
+                raise ValueError(f"There is no fault {fault.kind!r}.")
+
+    def _harm_servers(self, fault: Fault, worker: Worker) -> None:
+        server = self._server_of(worker)
+        match fault.kind:
+            case "server kill":
+                self._kill_servers([server], fault.lasts)
+            case "leader kill":
+                self._kill_servers([self._zookeeper.leader()], fault.lasts)
+            case "quorum loss":
+                majority = len(self._zookeeper.servers) // 2 + 1
+                self._kill_servers(self._zookeeper.servers[:majority], fault.lasts)
+            case "rolling restart":
+                for each in self._zookeeper.servers:
+                    each.stop()
+                    each.start()
+            case "server pause":
+                server.pause()
+                try:
+                    self._sleep(fault.lasts)
+                finally:
+                    server.resume()
+            case _:
+                self._partition(worker, server, fault.lasts)
+
+    def _partition(self, worker: Worker, server: Server, seconds: float) -> None:
+        """Isolate a server with a client that can reach no other one."""
+
+        last_way = worker.links[self._zookeeper.servers.index(server)]
+
+        def cut_others(link: TcpProxy) -> None:
+            if link is not last_way:
+                link.cut()
+
+        with network.isolated(server):
+            self._cut_off(worker, seconds, cut_others)
+
+    def _kill_servers(self, servers: Sequence[Server], seconds: float) -> None:
+        for server in servers:
+            server.kill()
+        self._sleep(seconds)
+        for server in servers:
+            server.start(wait=False)
+        for server in self._zookeeper.servers:
+            server.wait_until_serving()
+
+    # --- what it does to a worker ----------------------------------------------------------------
+
+    def _stop(self, worker: Worker, seconds: float) -> None:
+        self._say("stopped", pid=worker.pid)
+        worker.send(signal.SIGSTOP)
+        try:
+            self._sleep(seconds)
+        finally:
+            worker.send(signal.SIGCONT)
+            self._say("continued", pid=worker.pid)
+
+    def _cut_off(self, worker: Worker, seconds: float, harm: Callable[[TcpProxy], None]) -> None:
+        try:
+            for link in worker.links:
+                harm(link)
+            self._say("cut off", pid=worker.pid)
+            self._sleep(seconds)
+        finally:
+            self._say("joined", pid=worker.pid)
+            for link in worker.links:
+                link.pass_through()
+
+    def _kill(self, worker: Worker, seconds: float) -> None:
+        pid = worker.pid
+        worker.kill()
+        self._say("killed", pid=pid)
+        self._sleep(seconds)
+        worker.restart()
+
+    def _break(self, target: Standing | None) -> None:
+        """Delete the lock node of the holder, as an operator may."""
+        if target is None:
+            return
+        self._say("broke", key=target.key, pid=target.pid)
+        try:
+            self._client.delete_async(target.path).get(timeout=ANSWER_SECONDS)
+        except NoNodeError:
+            self._progress("its node was gone already")
+
+    # --- aiming ----------------------------------------------------------------------------------
+
+    def _aim(self, chance: random.Random, linger: float, *, waiting: bool) -> Standing | None:
+        """Find a holder, and let it go on for a while: most holds are over in an instant.
+
+        :param linger: for how many seconds
+        :param waiting: find somebody who waits in a process's main thread instead
+        """
+        deadline = time.monotonic() + AIM_SECONDS
+        while time.monotonic() < deadline:
+            key = chance.choice(self._keys)
+            try:
+                line = self._line(key)
+                if waiting:
+                    for standing in line[1:]:
+                        if standing.thread == "MainThread":
+                            return standing
+                elif line and (worker := self._fleet.with_pid(line[0].pid)):
+                    worker.order("linger", linger)
+                    self._sleep(0.02)
+                    if line[0] in self._line(key)[:1]:
+                        return line[0]
+            except _ZOOKEEPER_ERRORS:
+                self._sleep(0.1)
+        return None
+
+    def _line(self, key: str) -> list[Standing]:
+        """Return who stands in a line, in order: of distlock's nodes or of kazoo's."""
+        path = f"{self._namespace}/{znode_name(key)}"
+        try:
+            names = self._client.get_children_async(path).get(timeout=ANSWER_SECONDS)
+        except NoNodeError:
+            return []
+        standing = []
+        for name in sorted(names, key=lambda name: str(name)[-10:]):
+            try:
+                data, _ = self._client.get_async(f"{path}/{name}").get(timeout=ANSWER_SECONDS)
+            except NoNodeError:
+                continue
+            who = json.loads(data)
+            standing.append(Standing(key, f"{path}/{name}", who["pid"], who["worker"]))
+        return standing
+
+    def _server_of(self, worker: Worker) -> Server:
+        return self._zookeeper.servers[worker.server or 0]
+
+    def _sleep(self, seconds: float) -> None:
+        self._never.wait(max(seconds, 0))

@@ -1,0 +1,140 @@
+"""Child processes that never outlive the process that started them, not even after its SIGKILL.
+
+The parent keeps the writing end of a pipe, the *lifeline*. The child begins as this file, run as a
+script: it forks a watcher and then becomes the command, so that the process id the parent knows
+is the command's own. When the kernel closes the lifeline, for whatever reason, the watcher ends
+the command.
+
+Linux's PR_SET_PDEATHSIG is not used: it fires when the starting *thread* ends, and a fixture
+may well start a server in a thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_lifelines: set[int] = set()
+
+
+class GuardedProcess:
+    """A running command, in a session of its own so that the terminal's Ctrl-C does not reach it.
+
+    `output` receives what the command prints. When this process dies, the command gets
+    `last_signal`, and `folder`, if given, is removed.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        output: Path,
+        cwd: Path,
+        folder: Path | None = None,
+        last_signal: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        _close_lifelines_in_forks()
+        reading, self._lifeline = os.pipe()
+        _lifelines.add(self._lifeline)
+        guard = [
+            sys.executable,
+            "-IS",
+            __file__,
+            str(reading),
+            str(int(last_signal)),
+            str(folder or ""),
+        ]
+        try:
+            with output.open("ab") as log:
+                self._process = subprocess.Popen(
+                    [*guard, *(os.fspath(part) for part in command)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=cwd,
+                    pass_fds=[reading],
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._cut_lifeline()
+            raise
+        finally:
+            os.close(reading)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; nothing happens when the command has ended."""
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the command has ended; its status. Raises `subprocess.TimeoutExpired`."""
+        status = self._process.wait(timeout)
+        self._cut_lifeline()
+        return status
+
+    def _cut_lifeline(self) -> None:
+        if self._lifeline in _lifelines:
+            _lifelines.discard(self._lifeline)
+            os.close(self._lifeline)
+
+
+@functools.cache
+def _close_lifelines_in_forks() -> None:
+    # A forked child would hold the pipe open and so keep the command alive after its parent.
+    os.register_at_fork(after_in_child=_close_lifelines)
+
+
+def _close_lifelines() -> None:
+    while _lifelines:
+        os.close(_lifelines.pop())
+
+
+def _become(command: list[str], *, lifeline: int, last_signal: int, folder: str) -> None:
+    """Leave a watcher behind and turn this process into `command`."""
+    pid = os.getpid()
+    alive, held_by_command = os.pipe()
+    if os.fork() == 0:
+        os.close(held_by_command)
+        _watch(pid, lifeline=lifeline, alive=alive, last_signal=last_signal, folder=folder)
+        os._exit(0)
+    os.close(lifeline)
+    os.close(alive)
+    os.set_inheritable(held_by_command, True)
+    os.execvp(command[0], command)  # noqa: S606 - the caller's command, and no shell is wanted
+
+
+def _watch(pid: int, *, lifeline: int, alive: int, last_signal: int, folder: str) -> None:
+    # Both pipes carry no data: they become readable when the last process at the other end is gone.
+    readable, _, _ = select.select([lifeline, alive], [], [])
+    if alive in readable:
+        return  # The command ended first; its parent may start it again, in the same folder.
+    with suppress(ProcessLookupError):
+        os.kill(pid, last_signal)
+        os.kill(pid, signal.SIGCONT)
+    select.select([alive], [], [])
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _become(
+        sys.argv[4:], lifeline=int(sys.argv[1]), last_signal=int(sys.argv[2]), folder=sys.argv[3]
+    )

@@ -1,0 +1,82 @@
+"""Where this machine keeps Java and ZooKeeper, and what to type when it has neither."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+DEBIAN_JARS = Path("/usr/share/java")
+HOMEBREW = (
+    Path("/opt/homebrew/opt"),
+    Path("/usr/local/opt"),
+    Path("/home/linuxbrew/.linuxbrew/opt"),
+)
+
+HOW_TO_INSTALL = (
+    "Install it with `apt-get install zookeeper` (Debian, Ubuntu) or `brew install zookeeper` "
+    "(macOS), or set ZOOKEEPER_HOME to an unpacked Apache ZooKeeper."
+)
+
+
+class ServerError(RuntimeError):
+    """A ZooKeeper server on this machine could not be run; the subclasses say why."""
+
+
+class ServerNotInstalled(ServerError):
+    """Java or ZooKeeper was not found on this machine. The message says what to type."""
+
+
+def java() -> Path:
+    """The `java` program: of `JAVA_HOME`, else of Homebrew, else on `PATH`.
+
+    Raises `ServerNotInstalled`, also when `JAVA_HOME` names a folder without one: a wrong
+    setting is reported, never passed over.
+    """
+    if home := os.environ.get("JAVA_HOME"):
+        program = Path(home, "bin", "java")
+        if not os.access(program, os.X_OK):
+            raise ServerNotInstalled(
+                f"JAVA_HOME is {home}, but there is no bin/java in it. "
+                "Correct JAVA_HOME or unset it."
+            )
+        return program
+    # Before PATH: on macOS /usr/bin/java is there without any Java behind it.
+    for prefix in HOMEBREW:
+        if os.access(program := prefix / "openjdk/bin/java", os.X_OK):
+            return program
+    if found := shutil.which("java"):
+        return Path(found)
+    raise ServerNotInstalled(f"Java was not found: ZooKeeper needs it. {HOW_TO_INSTALL}")
+
+
+def zookeeper_jars() -> list[Path]:
+    """The class path of the server: of `ZOOKEEPER_HOME`, else of Debian, else of Homebrew.
+
+    Raises `ServerNotInstalled`, also when `ZOOKEEPER_HOME` names a folder without ZooKeeper.
+    """
+    if home := os.environ.get("ZOOKEEPER_HOME"):
+        if jars := _jars_of(Path(home)):
+            return jars
+        raise ServerNotInstalled(
+            f"ZOOKEEPER_HOME is {home}, but there is no lib/zookeeper*.jar in it. "
+            "Correct ZOOKEEPER_HOME or unset it."
+        )
+    if (server := DEBIAN_JARS / "zookeeper.jar").exists():
+        # The manifest pulls the rest, except a logger and parts of Netty (for TLS).
+        names = ("slf4j-log4j12.jar", "log4j-1.2.jar")
+        return [
+            server,
+            *(DEBIAN_JARS / name for name in names),
+            *sorted(DEBIAN_JARS.glob("netty-*.jar")),
+        ]
+    for prefix in HOMEBREW:
+        if jars := _jars_of(prefix / "zookeeper/libexec"):
+            return jars
+    raise ServerNotInstalled(f"ZooKeeper was not found. {HOW_TO_INSTALL}")
+
+
+def _jars_of(home: Path) -> list[Path]:
+    if not any(home.glob("lib/zookeeper*.jar")):
+        return []
+    return sorted(home.glob("lib/*.jar"))

@@ -1,0 +1,165 @@
+"""Waiting for a place in line: how long still, how it ended, blocked or awaited.
+
+`wait` and `wait_async` differ in what they wait at, and share all the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .queue import Node, Place
+
+_T = TypeVar("_T")
+
+#: However short its timeout, a call waits this long for the server's first answer, in seconds.
+ANSWER_SECONDS = 0.4
+#: How often a waiter looks whether there is still a connection, in seconds.
+LOOK_SECONDS = 1.0
+
+
+class Attempt:
+    """One caller's wait for a place: how long still, and how it ended.
+
+    :param timeout: seconds, 0 to try once, None for ever
+    """
+
+    def __init__(self, place: Place, timeout: float | None) -> None:
+        self.place = place
+        self.started = time.monotonic()
+        self._try_only = timeout == 0
+        self._deadline = math.inf if timeout is None else self.started + timeout
+        self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the call."""
+        return time.monotonic() - self.started
+
+    @property
+    def grace(self) -> float:
+        """Seconds that may still be spent after the deadline, for all that is to be asked."""
+        return max(self._deadline + ANSWER_SECONDS - time.monotonic(), 0.0)
+
+    def patience(self) -> float | None:
+        """Return how many seconds to wait before asking again, or None when it is over."""
+        place = self.place
+        if place.granted or place.error is not None or (place.ahead and self._try_only):
+            return None
+        now = time.monotonic()
+        # To the deadline first: what is known of the line then decides whether to go on.
+        ends_at = self._deadline if now < self._deadline < self._ends_at() else self._ends_at()
+        remaining = ends_at - now
+        return min(remaining, LOOK_SECONDS) if remaining > 0 else None
+
+    def _ends_at(self) -> float:
+        place, session = self.place, self.place.session
+        down_since = session.disconnected_at
+        if place.ahead is not None and down_since is None:
+            return self._deadline
+        if session.over:
+            return self.started
+        bearable = session.conf.connect_timeout
+        if not place.was_in_line:
+            return min(self._answer_by, self.started + bearable)
+        # A place survives a cut, but not longer than the session does.
+        silent_since = down_since or place.asked_at
+        return min(self._answer_by, silent_since + session.timeout + bearable)
+
+    def outcome(self) -> Node | None:
+        """Return the node that was granted; None is busy, and the place is given up.
+
+        :raises LockUnavailable: the server did not answer
+        :raises IncompatiblePeer: a kazoo ``Lock`` stands in the line
+        """
+        place = self.place
+        if place.granted and not place.lost:
+            return place.node
+        place.leave()
+        if place.error is not None:
+            raise place.error
+        if place.granted or place.ahead is None or place.session.disconnected_at is not None:
+            raise place.session.unavailable(place.key)
+        return None
+
+
+def wait(
+    place_for: Callable[..., Place],
+    timeout: float | None,
+    then: Callable[[Attempt], _T],
+) -> _T:
+    """Join a line, block until the place is granted or the time is up, and return what `then` says.
+
+    Whatever is raised on the way, in `then` too, leaves no node behind.
+
+    :param place_for: makes the place, given ``settled``: what to call when it is settled
+    :param timeout: seconds, 0 to try once, None for ever
+    """
+    gate = _Gate()
+    attempt = Attempt(place_for(settled=gate.open), timeout)
+    try:
+        attempt.place.join()
+        while (patience := attempt.patience()) is not None:
+            gate.wait(patience)
+        return then(attempt)
+    except BaseException:
+        attempt.place.leave()
+        raise
+
+
+async def wait_async(
+    place_for: Callable[..., Place],
+    timeout: float | None,
+    then: Callable[[Attempt], _T],
+) -> _T:
+    """Do as `wait` does; takes no thread."""
+    loop = asyncio.get_running_loop()
+    settled: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_set_result, settled)
+
+    attempt = Attempt(place_for(settled=settle), timeout)
+    try:
+        attempt.place.join()
+        while (patience := attempt.patience()) is not None:
+            # wait_for would swallow a cancellation in the instant of the grant (bpo-37658).
+            await asyncio.wait([settled], timeout=patience)
+        return then(attempt)
+    except BaseException:
+        attempt.place.leave()
+        raise
+
+
+def _set_result(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Gate:
+    """What a thread waits at: an event that a signal's exception cannot leave in pieces.
+
+    `threading.Event` answers one that lands inside its condition with a RuntimeError of its own.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        with suppress(RuntimeError):  # open already
+            self._lock.release()
+
+    def wait(self, seconds: float) -> None:
+        if self._lock.acquire(timeout=seconds):
+            self.open()

@@ -1,0 +1,139 @@
+"""Curator's node names: build, parse, order; and what a node says of its owner.
+
+``_c_<uuid4>-lock-0000000042``: a prefix that only its creator knows (to find the node again after a
+lost reply), the recipe's name, and the sequence number that the server appended.
+Source: Curator's ``ProtectedMode``, ``LockInternals`` and ``StandardLockInternalsDriver``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: The recipe's part of a mutex node's name.
+LOCK: Final = "lock-"
+
+# The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
+_SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
+_NODE = re.compile(r".*?(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
+_KAZOO_LOCK = re.compile(r".*__r?lock__" + _SEQUENCE)
+
+
+def protected_prefix() -> str:
+    """Return a new ``_c_<uuid4>-``: one for every attempt to create (CURATOR-190)."""
+    return f"_c_{uuid4()}-"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """The parts of a contender's node name."""
+
+    name: str
+    kind: str
+    sequence: int
+
+
+def parse(name: str) -> NodeName | None:
+    """Return the parts of `name`, or None where it is not a contender's (CURATOR-43)."""
+    found = _NODE.fullmatch(name)
+    return found and NodeName(name, found["kind"], int(found["sequence"]))
+
+
+def is_kazoo_lock(name: str) -> bool:
+    """Tell whether `name` is one of kazoo's own ``Lock``: it sorts by other rules than Curator."""
+    return _KAZOO_LOCK.fullmatch(name) is not None
+
+
+def in_line(names: Iterable[str]) -> list[NodeName]:
+    """Return the contenders among `names`, first come first.
+
+    The sequence is a signed 32-bit counter that wraps, so the order is that of a ring: contenders
+    of one moment are never half the ring apart, and the longest gap is before the first of them.
+    """
+    nodes = sorted(filter(None, map(parse, names)), key=lambda node: node.sequence)
+    if nodes and nodes[-1].sequence - nodes[0].sequence >= 2**31:
+        start = next(i for i, node in enumerate(nodes) if node.sequence >= 0)
+        return nodes[start:] + nodes[:start]
+    return nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Participant:
+    """Who stands in a line, as its node tells: a holder or a waiter.
+
+    Nodes of Curator and other peers carry other data; then only `path`, `sequence` and `token` are
+    known and `peer` is true.
+    """
+
+    path: str
+    sequence: int
+    token: int
+    session_id: int
+    peer: bool = False
+    host: str = ""
+    pid: int | None = None
+    worker: str = ""
+    owner_id: str = ""
+    label: str = ""
+    since: datetime | None = None
+
+    def __str__(self) -> str:
+        if self.peer:
+            return f"a peer with session 0x{self.session_id:x}"
+        who = f"{self.host}:{self.pid} {self.worker}".strip() if self.host else self.owner_id
+        return f"{who} ({self.label})" if self.label else who
+
+    @classmethod
+    def from_node(
+        cls, path: str, data: bytes, *, token: int, session_id: int
+    ) -> Participant | None:
+        """Read a node. Return None where its name is not a contender's."""
+        node = parse(path.rpartition("/")[2])
+        if node is None:
+            return None
+        said = _read_json(data)
+        return cls(
+            path=path,
+            sequence=node.sequence,
+            token=token,
+            session_id=session_id,
+            peer="v" not in said,
+            host=_text(said.get("host")),
+            pid=said["pid"] if type(said.get("pid")) is int else None,
+            worker=_text(said.get("worker")),
+            owner_id=_text(said.get("owner")),
+            label=_text(said.get("label")),
+            since=_time(said.get("since")),
+        )
+
+
+def _read_json(data: bytes) -> dict[str, Any]:
+    """Parse what anybody may have written into a node; what is not ours counts as nothing."""
+    try:
+        said = json.loads(data[:10_000])
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text(value: object) -> str:
+    """Return a text that can be printed anywhere: no surrogates, newlines, escapes, bidi marks."""
+    if not isinstance(value, str):
+        return ""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:200])
+
+
+def _time(value: object) -> datetime | None:
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(value, tz=timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None
