@@ -1,0 +1,1 @@
+"""What distlock costs and what it stands, measured beside others. Not part of the wheel."""

@@ -1,0 +1,1 @@
+"""A flash sale: a small shop that shows what distlock is for."""

@@ -1,0 +1,99 @@
+"""What is for sale, who bought it, and what the payment provider remembers."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.urls import reverse
+from django.utils import timezone
+
+from distlock import FencedModel
+
+
+class Product(FencedModel):
+    """A product, its stock, and the strategy that sells it.
+
+    Its `fence` is the highest fencing token that wrote it: only `zk_fenced` asks for it.
+    """
+
+    class Strategy(models.TextChoices):
+        """A key of `strategies.STRATEGIES`."""
+
+        NAIVE = "naive", "naive: read, decide, pay, write"
+        CONDITIONAL = "conditional", "conditional: one conditional UPDATE"
+        ZK = "zk", "zk: a distributed lock on ZooKeeper"
+        ZK_FENCED = "zk_fenced", "zk_fenced: the lock, and its fencing token in the database"
+
+    sku = models.SlugField("SKU", max_length=64, unique=True)
+    name = models.CharField(max_length=200)
+    quantity = models.IntegerField(help_text="Pieces left.")
+    strategy = models.CharField(max_length=20, choices=Strategy.choices, default=Strategy.ZK)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = (
+            # The database refuses a negative stock, except for the strategy whose mistakes should
+            # stay visible. (It would hardly stop that one: a lost update writes a wrong number,
+            # seldom a negative one.)
+            models.CheckConstraint(
+                name="shop_product_stock_not_negative",
+                condition=models.Q(quantity__gte=0) | models.Q(strategy="naive"),
+            ),
+        )
+
+    def __str__(self) -> str:
+        return self.name
+
+    def get_absolute_url(self) -> str:
+        return reverse("shop:product", args=[self.sku])
+
+
+class Order(models.Model):
+    """One piece, sold to one buyer. The same idempotency key never makes a second order."""
+
+    class Status(models.TextChoices):
+        """`RESERVED` is a step of `conditional` and `zk_fenced`; the others write paid orders."""
+
+        RESERVED = "reserved"
+        PAID = "paid"
+
+    product = models.ForeignKey(Product, on_delete=models.CASCADE, related_name="orders")
+    buyer = models.CharField(max_length=100)
+    idempotency_key = models.UUIDField(unique=True)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PAID)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.product} for {self.buyer}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("shop:order", args=[self.idempotency_key])
+
+
+class Payment(models.Model):
+    """The payment provider's record: it stands for a system beyond the shop's transactions."""
+
+    class Status(models.TextChoices):
+        PENDING = "pending"
+        AUTHORIZED = "authorized"
+        CHARGED = "charged"
+        DECLINED = "declined"
+        REFUNDED = "refunded"
+        VOIDED = "voided"
+
+    idempotency_key = models.UUIDField(primary_key=True)
+    sku = models.SlugField("SKU", max_length=64)
+    buyer = models.CharField(max_length=100)
+    status = models.CharField(max_length=10, choices=Status.choices, default=Status.PENDING)
+    worker = models.PositiveIntegerField(
+        "worker process", help_text="The process id that asked last."
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.buyer}: {self.status}"

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from example_project.shop import views
+
+app_name = "shop"
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("products/<slug:sku>/", views.product, name="product"),
+    path("products/<slug:sku>/buy/", views.buy, name="buy"),
+    path("orders/<uuid:key>/", views.order, name="order"),
+]
