@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from distlock.management.commands.distlock import Command
+from distlock.testing import install
+from distlock.testing.server import free_ports
+from tests.helpers import alive, eventually, raw_client, spawn_python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CODE = """
+import sys
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "distlock", "server", *sys.argv[1:]])
+"""
+
+READY = re.compile(r"ZooKeeper ready on (\S+) \((\d) nodes?, data in (/.+)\)\n")
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, Path]]:
+    with spawn_python(CODE, *arguments) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        ready = READY.fullmatch(line)
+        assert ready, f"{line!r} {process.communicate(timeout=10)}"
+        yield process, ready[1], Path(ready[3])
+
+
+def servers_of(folder: Path) -> list[int]:
+    """The Java processes that keep their data in `folder`."""
+    listed = subprocess.run(
+        ["ps", "-axww", "-o", "pid=,args="], capture_output=True, text=True, check=True
+    )
+    lines = [line for line in listed.stdout.splitlines() if f"{folder}/node-" in line]
+    return [int(line.split()[0]) for line in lines if "guard.py" not in line]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal_and_ends_with_status_0(number: signal.Signals) -> None:
+    with running("--port", "0") as (process, hosts, folder):
+        assert process.stdout is not None
+        assert process.stdout.readline() == f'DISTLOCK = {{"default": {{"HOSTS": "{hosts}"}}}}\n'
+        with raw_client(hosts) as client:
+            assert client.exists("/zookeeper")
+        pids = servers_of(folder)
+        assert len(pids) == 1
+
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=10)
+        assert (process.returncode, rest, errors) == (0, "", "")
+        assert not any(alive(pid) for pid in pids)
+        assert not folder.exists()
+
+
+def test_three_nodes_on_the_asked_ports_with_named_data(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    arguments = ("--nodes", "3", "--port", str(port), "--data-dir", str(tmp_path))
+    with running(*arguments) as (process, hosts, folder):
+        assert hosts == ",".join(f"127.0.0.1:{port + node}" for node in range(3))
+        assert folder == tmp_path
+        pids = servers_of(folder)
+        assert len(pids) == 3
+        process.terminate()
+        assert process.wait(10) == 0
+        assert not any(alive(pid) for pid in pids)
+    assert (tmp_path / "node-3/data/version-2").is_dir()
+
+
+def test_its_servers_end_when_it_is_killed() -> None:
+    with running("--port", "0") as (process, _, folder):
+        pids = servers_of(folder)
+        process.kill()
+        process.wait()
+        eventually(lambda: not any(alive(pid) for pid in pids))
+        eventually(lambda: not folder.exists())
+
+
+def test_a_server_that_dies_ends_the_command_with_an_error() -> None:
+    with running("--port", "0") as (process, _, folder):
+        (pid,) = servers_of(folder)
+        os.kill(pid, signal.SIGKILL)
+        _, errors = process.communicate(timeout=10)
+        assert process.returncode == 1
+        assert "CommandError: ZooKeeper ended by itself" in errors
+
+
+def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", *free_ports(1))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+            call_command("distlock", "server", port=port)
+
+
+def test_the_default_port_is_zookeepers() -> None:
+    options = Command().create_parser("manage.py", "distlock").parse_args(["server"])
+    assert (options.port, options.nodes, options.data_dir) == (2181, 1, None)
+
+
+@pytest.mark.parametrize("nodes", [0, 2, -3])
+def test_the_number_of_nodes_is_odd(nodes: int) -> None:
+    with pytest.raises(CommandError, match=f"nodes is {nodes}: give an odd number"):
+        call_command("distlock", "server", nodes=nodes, port=0)
+
+
+def test_a_data_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match="Not a directory"):
+        call_command("distlock", "server", port=0, data_dir=str(tmp_path / "file"))
+
+
+def test_without_java_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(install, "HOMEBREW", ())
+    handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
+    with pytest.raises(CommandError, match="apt-get install zookeeper"):
+        call_command("distlock", "server", port=0)
+    assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
+
+
+def test_a_missing_subcommand_is_an_error() -> None:
+    with pytest.raises(CommandError, match="subcommand"):
+        call_command("distlock")

@@ -1,0 +1,85 @@
+"""Fixtures: the real servers, each started once for a run (for each worker of pytest-xdist)."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from tests.services import Postgres, PostgresNotInstalled
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the children of the tests: a shell's background jobs inherit it ignored."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    if ignored and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _run(zookeeper: ZooKeeper) -> Iterator[ZooKeeper]:
+    try:
+        zookeeper.start()
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+    try:
+        yield zookeeper
+    finally:
+        zookeeper.stop()
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """One server. It is shared: a test that stops or pauses servers starts its own."""
+    yield from _run(ZooKeeper())
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble() -> Iterator[ZooKeeper]:
+    """Three servers. A test that kills or pauses one starts or resumes it before it ends."""
+    yield from _run(ZooKeeper(nodes=3))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL server; `postgres.settings()` is a value for `DATABASES`."""
+    server = Postgres()
+    try:
+        server.start()
+    except PostgresNotInstalled as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A part of the tree that no other test uses."""
+    return f"/t-{uuid4()}"
+
+
+@pytest.fixture
+def distlock_settings(settings: Settings, zookeeper: ZooKeeper, namespace: str) -> Settings:
+    """`settings.DISTLOCK` names the real server and this test's namespace."""
+    settings.DISTLOCK = {
+        "default": {
+            "HOSTS": zookeeper.hosts,
+            "NAMESPACE": namespace,
+            "SESSION_TIMEOUT": 4,
+            "TIMEOUT": 5,
+        }
+    }
+    return settings

@@ -1,0 +1,185 @@
+"""``@zk_locked`` on functions and methods: what is locked, and that the face stays the same.
+
+PITFALLS 43: the signature is kept, or Celery's argument check would be off.
+"""
+
+# ruff: noqa: ARG001 - the views and functions here are called for their locks
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+import pytest
+from asgiref.sync import iscoroutinefunction
+
+from distlock import zk_lock, zk_locked
+from tests.testproject.elsewhere import in_line
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+
+def holds(key: str) -> bool:
+    return zk_lock(key).held
+
+
+class Shop:
+    """One branch of the shop."""
+
+    chain = "corner"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @zk_locked("stock:<self.name>:<sku>")
+    def deduct(self, sku: str, *, amount: int = 1) -> bool:
+        """Take `amount` of `sku`."""
+        return holds(f"stock:{self.name}:{sku}")
+
+    @zk_locked("stock:<self.name>:<sku>")
+    async def adeduct(self, sku: str) -> bool:
+        return holds(f"stock:{self.name}:{sku}")
+
+    @staticmethod
+    @zk_locked("stock:<sku>")
+    def static(sku: str) -> bool:
+        return holds(f"stock:{sku}")
+
+    @classmethod
+    @zk_locked("stock:<cls.chain>:<sku>")
+    def of_class(cls, sku: str) -> bool:
+        return holds(f"stock:{cls.chain}:{sku}")
+
+
+def test_a_function_holds_the_lock_that_its_template_names_and_releases_it() -> None:
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str) -> tuple[bool, bool]:
+        return holds(f"stock:{sku}"), holds("stock:other")
+
+    assert deduct("42") == (True, False)
+    assert not holds("stock:42")
+    assert in_line("stock:42") == 0
+
+
+@pytest.mark.parametrize("call", [lambda f: f("42"), lambda f: f(sku="42"), lambda f: f()])
+def test_arguments_count_however_they_are_passed(call: Any) -> None:
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str = "42") -> bool:
+        return holds(f"stock:{sku}")
+
+    assert call(deduct)
+
+
+def test_an_argument_caught_by_kwargs_fills_the_template() -> None:
+    @zk_locked("stock:<sku>")
+    def deduct(**kwargs: str) -> bool:
+        return holds(f"stock:{kwargs['sku']}")
+
+    assert deduct(sku="42")
+
+
+def test_a_method_may_use_self() -> None:
+    assert Shop("north").deduct("42", amount=2)
+
+
+def test_two_instances_have_two_locks() -> None:
+    south = Shop("south")
+
+    class Nested(Shop):
+        @zk_locked("stock:<self.name>:<sku>")
+        def both(self, sku: str) -> tuple[bool, bool]:
+            return holds(f"stock:south:{sku}"), south.deduct(sku)
+
+    assert Nested("north").both("42") == (False, True)
+
+
+def test_static_and_class_methods_are_decorated_below_the_builtin() -> None:
+    assert Shop.static("42")
+    assert Shop("north").static("42")
+    assert Shop.of_class("42")
+    assert Shop("north").of_class("42")
+
+
+@pytest.mark.parametrize("builtin", [staticmethod, classmethod])
+def test_above_the_builtin_it_fails_loudly_instead_of_locking_something_else(builtin: Any) -> None:
+    ran: list[str] = []
+
+    def deduct(sku: str) -> None:
+        ran.append(sku)
+
+    def decorate_and_call() -> None:
+        wrong = type("Wrong", (), {"deduct": zk_locked("stock:<sku>")(builtin(deduct))})
+        wrong().deduct("42")
+
+    with pytest.raises(TypeError):
+        decorate_and_call()
+    assert not ran
+
+
+def test_an_async_function_holds_the_lock_while_it_awaits() -> None:
+    @zk_locked("stock:<sku>")
+    async def deduct(sku: str) -> tuple[bool, bool]:
+        before = holds(f"stock:{sku}")
+        await asyncio.sleep(0)
+        return before, holds(f"stock:{sku}")
+
+    assert asyncio.run(deduct("42")) == (True, True)
+    assert in_line("stock:42") == 0
+
+
+def test_an_async_method_may_use_self() -> None:
+    assert asyncio.run(Shop("north").adeduct("42"))
+
+
+def test_an_exception_comes_through_and_leaves_no_node() -> None:
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str) -> None:
+        raise ZeroDivisionError(sku)
+
+    with pytest.raises(ZeroDivisionError, match="42"):
+        deduct("42")
+    assert in_line("stock:42") == 0
+
+
+def test_an_exception_in_an_async_function_comes_through_and_leaves_no_node() -> None:
+    @zk_locked("stock:<sku>")
+    async def deduct(sku: str) -> None:
+        raise ZeroDivisionError(sku)
+
+    with pytest.raises(ZeroDivisionError, match="42"):
+        asyncio.run(deduct("42"))
+    assert in_line("stock:42") == 0
+
+
+def test_the_function_keeps_its_name_text_and_signature() -> None:
+    def deduct(sku: str, /, amount: int = 1, *, strict: bool = False) -> int:
+        """Take some."""
+        return amount
+
+    locked = zk_locked("stock:<sku>")(deduct)
+    assert locked.__name__ == "deduct"
+    assert locked.__qualname__ == deduct.__qualname__
+    assert locked.__module__ == __name__
+    assert locked.__doc__ == "Take some."
+    assert inspect.signature(locked) == inspect.signature(deduct)
+    assert locked.__wrapped__ is deduct  # type: ignore[attr-defined]
+
+
+def test_the_signature_of_a_method_still_has_self() -> None:
+    assert list(inspect.signature(Shop.deduct).parameters) == ["self", "sku", "amount"]
+    assert list(inspect.signature(Shop("north").deduct).parameters) == ["sku", "amount"]
+
+
+def test_async_stays_async_and_sync_stays_sync() -> None:
+    assert iscoroutinefunction(Shop.adeduct)
+    assert not iscoroutinefunction(Shop.deduct)
+
+
+def test_wrong_arguments_raise_the_type_error_of_the_call_and_lock_nothing() -> None:
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str) -> None: ...
+
+    with pytest.raises(TypeError, match="sku"):
+        deduct()  # type: ignore[call-arg]
+    assert in_line("stock:42") == 0

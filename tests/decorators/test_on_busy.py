@@ -1,0 +1,202 @@
+"""What a caller of a decorated function gets when the lock is busy: every policy of ``on_busy``."""
+
+# ruff: noqa: ARG001 - the views and functions here are called for their locks
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+
+from distlock import LockBusy, zk_lock, zk_locked
+from tests.helpers import eventually
+from tests.testproject.elsewhere import held_elsewhere, in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Event
+
+    from django.test import RequestFactory
+    from pytest_django import Settings
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+
+@pytest.fixture
+def busy(distlock_settings: Settings) -> Iterator[Event]:
+    """Another thread has the lock; setting the event frees it."""
+    del distlock_settings  # only its order matters
+    with held_elsewhere("stock:42", work="recount") as free:
+        yield free
+
+
+def locked(on_busy: Any = None, **options: Any) -> Any:
+    @zk_locked("stock:<sku>", **{"timeout": 0, "on_busy": on_busy, **options})
+    def deduct(sku: str) -> str:
+        return f"sold {sku}"
+
+    return deduct
+
+
+def locked_with_the_settings_timeout(on_busy: Any) -> Any:
+    @zk_locked("stock:<sku>", on_busy=on_busy)
+    def deduct(sku: str) -> str:
+        return f"sold {sku}"
+
+    return deduct
+
+
+def locked_async(on_busy: Any = None) -> Any:
+    @zk_locked("stock:<sku>", timeout=0, on_busy=on_busy)
+    async def deduct(sku: str) -> str:
+        return f"sold {sku}"
+
+    return deduct
+
+
+def locked_view(on_busy: Any = None) -> Any:
+    @zk_locked("stock:<sku>", timeout=0, on_busy=on_busy)
+    def view(request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse(f"sold {sku}")
+
+    return view
+
+
+def locked_async_view(on_busy: Any = None) -> Any:
+    @zk_locked("stock:<sku>", timeout=0, on_busy=on_busy)
+    async def view(request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse(f"sold {sku}")
+
+    return view
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("on_busy", [None, "raise"])
+def test_a_function_raises_and_says_who_has_it(on_busy: Any) -> None:
+    with pytest.raises(LockBusy) as raised:
+        locked(on_busy)("42")
+    assert raised.value.key == "stock:42"
+    assert raised.value.holder is not None
+    assert raised.value.holder.label == "recount"
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("on_busy", [None, "raise"])
+def test_an_async_function_raises_and_says_who_has_it(on_busy: Any) -> None:
+    with pytest.raises(LockBusy) as raised:
+        asyncio.run(locked_async(on_busy)("42"))
+    assert raised.value.holder is not None
+    assert raised.value.holder.label == "recount"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_view_answers_423(rf: RequestFactory) -> None:
+    assert locked_view()(rf.post("/"), sku="42").status_code == 423
+
+
+@pytest.mark.usefixtures("busy")
+def test_an_async_view_answers_423(rf: RequestFactory) -> None:
+    assert asyncio.run(locked_async_view()(rf.post("/"), sku="42")).status_code == 423
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_view_raises_where_it_is_told_to(rf: RequestFactory) -> None:
+    with pytest.raises(LockBusy):
+        locked_view("raise")(rf.post("/"), sku="42")
+    with pytest.raises(LockBusy):
+        asyncio.run(locked_async_view("raise")(rf.post("/"), sku="42"))
+
+
+@pytest.mark.usefixtures("busy")
+def test_skip_returns_none_and_a_view_answers_204(rf: RequestFactory) -> None:
+    assert locked("skip")("42") is None
+    assert asyncio.run(locked_async("skip")("42")) is None
+    assert locked_view("skip")(rf.post("/"), sku="42").status_code == 204
+    assert asyncio.run(locked_async_view("skip")(rf.post("/"), sku="42")).status_code == 204
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_callable_gets_the_error_and_the_arguments_and_answers() -> None:
+    def later(busy: LockBusy, sku: str) -> tuple[str, str]:
+        return busy.key, sku
+
+    assert locked(later)("42") == ("stock:42", "42")
+    assert locked(later)(sku="42") == ("stock:42", "42")
+    assert asyncio.run(locked_async(later)("42")) == ("stock:42", "42")
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_callable_of_a_view_gets_the_request(rf: RequestFactory) -> None:
+    def later(busy: LockBusy, request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse(f"{request.path} {sku} {busy.key}", status=409)
+
+    response = locked_view(later)(rf.post("/buy/"), sku="42")
+    assert (response.status_code, response.content) == (409, b"/buy/ 42 stock:42")
+
+
+@pytest.mark.usefixtures("busy")
+def test_an_async_callable_is_awaited_in_an_async_function() -> None:
+    async def later(busy: LockBusy, sku: str) -> str:
+        await asyncio.sleep(0)
+        return f"later {sku}"
+
+    assert asyncio.run(locked_async(later)("42")) == "later 42"
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("on_busy", ["raise", "skip", lambda *_: None])
+def test_whatever_the_policy_the_one_refused_leaves_the_line(on_busy: Any) -> None:
+    try:
+        locked(on_busy)("42")
+    except LockBusy:
+        assert on_busy == "raise"
+    eventually(lambda: in_line("stock:42") == 1)
+
+
+def test_wait_waits_longer_than_the_setting(distlock_settings: Settings) -> None:
+    options = distlock_settings.DISTLOCK["default"]
+    distlock_settings.DISTLOCK = {"default": {**options, "TIMEOUT": 0.3}}
+    with held_elsewhere("stock:42") as free, ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(locked_with_the_settings_timeout("wait"), "42")
+        eventually(lambda: in_line("stock:42") == 2)
+        with pytest.raises(LockBusy):
+            pool.submit(locked_with_the_settings_timeout("raise"), "42").result(10)
+        assert not waiting.done()
+        free.set()
+        assert waiting.result(10) == "sold 42"
+
+
+@pytest.mark.parametrize("options", [{"timeout": None}, {"timeout": 30}])
+def test_wait_is_served_once_the_lock_is_free(busy: Event, options: dict[str, Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(locked("wait", **options), "42")
+        eventually(lambda: in_line("stock:42") == 2)
+        busy.set()
+        assert waiting.result(10) == "sold 42"
+
+
+@pytest.mark.usefixtures("busy")
+def test_wait_with_a_timeout_raises_at_its_end() -> None:
+    with pytest.raises(LockBusy) as raised:
+        locked("wait", timeout=0.3)("42")
+    assert 0.3 <= raised.value.waited < 2
+
+
+@pytest.mark.parametrize("on_busy", ["Skip", "ignore", 423, True])
+def test_an_unknown_policy_is_an_error_at_once(on_busy: Any) -> None:
+    with pytest.raises(ValueError, match="'raise', 'wait', 'skip' or a callable"):
+        zk_locked("stock:<sku>", on_busy=on_busy)
+
+
+@pytest.mark.parametrize("on_busy", ["skip", lambda *_: "later"])
+def test_a_lock_busy_of_the_body_is_not_ours_to_answer(on_busy: Any) -> None:
+    @zk_locked("order:<number>", on_busy=on_busy)
+    def pay(number: int) -> None:
+        raise LockBusy("the till", key="till")
+
+    with pytest.raises(LockBusy, match="the till"):
+        pay(1)
+    assert not zk_lock("order:1").held

@@ -1,0 +1,134 @@
+"""One decorated function called by many: nested, by threads, by tasks.
+
+PITFALLS 34: a decorator object that keeps the state of a call is shared by threads, and the
+winner never releases. PITFALLS 17: two locks on one path in one thread are one lock.
+PITFALLS 35: two tasks of one thread are two owners.
+"""
+
+# ruff: noqa: ARG001 - the views and functions here are called for their locks
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+
+from distlock import zk_lock, zk_locked
+from tests.helpers import eventually
+from tests.testproject.elsewhere import in_line
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+THREADS = 8
+CALLS = 5
+
+
+def test_a_nested_call_on_the_same_key_enters_again() -> None:
+    @zk_locked("stock:<sku>", timeout=0)
+    def inner(sku: str) -> int:
+        return in_line(f"stock:{sku}")
+
+    @zk_locked("<kind>:<sku>", timeout=0)
+    def outer(kind: str, sku: str) -> tuple[int, bool]:
+        return inner(sku), zk_lock(f"stock:{sku}").held
+
+    assert outer("stock", "42") == (1, True)
+    assert in_line("stock:42") == 0
+
+
+def test_a_recursive_call_enters_again() -> None:
+    @zk_locked("stock:<sku>", timeout=0)
+    def countdown(sku: str, n: int) -> int:
+        return countdown(sku, n - 1) + 1 if n else in_line(f"stock:{sku}")
+
+    assert countdown("42", 5) == 6
+
+
+def test_a_nested_call_in_a_task_enters_again() -> None:
+    @zk_locked("stock:<sku>", timeout=0)
+    async def inner(sku: str) -> bool:
+        return zk_lock(f"stock:{sku}").held
+
+    @zk_locked("stock:<sku>", timeout=0)
+    async def outer(sku: str) -> tuple[bool, bool]:
+        return await inner(sku), zk_lock(f"stock:{sku}").held
+
+    assert asyncio.run(outer("42")) == (True, True)
+    assert in_line("stock:42") == 0
+
+
+def test_threads_in_one_function_take_turns() -> None:
+    total, inside = 0, 0
+
+    @zk_locked("total", timeout=30)
+    def add() -> int:
+        nonlocal total, inside
+        inside += 1
+        seen, alone = total, inside
+        in_line("total")  # long enough for another thread to come in, if it could
+        total = seen + 1
+        inside -= 1
+        return alone
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        crowd = [call.result(30) for call in [pool.submit(add) for _ in range(THREADS * CALLS)]]
+    assert set(crowd) == {1}
+    assert total == THREADS * CALLS
+    assert eventually(lambda: in_line("total") == 0)
+
+
+def test_calls_with_other_arguments_run_at_the_same_time() -> None:
+    together = Barrier(4)
+
+    @zk_locked("stock:<sku>")
+    def deduct(sku: int) -> bool:
+        together.wait(10)
+        return zk_lock(f"stock:{sku}").held
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(deduct, range(4))) == [True] * 4
+
+
+def test_the_first_to_leave_releases_its_own_lock_and_not_that_of_another_call() -> None:
+    inside = {sku: Event() for sku in ("1", "2")}
+    leave = {sku: Event() for sku in ("1", "2")}
+
+    @zk_locked("stock:<sku>")
+    def deduct(sku: str) -> None:
+        inside[sku].set()
+        assert leave[sku].wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(deduct, "1")
+        assert inside["1"].wait(10)
+        second = pool.submit(deduct, "2")
+        assert inside["2"].wait(10)
+        leave["1"].set()
+        first.result(10)
+        eventually(lambda: in_line("stock:1") == 0)
+        assert in_line("stock:2") == 1
+        leave["2"].set()
+        second.result(10)
+    eventually(lambda: in_line("stock:2") == 0)
+
+
+def test_tasks_in_one_async_function_take_turns() -> None:
+    inside = 0
+
+    @zk_locked("total", timeout=30)
+    async def add() -> int:
+        nonlocal inside
+        inside += 1
+        alone = inside
+        for _ in range(20):
+            await asyncio.sleep(0)
+        inside -= 1
+        return alone
+
+    async def crowd() -> list[int]:
+        return await asyncio.gather(*(add() for _ in range(10)))
+
+    assert asyncio.run(crowd()) == [1] * 10
+    eventually(lambda: in_line("total") == 0)

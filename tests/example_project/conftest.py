@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from example_project import settings as example_settings
+from example_project.shop.models import Product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_django import Settings
+
+STRATEGIES = ["naive", "conditional", "zk", "zk_fenced"]
+
+
+@pytest.fixture(autouse=True)
+def _shop(settings: Settings) -> None:
+    """The site as the example project sets it up, with a payment that takes no time."""
+    for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
+        setattr(settings, name, getattr(example_settings, name))
+    settings.PAYMENT_SECONDS = 0
+
+
+@pytest.fixture
+def make_product(request: pytest.FixtureRequest) -> Callable[..., Product]:
+    """A product in the database; a lock of its strategy is on the real ZooKeeper."""
+    request.getfixturevalue("db")
+    request.getfixturevalue("distlock_settings")
+
+    def make(strategy: str = "zk", quantity: int = 3) -> Product:
+        return Product.objects.create(
+            sku=f"lamp-{uuid4().hex[:8]}", name="Lamp", quantity=quantity, strategy=strategy
+        )
+
+    return make

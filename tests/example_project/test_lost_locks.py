@@ -1,0 +1,186 @@
+"""A sale whose lock is lost on the way: nothing sold twice, nobody charged twice or for nothing.
+
+The rival of each test serves another buyer completely, at the moment when the holder stands still.
+The holder's own session is left alone, so that only the database can know. (`test_sale.py` does it
+to whole processes.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from distlock import Hold, LockLost, StaleToken
+from example_project.shop import payment, strategies
+from example_project.shop.models import Order, Payment, Product
+from tests.example_project.test_views import HTML, JSON, order_form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test import Client
+
+    MakeProduct = Callable[..., Product]
+
+
+def serve_another_during(monkeypatch: pytest.MonkeyPatch, step: str, product: Product) -> None:
+    """Let a newer holder sell a piece just before this step of the payment."""
+    original = getattr(payment, step)
+
+    def stand_still(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.setattr(payment, step, original)
+        row = Product.objects.get(pk=product.pk)
+        Product.objects.fenced(row.fence + 1).filter(pk=row.pk).update(quantity=row.quantity - 1)
+        Order.objects.create(product=product, buyer="Grace", idempotency_key=uuid4())
+        original(*args, **kwargs)
+
+    monkeypatch.setattr(payment, step, stand_still)
+
+
+def sold_and_left(product: Product) -> tuple[int, int]:
+    product.refresh_from_db()
+    return product.orders.count(), product.quantity
+
+
+def test_a_stale_holder_sells_nothing_and_takes_no_money(
+    make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, key = make_product("zk_fenced"), uuid4()
+    serve_another_during(monkeypatch, "authorize", product)
+    with pytest.raises(StaleToken):
+        strategies.buy(product, buyer="Ada", key=key)
+    assert sold_and_left(product) == (1, 2)
+    assert Payment.objects.get(pk=key).status == "authorized"
+
+
+def test_a_stale_buyer_gets_a_piece_at_the_next_try_and_pays_once(
+    make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, key = make_product("zk_fenced"), uuid4()
+    serve_another_during(monkeypatch, "authorize", product)
+    with pytest.raises(StaleToken):
+        strategies.buy(product, buyer="Ada", key=key)
+    Product.objects.filter(pk=product.pk).update(fence=0)  # the rival's token was made up
+    assert strategies.buy(product, buyer="Ada", key=key).status == "paid"
+    assert sold_and_left(product) == (2, 1)
+    assert Payment.objects.get().status == "charged"
+
+
+def test_money_set_aside_is_let_go_when_the_stock_is_gone(make_product: MakeProduct) -> None:
+    product, key = make_product("zk_fenced", quantity=0), uuid4()
+    payment.authorize(key, sku=product.sku, buyer="Ada")
+    with pytest.raises(strategies.SoldOut):
+        strategies.buy(product, buyer="Ada", key=key)
+    assert Payment.objects.get().status == "voided"
+
+
+def test_a_holder_that_stands_still_after_the_reservation_keeps_its_piece(
+    make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, key = make_product("zk_fenced"), uuid4()
+    serve_another_during(monkeypatch, "capture", product)
+    assert strategies.buy(product, buyer="Ada", key=key).status == "paid"
+    assert sold_and_left(product) == (2, 1)
+    assert Payment.objects.get().status == "charged"
+
+
+def test_the_reservation_of_a_killed_worker_is_paid_at_the_next_try(
+    make_product: MakeProduct,
+) -> None:
+    product, key = make_product("zk_fenced", quantity=0), uuid4()
+    payment.authorize(key, sku=product.sku, buyer="Ada")
+    Order.objects.create(product=product, buyer="Ada", idempotency_key=key, status="reserved")
+    assert strategies.buy(product, buyer="Ada", key=key).status == "paid"
+    assert Order.objects.get().status == "paid"
+    assert Payment.objects.get().status == "charged"
+
+
+def lose_at_check(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let the hold be lost at its n-th check."""
+    calls = 0
+
+    def check(hold: Hold) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            monkeypatch.undo()
+            raise LockLost(hold=hold)
+
+    monkeypatch.setattr(Hold, "check", check)
+
+
+def test_a_lost_lock_takes_no_money(
+    make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = make_product("zk")
+    lose_at_check(monkeypatch, 1)
+    with pytest.raises(LockLost):
+        strategies.buy(product, buyer="Ada", key=uuid4())
+    assert sold_and_left(product) == (0, 3)
+    assert Payment.objects.get().status == "authorized"
+
+
+def test_a_lost_lock_commits_nothing_and_the_next_try_charges_no_more(
+    make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, key = make_product("zk"), uuid4()
+    lose_at_check(monkeypatch, 2)
+    with pytest.raises(LockLost):
+        strategies.buy(product, buyer="Ada", key=key)
+    assert sold_and_left(product) == (0, 3)
+    strategies.buy(product, buyer="Ada", key=key)
+    assert sold_and_left(product) == (1, 2)
+    assert Payment.objects.get().status == "charged"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "said"),
+    [
+        (StaleToken(), "stale", "sold you nothing. Nothing was charged."),
+        (LockLost(), "lost", "you will not be charged twice"),
+    ],
+)
+def test_a_script_is_told_to_ask_again(
+    client: Client,
+    make_product: MakeProduct,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    error: Exception,
+    reason: str,
+    said: str,
+) -> None:
+    product = make_product("zk_fenced")
+
+    def refuse(*_: Any, **__: Any) -> Order:
+        raise error
+
+    monkeypatch.setattr(strategies, "buy", refuse)
+    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    assert response.status_code == 409
+    assert response["Retry-After"] == "1"
+    answer = response.json()
+    assert (answer["reason"], answer["left"]) == (reason, 3)
+    assert said in answer["detail"]
+
+
+def test_a_page_that_was_refused_as_stale_keeps_its_key(
+    client: Client, make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product = make_product("zk_fenced")
+    serve_another_during(monkeypatch, "authorize", product)
+    form = order_form()
+    response = client.post(f"{product.get_absolute_url()}buy/", form, headers=HTML)
+    assert response.status_code == 409
+    page = response.content.decode()
+    assert "Nothing was charged. Please press the button again." in page
+    assert f'value="{form["idempotency_key"]}"' in page
+    assert sold_and_left(product) == (1, 2)
+
+
+def test_sold_out_is_final(client: Client, make_product: MakeProduct) -> None:
+    url = make_product("zk_fenced", quantity=0).get_absolute_url()
+    response = client.post(f"{url}buy/", order_form(), headers=JSON)
+    assert response.status_code == 409
+    assert "Retry-After" not in response

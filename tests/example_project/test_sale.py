@@ -1,0 +1,325 @@
+"""The flash sale for real: gunicorn's processes, ZooKeeper, buyers over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from example_project.shop.management.commands import sale as command
+from example_project.shop.nemesis import Kill, Pause
+from tests.helpers import ROOT, alive, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from distlock.testing.server import ZooKeeper
+    from tests.services import Postgres
+
+SMALL = ("--stock", "3", "--buyers", "16", "--processes", "2", "--json")
+
+
+def environment(zookeeper: ZooKeeper | None = None, **more: str) -> dict[str, str]:
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"DATABASE_URL", "DISTLOCK_HOSTS", "DJANGO_SETTINGS_MODULE"}
+    }
+    hosts = {"DISTLOCK_HOSTS": zookeeper.hosts} if zookeeper else {}
+    return {**clean, "PAYMENT_SECONDS": "0.05", **hosts, **more}
+
+
+def sale(*arguments: str, env: dict[str, str]) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "manage.py", "sale", *arguments],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper) -> None:
+    naive, *others = sale(*SMALL, "--strategy", "all", env=environment(zookeeper))
+    assert naive["oversold"] == naive["sold"] - 3 > 0
+    assert [report["strategy"] for report in others] == ["conditional", "zk", "zk_fenced"]
+    for report in others:
+        assert report["exact"]
+        assert (report["sold"], report["left"], report["oversold"]) == (3, 0, 0)
+        assert report["charged"] == 3
+        assert report["errors"] == 0
+
+
+def test_a_killed_holder_loses_and_doubles_nothing(zookeeper: ZooKeeper) -> None:
+    (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--kill", "1", env=environment(zookeeper))
+    assert [kill["held"] for kill in report["kills"]][-1]
+    assert report["exact"]
+    assert report["reconnected"] > 0
+
+
+def test_the_database_refuses_a_holder_that_stood_still(zookeeper: ZooKeeper) -> None:
+    (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--pause", "1", env=environment(zookeeper))
+    assert report["pauses"][-1]["held"]
+    assert report["stale"] == 1
+    assert report["exact"]
+    assert report["errors"] == 0
+
+
+def test_a_lock_alone_stops_at_its_check_a_holder_that_stood_still(zookeeper: ZooKeeper) -> None:
+    (report,) = sale(*SMALL, "--strategy", "zk", "--pause", "1", env=environment(zookeeper))
+    assert report["pauses"][-1]["held"]
+    assert (report["stale"], report["lost"]) == (0, 1)
+
+
+def test_it_starts_its_own_zookeeper_and_preloads() -> None:
+    (report,) = sale(*SMALL, "--strategy", "zk", "--preload", env=environment())
+    assert report["exact"]
+
+
+def test_more_stock_than_buyers(zookeeper: ZooKeeper) -> None:
+    (report,) = sale(
+        *("--stock", "9", "--buyers", "6", "--processes", "2", "--json", "--strategy", "zk"),
+        env=environment(zookeeper),
+    )
+    assert (report["sold"], report["left"], report["exact"]) == (6, 3, True)
+
+
+def test_the_sale_on_postgresql(zookeeper: ZooKeeper, postgres: Postgres) -> None:
+    env = environment(zookeeper, DATABASE_URL=postgres.url)
+    naive, *others = sale(*SMALL, env=env)
+    assert naive["oversold"] > 0
+    assert all(report["exact"] for report in others)
+
+
+def test_a_stale_holder_is_refused_on_postgresql(zookeeper: ZooKeeper, postgres: Postgres) -> None:
+    env = environment(zookeeper, DATABASE_URL=postgres.url)
+    (report,) = sale(*SMALL, "--strategy", "zk_fenced", "--pause", "1", env=env)
+    assert (report["stale"], report["exact"]) == (1, True)
+
+
+def report(**values: Any) -> command.Report:
+    usual: dict[str, Any] = {
+        "strategy": "zk",
+        "stock": 10,
+        "buyers": 100,
+        "processes": 4,
+        "sold": 10,
+        "left": 0,
+        "oversold": 0,
+        "refused": 2,
+        "errors": 0,
+        "unavailable": 0,
+        "reconnected": 0,
+        "stale": 0,
+        "lost": 0,
+        "charged": 10,
+        "p50": 1.0,
+        "p95": 2.0,
+        "max": 3.0,
+        "seconds": 3.0,
+        "sales_per_second": 3.3,
+        "kills": [],
+        "pauses": [],
+    }
+    return command.Report(**{**usual, **values})
+
+
+@pytest.mark.parametrize(
+    ("values", "exact"),
+    [
+        ({}, True),
+        ({"buyers": 4, "sold": 4, "left": 6, "charged": 4}, True),
+        ({"sold": 11, "charged": 11, "oversold": 1}, False),
+        ({"sold": 9, "charged": 9}, False),
+        ({"sold": 9, "left": 1, "charged": 9}, False),
+        ({"charged": 11}, False),
+    ],
+)
+def test_what_an_exact_sale_is(values: dict[str, Any], exact: bool) -> None:
+    assert report(**values).exact is exact
+
+
+STOPPED = Pause(pid=1, held=True, seconds=5.0)
+
+
+@pytest.fixture
+def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, command.Report]:
+    """The command without its servers; the test says how each strategy fared."""
+    reports: dict[str, command.Report] = {}
+    monkeypatch.setattr(command, "backing", lambda **_: nullcontext())
+    monkeypatch.setattr(command, "WebServer", lambda **_: nullcontext())
+    monkeypatch.setattr(command.Command, "hold_sale", lambda _, name, *__: reports[name])
+    return reports
+
+
+@pytest.mark.parametrize("strategy", ["zk", "zk_fenced"])
+def test_a_broken_lock_is_a_failure(fake_sale: dict[str, command.Report], strategy: str) -> None:
+    fake_sale[strategy] = report(strategy=strategy, sold=11, oversold=1)
+    with pytest.raises(CommandError, match="sold 11"):
+        call_command("sale", strategy=[strategy])
+
+
+def test_a_broken_fence_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
+    fake_sale["zk_fenced"] = report(strategy="zk_fenced", sold=11, pauses=[STOPPED])
+    with pytest.raises(CommandError, match="sold 11"):
+        call_command("sale", strategy=["zk_fenced"], pause=1)
+
+
+def test_a_stale_write_that_was_not_refused_is_a_failure(
+    fake_sale: dict[str, command.Report],
+) -> None:
+    fake_sale["zk_fenced"] = report(strategy="zk_fenced", pauses=[STOPPED])
+    with pytest.raises(CommandError, match="only 0 of their writes were refused"):
+        call_command("sale", strategy=["zk_fenced"], pause=1)
+
+
+def test_a_refused_write_is_told(
+    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_sale["zk_fenced"] = report(strategy="zk_fenced", stale=1, pauses=[STOPPED])
+    call_command("sale", strategy=["zk_fenced"], pause=1, no_color=True)
+    assert "somebody else bought; the database refused its write" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sold", "said"),
+    [(10, "hold.check() stopped it.\n  A lock alone cannot promise that"), (11, "then it wrote")],
+)
+def test_what_a_lock_alone_cannot_promise_is_told(
+    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str], sold: int, said: str
+) -> None:
+    fake_sale["zk"] = report(lost=1, sold=sold, charged=sold, pauses=[STOPPED])
+    call_command("sale", strategy=["zk"], pause=1, no_color=True)
+    assert said in capsys.readouterr().out
+
+
+def test_a_broken_naive_strategy_is_the_point(
+    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_sale["naive"] = report(strategy="naive", sold=31, oversold=21)
+    call_command("sale", strategy=["naive"], no_color=True)
+    header, row, total = capsys.readouterr().out.splitlines()
+    assert header.split()[:6] == ["strategy", "sold", "oversold", "refused", "(423)", "stale"]
+    assert " ".join(row.split()) == "naive 31 21 2 0 0 1.00 s 2.00 s 3.00 s 3.3"
+    assert total.strip() == "31 sold + 0 left is not 10"
+
+
+def test_a_kill_that_did_not_happen_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
+    fake_sale["zk"] = report(kills=[Kill(pid=1, held=False)])
+    with pytest.raises(CommandError, match="before a worker could be killed"):
+        call_command("sale", strategy=["zk"], kill=1)
+
+
+def test_a_pause_that_did_not_happen_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
+    missed = Pause(pid=1, held=False, seconds=20.0)
+    fake_sale["zk_fenced"] = report(strategy="zk_fenced", pauses=[missed])
+    with pytest.raises(CommandError, match="before a worker could be stopped"):
+        call_command("sale", strategy=["zk_fenced"], pause=1)
+
+
+def test_a_pause_needs_another_process() -> None:
+    with pytest.raises(CommandError, match="--processes 2"):
+        call_command("sale", pause=1, processes=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--strategy", "lucky"), "there is no strategy 'lucky'"),
+        (("--buyers", "0"), "not a whole number from 1 up"),
+        (("--stock", "-1"), "not a whole number from 0 up"),
+        (("--kill", "x"), "not a whole number from 0 up"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(CommandError, match=message):
+        call_command("sale", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("ordered", "percent", "expected"),
+    [([1.0], 50, 1.0), ([1.0, 2.0, 3.0, 4.0], 50, 2.0), ([1.0, 2.0, 3.0, 4.0], 95, 4.0)],
+)
+def test_percentile(ordered: list[float], percent: int, expected: float) -> None:
+    assert command.percentile(ordered, percent) == expected
+
+
+@contextmanager
+def running(*arguments: str, log: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT,
+            env=env,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # A shell starts its background jobs, and so these tests, with Ctrl-C ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def descendants(pid: int) -> set[int]:
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+    ).stdout
+    parents = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    found: set[int] = set()
+    fresh = {pid}
+    while fresh:
+        fresh = {child for child, parent in parents if parent in fresh} - found
+        found |= fresh
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_children_end_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
+    env = environment(PAYMENT_SECONDS="30", TMPDIR=str(tmp_path))
+    arguments = ("sale", "--strategy", "zk", "--buyers", "4", "--processes", "2")
+    with running(*arguments, log=tmp_path / "log", env=env) as process:
+        # The header is written when everything runs: gunicorn with two workers, and ZooKeeper.
+        eventually(lambda: b"oversold" in (tmp_path / "log").read_bytes(), timeout=30)
+        children = eventually(lambda: descendants(process.pid))
+        assert len(children) >= 4
+        process.send_signal(number)
+        process.wait(20)
+        eventually(lambda: not any(map(alive, children)), timeout=20)
+
+
+def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) -> None:
+    log = tmp_path / "log"
+    env = environment(zookeeper, DATABASE_URL=f"sqlite:///{tmp_path}/shop.sqlite3")
+    arguments = ("serve_demo", "--port", "0", "--processes", "1")
+    with running(*arguments, log=log, env=env) as process:
+        eventually(lambda: "Ctrl-C" in log.read_text(), timeout=30)
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text())
+        assert found
+        shop = HTTPConnection("127.0.0.1", int(found[1]), timeout=10)
+        for path in ("/", "/products/radio/", "/admin/login/", "/static/shop/shop.js"):
+            shop.request("GET", path)
+            response = shop.getresponse()
+            assert response.read()
+            assert response.status == 200, path
+        shop.close()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+    assert "login demo, password demo" in log.read_text()

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+
+from distlock import zk_lock
+from example_project.shop.models import Order, Product
+from example_project.shop.payment import DECLINED_BUYER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.test import Client
+    from pytest_django import Settings
+
+JSON = {"Accept": "application/json"}
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def order_form(buyer: str = "Ada", key: UUID | None = None) -> dict[str, str]:
+    return {"buyer": buyer, "idempotency_key": str(key or uuid4())}
+
+
+def test_home_lists_the_products(client: Client, make_product: Callable[..., Product]) -> None:
+    product = make_product(quantity=7)
+    page = client.get("/").content.decode()
+    assert product.get_absolute_url() in page
+    assert "<strong>7</strong> left" in page
+
+
+@pytest.mark.django_db
+def test_home_without_products(client: Client) -> None:
+    assert "Nothing for sale yet" in client.get("/").content.decode()
+
+
+def test_pages_hold_no_inline_code(client: Client, make_product: Callable[..., Product]) -> None:
+    response = client.get(make_product().get_absolute_url())
+    page = response.content.decode()
+    assert not re.search(r"<style|style=|<script(?! src=)|\son\w+=", page)
+    assert response["Content-Security-Policy"].startswith("default-src 'self';")
+
+
+def test_every_load_of_a_page_has_its_own_key(
+    client: Client, make_product: Callable[..., Product]
+) -> None:
+    url = make_product().get_absolute_url()
+    keys = {client.get(url, headers=JSON).json()["idempotency_key"] for _ in range(3)}
+    assert len(keys) == 3
+    page = client.get(url, headers=HTML)
+    assert re.search(r'name="idempotency_key" value="[0-9a-f-]{36}"', page.content.decode())
+    assert "no-store" in page["Cache-Control"]
+
+
+def test_a_browser_is_sent_to_the_receipt(
+    client: Client, make_product: Callable[..., Product]
+) -> None:
+    product = make_product()
+    response = client.post(
+        f"{product.get_absolute_url()}buy/", order_form("Grace"), headers=HTML, follow=True
+    )
+    order = Order.objects.get()
+    assert response.redirect_chain == [(f"/orders/{order.idempotency_key}/", 302)]
+    assert "for Grace" in response.content.decode()
+
+
+def test_a_script_gets_json(client: Client, make_product: Callable[..., Product]) -> None:
+    product = make_product()
+    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    order = Order.objects.get()
+    assert response.status_code == 201
+    assert response.json() == {"order": order.pk, "url": order.get_absolute_url(), "left": 2}
+
+
+def test_a_repeated_post_buys_once(client: Client, make_product: Callable[..., Product]) -> None:
+    product = make_product()
+    form = order_form()
+    url = f"{product.get_absolute_url()}buy/"
+    first, second = (client.post(url, form, headers=JSON) for _ in range(2))
+    assert (first.status_code, second.status_code) == (201, 200)
+    assert first.json() == second.json()
+    assert Order.objects.count() == 1
+
+
+def test_a_key_cannot_buy_something_else(
+    client: Client, make_product: Callable[..., Product]
+) -> None:
+    form = order_form()
+    client.post(f"{make_product().get_absolute_url()}buy/", form, headers=JSON)
+    response = client.post(f"{make_product().get_absolute_url()}buy/", form, headers=JSON)
+    assert response.status_code == 422
+    assert Order.objects.count() == 1
+
+
+@pytest.mark.parametrize("headers", [JSON, HTML])
+@pytest.mark.parametrize(
+    ("quantity", "form", "expected"),
+    [
+        (0, order_form(), (409, "Sold out")),
+        (3, order_form(DECLINED_BUYER), (402, "declined")),
+        (3, {"buyer": "Ada", "idempotency_key": "one"}, (400, "fill in your name")),
+        (3, {"buyer": "A\0a", "idempotency_key": str(UUID(int=1))}, (400, "fill in your name")),
+        (3, {}, (400, "fill in your name")),
+    ],
+)
+def test_a_refusal_says_why_and_sells_nothing(
+    client: Client,
+    make_product: Callable[..., Product],
+    *,
+    headers: dict[str, str],
+    quantity: int,
+    form: dict[str, str],
+    expected: tuple[int, str],
+) -> None:
+    product = make_product(quantity=quantity)
+    response = client.post(f"{product.get_absolute_url()}buy/", form, headers=headers)
+    assert response.status_code == expected[0]
+    assert expected[1] in response.content.decode()
+    assert not Order.objects.exists()
+    product.refresh_from_db()
+    assert product.quantity == quantity
+
+
+def test_buying_takes_a_post(client: Client, make_product: Callable[..., Product]) -> None:
+    assert client.get(f"{make_product().get_absolute_url()}buy/").status_code == 405
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "path", ["/products/none/", f"/orders/{UUID(int=1)}/", "/products/none/buy/"]
+)
+def test_what_is_not_there(client: Client, path: str) -> None:
+    response = client.post(path) if path.endswith("buy/") else client.get(path)
+    assert response.status_code == 404
+
+
+@pytest.mark.parametrize("headers", [JSON, HTML])
+def test_a_busy_product_answers_423(
+    client: Client, make_product: Callable[..., Product], headers: dict[str, str]
+) -> None:
+    product = make_product()
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with zk_lock(f"stock:{product.sku}"):
+            locked.set()
+            done.wait(30)
+
+    rival = threading.Thread(target=hold)
+    rival.start()
+    try:
+        assert locked.wait(10)
+        response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=headers)
+    finally:
+        done.set()
+        rival.join()
+    assert response.status_code == 423
+    assert int(response["Retry-After"]) >= 1
+    if headers is HTML:
+        assert "shop/shop.css" in response.content.decode()
+    assert not Order.objects.exists()
+
+
+def test_a_shop_without_zookeeper_answers_503(
+    client: Client, make_product: Callable[..., Product], settings: Settings
+) -> None:
+    product = make_product()
+    settings.DISTLOCK = {"default": {"HOSTS": "127.0.0.1:1", "CONNECT_TIMEOUT": 0.2}}
+    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    assert response.status_code == 503
+    assert int(response["Retry-After"]) >= 1
+    assert not Order.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("model", ["product", "order", "payment"])
+def test_the_admin_shows_the_shop(
+    client: Client, make_product: Callable[..., Product], model: str
+) -> None:
+    client.post(f"{make_product().get_absolute_url()}buy/", order_form())
+    client.force_login(get_user_model().objects.create_superuser("demo"))
+    assert client.get(f"/admin/shop/{model}/").status_code == 200
+
+
+@pytest.mark.django_db
+def test_migrations_are_complete() -> None:
+    call_command("makemigrations", "shop", check=True, dry_run=True, verbosity=0)

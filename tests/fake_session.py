@@ -1,0 +1,210 @@
+"""A double of `Session` over a tree in memory, whose answers come one at a time, as a test likes.
+
+It shows to the waiting line what no real server does on demand: a counter about to wrap, a list
+that still has a node of the session before, a reply lost at a chosen moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from distlock.client import NoNode, NotConnected
+from distlock.exceptions import LockUnavailable
+from distlock.heartbeat import Lease, now
+from distlock.queue import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.client import Done
+    from distlock.session import Session
+
+LINE = "/distlock/stock:42"
+AN_HOUR = 3600.0
+
+
+class Tree:
+    """The nodes under `LINE`, and the answers that are under way."""
+
+    def __init__(self, sequence: int = 0) -> None:
+        #: name → stat, in the order of creation
+        self.nodes: dict[str, Any] = {}
+        self.sequence = sequence
+        self.exists = True
+        #: How many of the next containers are reaped before anything can be created in them.
+        self.reaped_at_once = 0
+        self.under_way: deque[Callable[[], None]] = deque()
+        self.watches: dict[str, list[tuple[FakeSession, Callable[[bool], None]]]] = {}
+        self.sent: Counter[str] = Counter()
+        self._zxid = 0
+
+    def answer_one(self) -> None:
+        self.under_way.popleft()()
+
+    def answer(self) -> None:
+        """Answer all requests, also those that the answers cause."""
+        while self.under_way:
+            self.answer_one()
+
+    def add(self, name: str, session_id: int = 0) -> Any:
+        self._zxid += 1
+        self.nodes[name] = SimpleNamespace(czxid=self._zxid, ephemeralOwner=session_id)
+        return self.nodes[name]
+
+    def next_number(self) -> str:
+        number = (self.sequence + 2**31) % 2**32 - 2**31  # a signed counter of 32 bits
+        self.sequence += 1
+        return f"{number:010d}"
+
+    def remove(self, name: str) -> None:
+        """Delete a node, whoever wants that, and tell who watches it."""
+        if self.nodes.pop(name, None) is not None:
+            self.touch(name, deleted=True)
+
+    def touch(self, name: str, *, deleted: bool = False) -> None:
+        for _, changed in self.watches.pop(f"{LINE}/{name}", []):
+            self.under_way.append(partial(changed, deleted))
+
+    def expire(self, session: FakeSession, *, new_id: int, nodes_vanish: bool = True) -> None:
+        """End a session; its nodes may still be shown to the next one (CURATOR-604)."""
+        old_id, session.id = session.id, new_id
+        session.lease.end()
+        session.lease.renew(now(), AN_HOUR)
+        for name in [name for name, stat in self.nodes.items() if stat.ephemeralOwner == old_id]:
+            if nodes_vanish:
+                self.remove(name)
+
+
+class CountingPlace(Place):
+    """A place that counts how often it was settled, and notes if that was a grant on a ghost."""
+
+    def __init__(self, session: FakeSession, **options: Any) -> None:
+        self.settled = 0
+        self.granted_on_a_ghost = False
+        super().__init__(
+            cast("Session", session), LINE, key="stock:42", data=b"", settled=self._count, **options
+        )
+
+    def _count(self) -> None:
+        self.settled += 1
+        self.granted_on_a_ghost |= self.granted and not self.standing
+
+
+class FakeHeartbeat:
+    """Notes for whom the lease would be kept."""
+
+    def __init__(self) -> None:
+        self.attended: set[Place] = set()
+        self.attend = self.attended.add
+        self.dismiss = self.attended.discard
+
+
+class FakeSession:
+    """What `Place` uses of a session."""
+
+    def __init__(self, tree: Tree, number: int = 1) -> None:
+        self.tree = tree
+        self.id = number
+        self.heartbeat = FakeHeartbeat()
+        self.lease = Lease()
+        self.lease.renew(now(), AN_HOUR)
+        self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
+        #: request → the error that the next one of these gets instead of being carried out
+        self.fails: dict[str, BaseException] = {}
+        #: Whether the next create is carried out and its reply lost.
+        self.lose_reply_of_create = False
+
+    def join(self, **options: Any) -> CountingPlace:
+        """A place that has sent its first requests."""
+        place = CountingPlace(self, **options)
+        place.join()
+        return place
+
+    def when_connected(self, step: Callable[[], None]) -> None:
+        step()
+
+    def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
+        return LockUnavailable(repr(error), key=key)
+
+    def create_contender(
+        self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        self._request("create", partial(self._create, prefix, done), done)
+
+    def create_container(self, path: str, done: Done) -> None:
+        def make() -> None:
+            self.tree.exists = self.tree.reaped_at_once == 0
+            self.tree.reaped_at_once -= not self.tree.exists
+            done(path, None)
+
+        self._request("container", make, done)
+
+    def children(self, path: str, done: Done, *, sync: bool = False) -> None:
+        def listing() -> None:
+            if self.tree.exists:
+                done(list(self.tree.nodes), None)
+            else:
+                done(None, NoNode())
+
+        self._request("children", listing, done)
+
+    def read(self, path: str, done: Done) -> None:
+        self._request("read", partial(self._read, path, done), done)
+
+    def watch(self, path: str, changed: Callable[[bool], None], done: Done) -> None:
+        self._wanted.add((path, changed))
+
+        def watching() -> None:
+            if path.rpartition("/")[2] in self.tree.nodes and (path, changed) in self._wanted:
+                self.tree.watches.setdefault(path, []).append((self, changed))
+            self._read(path, done)
+
+        self._request("watch", watching, done)
+
+    def unwatch(self, path: str, changed: Callable[[bool], None]) -> None:
+        self._wanted.discard((path, changed))
+        watchers = self.tree.watches.get(path, [])
+        watchers[:] = [pair for pair in watchers if pair != (self, changed)]
+        if not watchers:
+            self.tree.watches.pop(path, None)
+
+    def delete(self, path: str, session_id: int, gone: Callable[[], None] | None = None) -> None:
+        def delete() -> None:
+            if session_id == self.id:  # or else it goes with its session
+                self.tree.remove(path.rpartition("/")[2])
+            if gone is not None:
+                gone()
+
+        self._request("delete", delete, _ignore)
+
+    def _request(self, what: str, answer: Callable[[], None], done: Done) -> None:
+        self.tree.sent[what] += 1
+        if what in self.fails:
+            answer = partial(done, None, self.fails.pop(what))
+        self.tree.under_way.append(answer)
+
+    def _create(self, prefix: str, done: Done) -> None:
+        lost, self.lose_reply_of_create = self.lose_reply_of_create, False
+        if not self.tree.exists:
+            done(None, NoNode())
+        else:
+            name = prefix.rpartition("/")[2] + self.tree.next_number()
+            stat = self.tree.add(name, self.id)
+            if lost:
+                done(None, NotConnected())
+            else:
+                done((f"{LINE}/{name}", stat), None)
+
+    def _read(self, path: str, done: Done) -> None:
+        stat = self.tree.nodes.get(path.rpartition("/")[2])
+        if stat is None:
+            done(None, NoNode())
+        else:
+            done((b"", stat), None)
+
+
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """A delete is repeated until it is done."""

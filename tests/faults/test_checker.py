@@ -1,0 +1,345 @@
+"""The checker finds each kind of violation in a history, and passes what is allowed.
+
+Every gate of issue 3 has a history that fails it alone, and one that is as close as can be and
+passes. PITFALLS 1 and 19 (two holders), 20 (said too late), 25a-25f as the checker would see them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock.testing.chaos import checker
+from tests.faults.tools import Story
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def steps(story: Story, call: str, at: float, read: int) -> None:
+    """One protected step, as a worker does it."""
+    story.check(at, call)
+    story.claim(at + 0.01, call, fenced=read)
+    story.check(at + 0.05, call)
+    story.write(at + 0.06, call, read=read)
+
+
+def two_holds(story: Story) -> None:
+    """The first is released before the second begins."""
+    story.hold(1, "a", 10)
+    steps(story, "a", 1.1, 0)
+    story.release(1.5, "a")
+    story.hold(1.6, "b", 11, pid=2)
+    steps(story, "b", 1.7, 1)
+    story.release(2, "b")
+
+
+def left(story: Story, *, nodes: list[str] | None = None, watches: int = 0) -> None:
+    story.add(30, "left", nodes=nodes or [], watches=watches)
+
+
+def test_a_good_history_passes(story: Story) -> None:
+    two_holds(story)
+    story.fault(3, "kill", until=3.5)
+    left(story)
+    assert story.violations() == []
+
+
+# --- mutual exclusion ----------------------------------------------------------------------------
+
+
+def test_a_write_after_a_check_that_began_after_the_rivals_acquire_is_a_stale_act(
+    story: Story,
+) -> None:
+    story.hold(1, "a", 10)
+    story.claim(1.1, "a", fenced=0)
+    story.stopped(1.2, 7)
+    story.hold(6, "b", 11, pid=2)
+    story.check(7.1, "a")
+    story.write(7.11, "a", read=0)
+    story.check(7.2, "a", passed=False)
+    story.release(7.21, "a")
+    assert story.gates() == ["stale acts"]
+
+
+def test_a_write_after_a_check_that_began_before_the_rivals_acquire_is_unavoidable(
+    story: Story,
+) -> None:
+    story.hold(1, "a", 10)
+    story.claim(1.1, "a", fenced=0)
+    story.check(1.2, "a")
+    story.stopped(1.2005, 7)
+    story.hold(6, "b", 11, pid=2)
+    story.claim(6.1, "b", fenced=0)
+    story.write(7.001, "a", read=0, accepted=False)
+    story.check(7.01, "a", passed=False)
+    story.release(7.02, "a")
+    assert story.gates() == []
+    stale, unavoidable = checker.acts(story.timeline())
+    assert (len(stale), len(unavoidable)) == (0, 1)
+
+
+def test_a_hold_that_is_not_given_up_before_the_rivals_acquire_overlaps(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.hold(6, "b", 11, pid=2)
+    story.lose(6.1, "a")
+    story.release(6.2, "a")
+    assert story.gates() == ["overlaps"]
+
+
+def test_a_hold_that_never_ends_overlaps(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.hold(6, "b", 11, pid=2)
+    assert story.gates() == ["overlaps"]
+
+
+def test_a_killed_holder_holds_no_more(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.add(2, "killed", pid=1)
+    story.hold(6, "b", 11, pid=2)
+    assert story.gates() == []
+
+
+def test_a_stopped_holder_has_half_a_second_to_say_its_loss(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.stopped(2, 8)
+    story.hold(6, "b", 11, pid=2)
+    story.release(8.4, "a")
+    assert story.gates() == []
+
+
+def test_a_holder_that_goes_on_after_a_stop_overlaps(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.stopped(2, 8)
+    story.hold(6, "b", 11, pid=2)
+    story.release(8.6, "a")
+    assert story.gates() == ["overlaps"]
+
+
+def test_a_holder_that_was_stopped_long_before_the_rival_came_overlaps(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.stopped(2, 3)
+    story.hold(6, "b", 11, pid=2)
+    story.release(6.1, "a")
+    assert story.gates() == ["overlaps"]
+
+
+def test_a_grant_after_that_of_a_greater_token_overlaps(story: Story) -> None:
+    story.hold(1, "b", 11, pid=2)
+    story.release(2, "b")
+    story.hold(3, "a", 10)
+    story.release(4, "a")
+    assert story.gates() == ["overlaps"]
+
+
+def test_the_holder_of_a_broken_lock_must_know_after_one_heartbeat(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.add(2, "broke", pid=1, key="key")
+    story.hold(2.01, "b", 11, pid=2)
+    story.lose(2 + 4 / 6 + 0.4, "a")
+    assert story.gates() == []
+
+
+def test_the_holder_of_a_broken_lock_that_goes_on_overlaps(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.add(2, "broke", pid=1, key="key")
+    story.hold(2.01, "b", 11, pid=2)
+    story.claim(2.1, "a", fenced=0)
+    story.check(3.5, "a")
+    story.write(3.51, "a", read=0)
+    story.lose(3.6, "a")
+    assert story.gates() == ["overlaps", "stale acts"]
+
+
+# --- losses --------------------------------------------------------------------------------------
+
+
+def cut_off_holder(story: Story, said: float) -> None:
+    story.hold(1, "a", 10)
+    story.cut_off(2, 8)
+    story.lose(said, "a")
+    story.release(said + 0.01, "a")
+    story.hold(6, "b", 11, pid=2)
+
+
+def test_a_loss_said_less_than_half_a_second_before_the_rival_is_late(story: Story) -> None:
+    cut_off_holder(story, 5.6)
+    assert story.gates() == ["late losses"]
+
+
+def test_a_loss_said_half_a_second_before_the_rival_is_in_time(story: Story) -> None:
+    cut_off_holder(story, 5.4)
+    assert story.gates() == []
+    assert [round(margin, 3) for _, margin in checker.margins(story.timeline())] == [0.6]
+
+
+@pytest.mark.parametrize("kind", ["pause", "cut", "fork"])
+def test_a_hold_that_is_lost_in_a_short_fault_is_a_needless_loss(story: Story, kind: str) -> None:
+    story.hold(1, "a", 10)
+    story.fault(1.5, kind, until=2)
+    story.lose(3, "a")
+    story.release(3.1, "a")
+    assert story.gates() == ["needless losses"]
+
+
+def test_a_loss_in_the_next_fault_is_not_needless(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.fault(1.5, "cut", until=2)
+    story.fault(2.5, "quorum loss", until=8)
+    story.lose(5, "a")
+    story.release(5.1, "a")
+    assert story.gates() == []
+
+
+# --- the registers -------------------------------------------------------------------------------
+
+
+def test_a_fenced_write_over_what_its_writer_had_not_read_is_a_lost_update(story: Story) -> None:
+    two_holds(story)
+    story.hold(3, "c", 12)
+    story.claim(3.1, "c", fenced=2)
+    story.check(3.2, "c")
+    story.write(3.3, "c", read=1, found=2)
+    story.release(3.4, "c")
+    assert story.gates() == ["lost updates"]
+    assert checker.naive_losses(story.timeline()) == 1
+
+
+def test_a_write_that_was_taken_after_one_with_a_greater_token_is_a_fence_violation(
+    story: Story,
+) -> None:
+    story.hold(1, "a", 10)
+    story.claim(1.1, "a", fenced=0)
+    story.check(1.2, "a")
+    story.stopped(1.2005, 7)
+    story.hold(6, "b", 11, pid=2)
+    story.claim(6.1, "b", fenced=0)
+    story.write(7.001, "a", read=0)
+    story.check(7.01, "a", passed=False)
+    assert story.gates() == ["fence violations"]
+
+
+def test_a_refusal_without_a_greater_token_is_a_fence_violation(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.claim(1.1, "a", fenced=0, accepted=False)
+    story.release(1.2, "a")
+    assert story.gates() == ["fence violations"]
+
+
+def test_two_holds_with_one_token_are_a_fence_violation(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.release(2, "a")
+    story.hold(3, "b", 10, pid=2)
+    story.release(4, "b")
+    assert story.gates() == ["fence violations"]
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["busy", "unavailable", "interrupted"])
+def test_a_call_that_overruns_its_time_by_more_than_half_a_second(story: Story, how: str) -> None:
+    story.ask(1, "a", timeout=3)
+    story.end(4.6, "a", how)
+    assert story.gates() == ["overruns"]
+
+
+def test_a_call_that_overruns_its_time_by_less(story: Story) -> None:
+    story.ask(1, "a", timeout=3)
+    story.end(4.4, "a", "busy")
+    assert story.gates() == []
+
+
+def test_a_call_that_never_returns_overruns_its_time(story: Story) -> None:
+    story.ask(1, "a", timeout=3)
+    left(story)
+    assert story.gates() == ["overruns"]
+
+
+def test_a_release_that_does_not_return_overruns(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.release(2, "a", ended=2.6)
+    assert story.gates() == ["overruns"]
+
+
+def test_a_stopped_process_is_not_blamed_for_being_late(story: Story) -> None:
+    story.ask(1, "a", timeout=3)
+    story.stopped(3, 9)
+    story.end(9.1, "a", "busy")
+    assert story.gates() == []
+
+
+def test_a_killed_process_is_not_blamed_for_not_answering(story: Story) -> None:
+    story.ask(1, "a", timeout=3)
+    story.add(2, "killed", pid=1)
+    left(story)
+    assert story.gates() == []
+
+
+@pytest.mark.parametrize(("got", "gates"), [(6.9, []), (7.1, ["slow recoveries"])])
+def test_after_a_fault_on_the_holder_the_next_has_it_within_timeout_tick_and_a_second(
+    story: Story, got: float, gates: list[str]
+) -> None:
+    story.hold(0.9, "a", 10)
+    story.fault(1, "kill", until=1.5)
+    story.add(1.01, "killed", pid=1)
+    story.hold(got, "b", 11, pid=2)
+    story.release(got + 0.1, "b")
+    story.ask(20, "c", pid=2)
+    story.end(20.1, "c", "busy")
+    assert story.gates() == gates
+
+
+def test_a_recovery_that_the_end_of_the_run_cuts_short_does_not_count(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.fault(1, "kill", until=1.5)
+    story.add(1.01, "killed", pid=1)
+    story.ask(5, "b", pid=2)
+    story.end(6, "b", "busy")
+    left(story)
+    assert story.gates() == []
+
+
+@pytest.mark.parametrize("kind", ["quorum loss", "deaf"])
+@pytest.mark.parametrize(("got", "gates"), [(15.9, []), (16.1, ["slow recoveries"])])
+def test_after_a_fault_in_which_the_server_may_keep_the_session_recovery_counts_from_its_end(
+    story: Story, kind: str, got: float, gates: list[str]
+) -> None:
+    story.fault(1, kind, until=10)
+    story.hold(got, "b", 11, pid=2)
+    story.release(got + 0.1, "b")
+    story.ask(20, "c", pid=2)
+    story.end(20.1, "c", "busy")
+    assert story.gates() == gates
+
+
+# --- what is left --------------------------------------------------------------------------------
+
+
+def test_nodes_that_are_left(story: Story) -> None:
+    left(story, nodes=["/chaos/key/_c_x-lock-0000000001"])
+    assert story.gates() == ["nodes left"]
+
+
+def test_watches_that_are_left(story: Story) -> None:
+    left(story, watches=1)
+    assert story.gates() == ["watches left"]
+
+
+@pytest.mark.parametrize("event", ["stuck", "died"])
+def test_processes_that_do_not_end_as_told(story: Story, event: str) -> None:
+    story.add(3, event, pid=1)
+    assert story.gates() == ["stuck processes"]
+
+
+@pytest.mark.parametrize(("believes", "gates"), [(True, ["believing children"]), (False, [])])
+def test_a_forked_child_does_not_hold(story: Story, believes: bool, gates: list[str]) -> None:
+    story.add(3, "forked", pid=9, key="key", believes=believes)
+    assert story.gates() == gates
+
+
+def test_an_exception_that_nobody_expects(story: Story) -> None:
+    story.ask(1, "a")
+    story.end(1.1, "a", "failed: KeyError()")
+    assert story.gates() == ["errors"]

@@ -1,0 +1,66 @@
+"""A seed is a schedule: the same one each time, of every kind of fault, within the time given."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from distlock.testing.chaos.schedule import KINDS, Fault, plan
+
+
+def schedule(seed: int, seconds: float = 600, nodes: int = 3) -> list[Fault]:
+    return plan(seed, seconds, nodes=nodes, session_timeout=4, network=nodes > 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_the_same_seed_is_the_same_schedule(nodes: int) -> None:
+    assert schedule(5, nodes=nodes) == schedule(5, nodes=nodes)
+
+
+def test_it_stays_the_same_from_version_to_version() -> None:
+    first = schedule(6082, 35, nodes=1)[0]
+    assert first == Fault(
+        kind="black hole with traffic", at=2.0, lasts=6.202, aimed=True, pick=first.pick
+    )
+
+
+def test_another_seed_is_another_schedule() -> None:
+    assert schedule(5) != schedule(6)
+
+
+def test_a_longer_run_begins_as_the_shorter_does() -> None:
+    short = schedule(5, 60)
+    assert schedule(5, 120)[: len(short)] == short
+
+
+def test_a_long_run_sees_all_kinds() -> None:
+    assert {fault.kind for fault in schedule(5)} == set(KINDS)
+
+
+def test_one_server_sees_no_fault_that_needs_several() -> None:
+    kinds = {fault.kind for fault in schedule(5, nodes=1)}
+    assert kinds == {name for name, kind in KINDS.items() if kind.nodes == 1}
+
+
+def test_without_a_network_of_its_own_there_are_no_partitions() -> None:
+    faults = plan(5, 600, nodes=3, session_timeout=4, network=False)
+    assert "partition" not in {fault.kind for fault in faults}
+
+
+def test_faults_follow_each_other_and_end_within_the_time() -> None:
+    faults = schedule(5, 120)
+    for fault, following in itertools.pairwise(faults):
+        assert fault.at + fault.lasts < following.at
+    assert faults[-1].at + faults[-1].lasts < 120
+
+
+def test_most_faults_are_aimed() -> None:
+    faults = schedule(5, 6000)
+    assert 0.8 < sum(fault.aimed for fault in faults) / len(faults) < 0.9
+
+
+def test_faults_that_end_a_session_outlast_its_timeout() -> None:
+    for fault in schedule(5):
+        if KINDS[fault.kind].past_expiry:
+            assert fault.lasts > 4

@@ -1,0 +1,93 @@
+"""Histories written by hand, for the checker to judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distlock.testing.chaos.checker import Violation, check
+from distlock.testing.chaos.timeline import Timeline
+
+if TYPE_CHECKING:
+    from distlock.testing.chaos.history import Event
+
+
+class Story:
+    """A history in the making: every method adds what happened at a time, in seconds.
+
+    The session timeout is 4 s and the tick 1 s; there is one key.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._tokens: dict[str, int] = {}
+        self._pids: dict[str, int] = {}
+        self.add(0, "run", session_timeout=4.0, tick=1.0)
+
+    def add(self, at: float, event: str, **facts: Any) -> None:
+        """Add any event."""
+        self.events.append({"event": event, "at": round(at * 1e9), **facts})
+
+    def ask(self, at: float, call: str, *, pid: int = 1, timeout: float = 1.0) -> None:
+        self._pids[call] = pid
+        self.add(at, "ask", call=call, pid=pid, key="key", timeout=timeout)
+
+    def hold(self, at: float, call: str, token: int, *, pid: int = 1) -> None:
+        """Somebody asked just now, and got the lock."""
+        self.ask(at - 0.001, call, pid=pid)
+        self._tokens[call] = token
+        self.add(at, "got", call=call, token=token)
+
+    def check(self, at: float, call: str, *, passed: bool = True) -> None:
+        began = round((at - 0.0001) * 1e9)
+        self.add(at, "check", call=call, began=began, passed=passed)
+
+    def claim(self, at: float, call: str, *, fenced: int, accepted: bool = True) -> None:
+        self._operate(at, "claim", call, accepted, found=[0, fenced], wrote=[None, None])
+
+    def write(
+        self, at: float, call: str, *, read: int, found: int | None = None, accepted: bool = True
+    ) -> None:
+        """Add one to what was read, in both registers, where `found` is in them."""
+        found = read if found is None else found
+        values = {"found": [found, found], "wrote": [read + 1, read + 1]}
+        self._operate(at, "write", call, accepted, **values)
+
+    def lose(self, at: float, call: str) -> None:
+        """The signal says the loss."""
+        pid, token = self._pids[call], self._tokens[call]
+        self.add(at, "lost", pid=pid, key="key", token=token)
+
+    def release(self, at: float, call: str, *, ended: float | None = None) -> None:
+        self.add(at, "release", call=call)
+        self.end(at + 0.001 if ended is None else ended, call, "released")
+
+    def end(self, at: float, call: str, how: str) -> None:
+        self.add(at, "end", call=call, how=how)
+
+    def fault(self, at: float, kind: str, *, until: float, pid: int = 1) -> None:
+        self.add(at, "fault", kind=kind, lasts=until - at, pid=pid, key="key")
+        self.add(until, "healed", kind=kind, began=round(at * 1e9))
+
+    def stopped(self, begin: float, end: float, *, pid: int = 1) -> None:
+        self.add(begin, "stopped", pid=pid)
+        self.add(end, "continued", pid=pid)
+
+    def cut_off(self, begin: float, end: float, *, pid: int = 1) -> None:
+        self.add(begin, "cut off", pid=pid)
+        self.add(end, "joined", pid=pid)
+
+    def timeline(self) -> Timeline:
+        return Timeline(sorted(self.events, key=lambda event: int(event["at"])))
+
+    def violations(self) -> list[Violation]:
+        return check(self.timeline())
+
+    def gates(self) -> list[str]:
+        """The gates that this history fails."""
+        return sorted({violation.gate for violation in self.violations()})
+
+    def _operate(
+        self, at: float, event: str, call: str, accepted: bool, **values: list[int] | list[None]
+    ) -> None:
+        facts = {"call": call, "key": "key", "token": self._tokens[call], "accepted": accepted}
+        self.add(at, event, **facts, **values)

@@ -1,0 +1,111 @@
+"""Two connections at once: the stale UPDATE is decided when the row is free, not when it was sent.
+
+On PostgreSQL the stale writer waits for the row lock of the newer one, and PostgreSQL looks at the
+condition again when it gets the row (READ COMMITTED).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, connections, transaction
+
+from distlock import StaleToken
+from tests.fencing.models import Stock
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, Owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+only_postgresql = pytest.mark.parametrize("vendor", ["postgresql"], indirect=True)
+
+
+@pytest.fixture
+def rival(stock: Stock) -> Iterator[Owner]:  # noqa: ARG001 - the database, first
+    """A thread with a connection of its own."""
+    with Owner() as rival:
+        yield rival
+        rival.now(connections.close_all)
+
+
+def save_with(fence: int, quantity: int) -> None:
+    stock = Stock.objects.get()
+    stock.quantity = quantity
+    stock.save(fence=fence)
+
+
+def update_with(fence: int, quantity: int) -> None:
+    Stock.objects.fenced(fence).update(quantity=quantity)
+
+
+writes = pytest.mark.parametrize("write", [save_with, update_with])
+
+
+def row() -> tuple[int, int]:
+    quantity, fence = Stock.objects.values_list("quantity", "fence").get()
+    return quantity, fence
+
+
+def somebody_awaits_a_row() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_clear_snapshot()")  # else the same for a whole transaction
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@writes
+def test_what_a_newer_holder_has_committed_is_not_overwritten(
+    rival: Owner, write: Callable[[int, int], None]
+) -> None:
+    rival.now(write, 7, 1)
+    with pytest.raises(StaleToken):
+        write(6, 2)
+    assert row() == (1, 7)
+
+
+@only_postgresql
+@writes
+def test_a_stale_write_waits_for_the_newer_one_and_is_refused(
+    rival: Owner, write: Callable[[int, int], None]
+) -> None:
+    with transaction.atomic():
+        write(7, 1)
+        stale = rival.submit(write, 6, 2)
+        eventually(somebody_awaits_a_row)
+        assert not stale.done()
+    assert isinstance(stale.exception(PATIENCE), StaleToken)
+    assert row() == (1, 7)
+
+
+@only_postgresql
+@writes
+def test_a_write_that_waited_for_one_that_was_rolled_back_is_done(
+    rival: Owner, write: Callable[[int, int], None]
+) -> None:
+    with transaction.atomic():
+        write(7, 1)
+        older = rival.submit(write, 6, 2)
+        eventually(somebody_awaits_a_row)
+        transaction.set_rollback(True)
+    assert older.exception(PATIENCE) is None
+    assert row() == (2, 6)
+
+
+@only_postgresql
+def test_a_claim_reads_what_the_former_holder_was_about_to_write(rival: Owner) -> None:
+    def claim() -> Any:
+        return Stock.objects.fenced(7).claim(sku="lamp").quantity
+
+    with transaction.atomic():
+        save_with(6, 9)
+        claimed = rival.submit(claim)
+        eventually(somebody_awaits_a_row)
+    assert claimed.result(PATIENCE) == 9
+    with pytest.raises(StaleToken):
+        save_with(6, 8)
+    assert row() == (9, 7)

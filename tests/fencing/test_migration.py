@@ -1,0 +1,59 @@
+"""A filled table becomes a fenced one: the example shop's own migration, there and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import IntegrityError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.writer import MigrationWriter
+
+from distlock import FenceField, StaleToken
+from example_project.shop.models import Product
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def migrate(name: str | None) -> Any:
+    """Bring the shop to one of its migrations, and return the models of that time."""
+    executor = MigrationExecutor(connection)
+    state = executor.migrate([("shop", name)])
+    return state.apps
+
+
+@pytest.fixture
+def old_product(no_tables: None) -> Iterator[int]:  # noqa: ARG001 - the database, first
+    """The key of a row that is older than the column."""
+    old = migrate("0001_initial").get_model("shop", "Product")
+    yield old.objects.create(sku="lamp", name="Lamp", quantity=3, strategy="zk").pk
+    migrate(None)
+
+
+def test_existing_rows_have_no_token_and_can_be_fenced(old_product: int) -> None:
+    migrate("0002_fencing")
+    product = Product.objects.get(pk=old_product)
+    assert (product.quantity, product.fence) == (3, 0)
+    product.quantity = 2
+    product.save(fence=5)
+    with pytest.raises(StaleToken):
+        product.save(fence=4)
+
+
+def test_the_migration_can_be_undone(old_product: int) -> None:
+    migrate("0002_fencing")
+    old = migrate("0001_initial").get_model("shop", "Product")
+    assert old.objects.get(pk=old_product).quantity == 3
+
+
+def test_the_field_says_its_defaults_in_a_migration() -> None:
+    text, imports = MigrationWriter.serialize(FenceField())
+    assert text == "distlock.fencing.FenceField(default=0, editable=False)"
+    assert imports == {"import distlock.fencing"}
+
+
+def test_the_column_is_not_null(old_product: int) -> None:
+    migrate("0002_fencing")
+    with pytest.raises(IntegrityError), connection.cursor() as cursor:
+        cursor.execute("UPDATE shop_product SET fence = NULL WHERE id = %s", [old_product])

@@ -1,0 +1,64 @@
+"""``multiprocessing`` with fork and with spawn, under a parent that holds (promise 8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import zk_lock
+from tests.fork.tools import SLACK, heard, program
+from tests.lease.tools import tell
+from tests.mutex.tools import PATIENCE, Tree
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+KEY = "key"
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+STARTS_WORKERS = """
+import multiprocessing
+from tests.fork.workers import work, work_anew
+hosts, namespace, method = sys.argv[1:]
+context = multiprocessing.get_context(method)
+answers = context.SimpleQueue()
+target, args = work, (answers,)
+if method == "spawn":
+    target, args = work_anew, (hosts, namespace, answers)
+with zk_lock("key") as hold:
+    workers = [context.Process(target=target, args=args) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    found = [answers.get() for _ in workers]
+    for worker in workers:
+        worker.join(10)
+    hold.check()
+    hold.verify()
+    tell({"found": found, "exits": [worker.exitcode for worker in workers]})
+    hear()
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_start_clean_and_leave_the_hold_of_their_parent_alone(
+    tree: Tree, zookeeper: ZooKeeper, method: str
+) -> None:
+    with program(STARTS_WORKERS, zookeeper.hosts, tree.namespace, method) as process:
+        told = heard(process)
+        assert told["exits"] == [0, 0, 0]
+        for found in told["found"]:
+            assert found["held"] is False
+            assert found["busy"] == "LockBusy"
+            assert found["busy took"] < 0.3 + 2 * SLACK  # with the question who the holder is
+            assert found["shared"] == "done"
+        assert len({found["token"] for found in told["found"]}) == 3
+        assert len(tree.line(KEY)) == 1
+        assert not zk_lock(KEY).acquire(timeout=0)
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        tree.await_line(KEY, 0)
+        with zk_lock("shared", timeout=5):  # multiprocessing's children do not say good-bye
+            assert len(tree.line("shared")) == 1

@@ -1,0 +1,245 @@
+"""``os.fork`` while the parent holds, waits or connects (promise 8).
+
+PITFALLS 23 (kazoo 519, 554, 628: in the child every call hangs, and everything seems held). More of
+it is in tests/mutex/test_processes.py, gunicorn ``--preload`` in tests/servers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import zk_lock
+from distlock.testing.proxy import TcpProxy
+from tests.fork.tools import SLACK, heard, program
+from tests.lease.tools import tell
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, within
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+KEY = "key"
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+# The child leaves the block that its parent has entered.
+LEAVES_AN_INHERITED_BLOCK = """
+def child():
+    found = {"lost": hold.lost, "valid for": hold.valid_for(), "held": lock.held}
+    for step in ("check", "verify"):
+        with timed(found, step):
+            getattr(hold, step)()
+    with timed(found, "leave"):
+        lock.__exit__(None, None, None)
+    with timed(found, "own"), zk_lock("another", timeout=5) as own:
+        own.check()
+        own.verify()
+        found["own session"] = session_for().id != parents
+    return found
+
+lock = zk_lock("key")
+hold = lock.__enter__()
+parents = await_connection().id
+tell(in_a_child(child))
+hold.check()
+hold.verify()
+tell({"lost": hold.lost, "session kept": session_for().id == parents})
+hear()
+lock.__exit__(None, None, None)
+"""
+
+
+def test_a_child_does_not_believe_in_the_hold_of_its_parent_and_cannot_release_it(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with program(LEAVES_AN_INHERITED_BLOCK, zookeeper.hosts, tree.namespace) as process:
+        found = heard(process)
+        taken = {name: found.pop(name) for name in list(found) if name.endswith(" took")}
+        assert found == {
+            "lost": True,
+            "valid for": 0.0,
+            "held": False,
+            "check": "LockLost",
+            "verify": "LockLost",
+            "leave": "NotOwner",
+            "own": "done",
+            "own session": True,
+            "status": 0,
+        }
+        assert taken["check took"] + taken["verify took"] + taken["leave took"] < SLACK
+        assert heard(process) == {"lost": False, "session kept": True}
+        assert len(tree.line(KEY)) == 1
+        assert not zk_lock(KEY).acquire(timeout=0)
+        tell(process)
+        tree.await_line(KEY, 0)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+# The child falls out of the parent's block and ends in its own way.
+FALLS_OUT = """
+lock, pid = zk_lock("key"), 0
+try:
+    with lock as hold:
+        pid = os.fork()
+        if pid:
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            hold.check()
+            hold.verify()
+            tell({"status": status})
+            hear()
+        elif sys.argv[3] == "exit within":
+            sys.exit(3)
+except NotOwner:
+    sys.exit(4)
+sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("fall out", 4), ("exit within", 3)])
+def test_a_hold_survives_a_child_that_leaves_the_block_by_itself(
+    tree: Tree, zookeeper: ZooKeeper, how: str, status: int
+) -> None:
+    with program(FALLS_OUT, zookeeper.hosts, tree.namespace, how) as process:
+        assert heard(process) == {"status": status}
+        assert len(tree.line(KEY)) == 1
+        assert not zk_lock(KEY).acquire(timeout=0)
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        tree.await_line(KEY, 0)
+
+
+# Several generations, each of which holds a lock of its own while the next one lives and ends.
+GENERATIONS = """
+def generation(number):
+    found = {}
+    with timed(found, "busy"), zk_lock(f"key-{number - 1}", timeout=0.2):
+        pass
+    with timed(found, "own"), zk_lock(f"key-{number}", timeout=5) as hold:
+        if number < 3:
+            found["next"] = in_a_child(lambda: generation(number + 1))
+        hold.check()
+        hold.verify()
+    return found
+
+with zk_lock("key-0") as hold:
+    tell(in_a_child(lambda: generation(1)))
+    hold.check()
+    hold.verify()
+hear()
+"""
+
+
+def test_each_generation_starts_clean_and_leaves_the_older_ones_alone(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with program(GENERATIONS, zookeeper.hosts, tree.namespace) as process:
+        found = heard(process)
+        for _ in range(3):
+            assert found["busy"] == "LockBusy"
+            assert found["own"] == "done"
+            assert found["status"] == 0
+            found = found.get("next", {})
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+# Forks while another thread waits in line; the child wants the same lock.
+FORKS_WHILE_WAITING = """
+def wait():
+    global granted
+    granted = zk_lock("key").acquire(timeout=30)
+    tell({"granted": granted})
+    hear()
+    zk_lock("key").release()
+
+def child():
+    found = {"held": zk_lock("key").held}
+    with timed(found, "try"):
+        found["tried"] = zk_lock("key").acquire(timeout=0)
+    with timed(found, "wait"):
+        found["waited"] = zk_lock("key").acquire(timeout=0.5)
+    with timed(found, "other key"), zk_lock("another"):
+        pass
+    return found
+
+waiter = threading.Thread(target=wait)
+waiter.start()
+hear()
+tell(in_a_child(child))
+waiter.join()
+"""
+
+
+def test_a_child_of_a_waiting_parent_waits_for_itself(
+    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    holder, lock = make_owner(), zk_lock(KEY)
+    holder.now(lock.acquire)
+    with program(FORKS_WHILE_WAITING, zookeeper.hosts, tree.namespace) as process:
+        line = tree.await_line(KEY, 2)
+        tell(process)
+        found = heard(process)
+        assert found["held"] is False
+        assert found["tried"] is False
+        assert found["waited"] is False
+        assert found["other key"] == "done"
+        assert found["wait took"] < 0.5 + SLACK
+        assert found["status"] == 0
+        assert tree.await_line(KEY, 2) == line  # the parent's place, and none of the child's
+        holder.now(lock.release)
+        assert heard(process) == {"granted": True}
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        tree.await_line(KEY, 0)
+
+
+# Forks while its session connects, or has no connection, in vain.
+FORKS_WHILE_CONNECTING = """
+def use(name):
+    with timed(found, name), zk_lock("key", timeout=0.7):
+        pass
+
+def child():
+    use("child")
+    return found
+
+found = {}
+if sys.argv[3] == "connected before":
+    await_connection()
+tell("ready")
+hear()
+session_for()
+said = in_a_child(child)
+use("parent")
+tell({**said, **found})
+hear()
+with zk_lock("key", timeout=15):
+    tell(in_a_child(lambda: {"free": zk_lock("key").acquire(timeout=0)}))
+"""
+
+
+@pytest.mark.parametrize("before", ["connected before", "never connected"])
+@pytest.mark.parametrize("fault", [TcpProxy.cut, TcpProxy.black_hole])
+def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
+    tree: Tree, broken_link: TcpProxy, before: str, fault: object
+) -> None:
+    assert callable(fault)
+    with program(FORKS_WHILE_CONNECTING, broken_link.address, tree.namespace, before) as process:
+        assert heard(process) == "ready"
+        fault(broken_link)
+        tell(process)
+        found = heard(process)
+        for who in ("child", "parent"):
+            assert found[who] == "LockUnavailable"
+            assert found[f"{who} took"] < 0.7 + SLACK
+        assert found["status"] == 0
+        broken_link.pass_through()
+        tell(process)
+        assert heard(process) == {"free": False, "status": 0}
+        with within(PATIENCE):
+            process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0

@@ -1,0 +1,83 @@
+"""Programs that fork, run as processes of their own, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.helpers import spawn_python
+
+if TYPE_CHECKING:
+    import subprocess
+
+#: By how much a call may overrun its time (promise 7), and what else a child does, in seconds.
+SLACK = 0.5
+
+
+def in_a_child(act: Callable[[], dict[str, Any]]) -> Any:
+    """Fork, let the child act, and return what it found, with its exit status."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writing, json.dumps(act()).encode())
+        os.close(writing)
+        sys.exit(0)  # with all that atexit has to do
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        found = pipe.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return {**json.loads(found or "{}"), "status": status}
+
+
+@contextmanager
+def timed(found: dict[str, Any], name: str) -> Iterator[None]:
+    """Note under a name how long a block took, and which exception ended it."""
+    started = time.monotonic()
+    outcome = "done"
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - to be looked at by the test
+        outcome = type(error).__name__
+    found[name] = outcome
+    found[f"{name} took"] = time.monotonic() - started
+
+
+def tell(found: Any) -> None:
+    """Say to the test what was found."""
+    print(json.dumps(found), flush=True)  # noqa: T201 - read by the test
+
+
+def hear() -> str:
+    """Wait for the test's next order."""
+    return sys.stdin.readline().strip()
+
+
+@contextmanager
+def program(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a program with the tools at hand."""
+    preamble = (
+        "import os, signal, sys, threading, time\n"
+        "from tests.fork.tools import hear, in_a_child, tell, timed\n"
+        "from tests.mutex.tools import await_connection, set_up\n"
+        "if __name__ == '__main__':\n"
+        "    set_up(sys.argv[1], sys.argv[2], TIMEOUT=5, CONNECT_TIMEOUT=1)\n"
+        "from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock\n"
+        "from distlock.session import session_for\n"
+    )
+    with spawn_python(preamble + code, *arguments) as process:
+        yield process
+
+
+def heard(process: subprocess.Popen[str]) -> Any:
+    """What a program says next."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        process.kill()
+        raise AssertionError(process.communicate()[1])
+    return json.loads(line)

@@ -1,0 +1,29 @@
+"""What the children of `test_multiprocessing` do; spawn imports it anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+from tests.fork.tools import timed
+from tests.mutex.tools import set_up
+
+
+def work(answers: multiprocessing.SimpleQueue[Any]) -> None:
+    """Try for the lock of the parent, and take another that all children take."""
+    from distlock import zk_lock  # noqa: PLC0415 - not before set_up
+
+    found: dict[str, Any] = {"held": zk_lock("key").held}
+    with timed(found, "busy"), zk_lock("key", timeout=0.3):
+        pass
+    with timed(found, "shared"), zk_lock("shared", timeout=20) as hold:
+        hold.check()
+        hold.verify()
+        found["token"] = hold.token
+    answers.put(found)
+
+
+def work_anew(hosts: str, namespace: str, answers: multiprocessing.SimpleQueue[Any]) -> None:
+    """The same in an interpreter that inherits nothing."""
+    set_up(hosts, namespace, TIMEOUT=5)
+    work(answers)

@@ -1,0 +1,90 @@
+"""Fixtures of the lease tests: those of the mutex tests, and records of what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock.client import Client
+from distlock.signals import lock_lost
+from tests.lease.tools import Loss, SetOptions, loss_of
+from tests.mutex.conftest import (
+    _main_thread_holds_nothing,
+    broken_link,
+    holder,
+    make_owner,
+    own_zookeeper,
+    tree,
+    two_sessions,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+__all__ = [
+    "_main_thread_holds_nothing",
+    "broken_link",
+    "holder",
+    "make_owner",
+    "own_zookeeper",
+    "tree",
+    "two_sessions",
+]
+
+
+@pytest.fixture
+def losses() -> Iterator[list[Loss]]:
+    """What `lock_lost` has told, when and on which thread."""
+    told: list[Loss] = []
+
+    def receive(**facts: Any) -> None:
+        told.append(loss_of(facts))
+
+    lock_lost.connect(receive)
+    yield told
+    lock_lost.disconnect(receive)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of the requests that this process sends, without kazoo's pings."""
+    sent: list[str] = []
+    submit = Client.submit
+
+    def record(client: Client, request: Any, reply: Any) -> None:
+        sent.append(type(request).__name__)
+        submit(client, request, reply)
+
+    monkeypatch.setattr(Client, "submit", record)
+    return sent
+
+
+@pytest.fixture
+def set_options(two_sessions: Settings) -> SetOptions:
+    """Changes options of the alias "default", or of the one that is named."""
+
+    def change(using: str = "default", **options: Any) -> None:
+        aliases = two_sessions.DISTLOCK
+        two_sessions.DISTLOCK = {**aliases, using: {**aliases[using], **options}}
+
+    return change
+
+
+@pytest.fixture
+def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets the lease's clock jump ahead, as one that goes on while the machine is stopped."""
+    from distlock import heartbeat, session  # noqa: PLC0415 - only this fixture looks inside
+
+    shift, real = 0.0, heartbeat.now
+
+    def jump(seconds: float) -> None:
+        nonlocal shift
+        shift += seconds
+
+    for module in (heartbeat, session):
+        monkeypatch.setattr(module, "now", lambda: real() + shift)
+    return jump

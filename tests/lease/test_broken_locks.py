@@ -1,0 +1,125 @@
+"""An operator deletes the node of a holder, or of a waiter.
+
+DESIGN §3.5: the holder watches its own node from its first heartbeat on, so a break is noticed at
+once, and a short hold pays nothing. PITFALLS 10 (CURATOR-211, -307: the own node is missing).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock import LockLost, zk_lock
+from distlock.queue import Place
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.lease.tools import Loss, await_own_watch
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within
+
+KEY = "key"
+T = 4.0
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_a_break_is_noticed_at_once_and_the_next_in_line_has_the_lock(
+    tree: Tree, losses: list[Loss], make_owner: MakeOwner
+) -> None:
+    waiter, waiters = make_owner(), zk_lock(KEY, using="other")
+    with pytest.raises(LockLost) as raised, zk_lock(KEY) as hold:  # noqa: PT012
+        granted = waiter.submit(waiters.acquire, timeout=PATIENCE)
+        tree.await_line(KEY, 2)
+        await_own_watch(tree, hold)
+        with within(0.5):
+            tree.client.delete(hold.path)
+            eventually(lambda: hold.lost)
+            eventually(lambda: losses)
+        with pytest.raises(LockLost):
+            hold.check()
+        assert hold.valid_for() == 0
+        assert granted.result(PATIENCE)
+    assert raised.value.hold is hold
+    assert [loss.hold for loss in losses] == [hold]
+    assert losses[0].thread == "distlock-default-heartbeat"
+    assert len(tree.line(KEY)) == 1
+    waiter.now(waiters.release)
+    forgets_all(session_for())
+
+
+def test_a_break_before_the_first_heartbeat_is_noticed_with_it(
+    tree: Tree, losses: list[Loss]
+) -> None:
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        tree.client.delete(hold.path)
+        with within(T / 6 + 0.5):
+            eventually(lambda: hold.lost, T)
+        eventually(lambda: losses)
+    assert [loss.hold for loss in losses] == [hold]
+
+
+def test_verify_notices_a_break_that_no_watch_has_told(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Place, "lease_renewed", lambda _: None)
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        hold.verify()
+        tree.client.delete(hold.path)
+        assert not hold.lost
+        with pytest.raises(LockLost):
+            hold.verify()
+        assert hold.lost
+
+
+def test_only_the_broken_hold_is_lost(tree: Tree, losses: list[Loss]) -> None:
+    with zk_lock("another") as another:
+        with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+            await_own_watch(tree, hold)
+            tree.client.delete(hold.path)
+            eventually(lambda: losses)
+        another.check()
+        another.verify()
+    assert [loss.key for loss in losses] == [KEY]
+
+
+def test_a_write_to_the_node_is_no_break_and_ends_no_watch(tree: Tree) -> None:
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        await_own_watch(tree, hold)
+        tree.client.set(hold.path, b"__REVOKE__")
+        await_own_watch(tree, hold)  # with the next heartbeat
+        hold.check()
+        tree.client.delete(hold.path)
+        eventually(lambda: hold.lost, 0.5)
+
+
+def test_a_watch_that_went_with_the_connection_comes_back(tree: Tree) -> None:
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        await_own_watch(tree, hold)
+        session_for()._client.drop()
+        eventually(lambda: not session_for().connected)
+        await_own_watch(tree, hold)
+        hold.check()
+        tree.client.delete(hold.path)
+        eventually(lambda: hold.lost, 0.5)
+
+
+def test_a_waiter_whose_node_is_broken_takes_a_new_place_and_is_granted(
+    tree: Tree, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    head, broken = tree.await_line(KEY, 2)
+    tree.client.delete(f"{tree.path(KEY)}/{broken}")
+    assert tree.await_line(KEY, 1) == [head]
+    holder.now(zk_lock(KEY, using="other").release)
+    assert granted.result(PATIENCE)
+    assert tree.line(KEY) != [broken]
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_the_key_of_a_broken_lock_can_be_taken_again(tree: Tree) -> None:
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        await_own_watch(tree, hold)
+        tree.client.delete(hold.path)
+        eventually(lambda: hold.lost, 0.5)
+    with zk_lock(KEY) as another:
+        assert another.token > hold.token
+        another.verify()

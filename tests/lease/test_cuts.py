@@ -1,0 +1,192 @@
+"""Cuts of the holder's link: shorter than the lease, longer, and longer in a session that is kept.
+
+PITFALLS 19 (CURATOR-206), 20 (no local deadline), 25f (a 2 s cut cost kazoo's holder its session).
+A loss is for good: somebody may have acted on it already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockLost, LockUnavailable, heartbeat, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
+from tests.mutex.tools import (
+    PATIENCE,
+    MakeOwner,
+    Tree,
+    await_connection,
+    expire,
+    forgets_all,
+    within,
+)
+
+if TYPE_CHECKING:
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+
+KEY = "key"
+T = 4.0
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+Shift = Callable[[float], None]
+
+
+def test_a_cut_shorter_than_the_lease_keeps_the_hold(
+    tree: Tree, broken_link: TcpProxy, losses: list[Loss], make_owner: MakeOwner
+) -> None:
+    rival, rivals = make_owner(), zk_lock(KEY, using="other")
+    with zk_lock(KEY) as hold:
+        granted = rival.submit(rivals.acquire, timeout=PATIENCE)
+        line = tree.await_line(KEY, 2)
+        broken_link.cut()
+        pass_time(T / 4)
+        hold.check()
+        broken_link.pass_through()
+        await_connection()
+        pass_time(T * 2 / 3)  # longer than what was left of the lease
+        hold.check()
+        hold.verify()
+        assert tree.line(KEY) == line
+        assert not granted.done()
+    assert granted.result(PATIENCE)
+    assert not losses
+    rival.now(rivals.release)
+
+
+def test_a_cut_longer_than_the_lease_is_told_before_the_rival_has_the_lock(
+    tree: Tree, broken_link: TcpProxy, losses: list[Loss], make_owner: MakeOwner
+) -> None:
+    rival, rivals = make_owner(), zk_lock(KEY, using="other")
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        rivals_turn = noted(rival.submit(rivals.acquire, timeout=PATIENCE))
+        tree.await_line(KEY, 2)
+        broken_link.cut()
+        eventually(lambda: hold.lost, T)
+        taken_at = rivals_turn()
+    (loss,) = losses
+    assert taken_at - loss.at > AHEAD_OF_RIVAL
+    broken_link.pass_through()
+    await_connection()
+    assert hold.lost
+    assert len(tree.await_line(KEY, 1)) == 1
+    rival.now(rivals.release)
+    with zk_lock(KEY) as another:
+        another.verify()
+
+
+def test_a_hold_lost_in_a_cut_stays_lost_in_a_session_that_the_server_kept(
+    tree: Tree, broken_link: TcpProxy, set_options: SetOptions, losses: list[Loss]
+) -> None:
+    set_options(SESSION_TIMEOUT=8)
+    lock = zk_lock(KEY)
+    lock.acquire()
+    session_id = session_for().id
+    broken_link.cut()
+    (loss,) = eventually(lambda: losses, 8)
+    broken_link.pass_through()
+    await_connection()
+    assert session_for().id == session_id
+    assert len(tree.line(KEY)) == 1  # the server knows nothing of a loss
+    eventually(lambda: session_for().lease.remaining > 0)
+    assert loss.hold.lost
+    with pytest.raises(LockLost):
+        loss.hold.check()
+    with pytest.raises(LockLost):
+        lock.release()
+    tree.await_line(KEY, 0)
+    assert session_for().id == session_id  # deleted, and not gone with its session
+    assert lock.acquire()
+    lock.release()
+    assert len(losses) == 1
+    forgets_all(session_for())
+
+
+def test_a_loss_that_nobody_looked_at_is_for_good(tree: Tree, shift_clock: Shift) -> None:
+    session = await_connection()
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        epoch = session.lease.epoch
+        shift_clock(T)  # a stop of the machine
+        session.lease.renew(heartbeat.now(), T)  # and a heartbeat, before anybody asked
+        assert session.lease.remaining > 0
+        assert session.lease.epoch == epoch + 1
+        assert hold.lost
+    assert session_for() is session
+    tree.await_line(KEY, 0)
+
+
+def test_an_exception_of_the_body_is_not_masked_by_the_loss(zookeeper: ZooKeeper) -> None:
+    with pytest.raises(KeyError, match="the body's"), zk_lock(KEY) as hold:  # noqa: PT012
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: hold.lost)
+        raise KeyError("the body's")
+    assert not zk_lock(KEY).held
+
+
+def test_a_task_is_told_too(tree: Tree, zookeeper: ZooKeeper, losses: list[Loss]) -> None:
+    async def lose_it(error: Exception | None) -> None:
+        async with zk_lock(KEY) as hold:
+            await asyncio.to_thread(expire, zookeeper.hosts, session_for())
+            await asyncio.to_thread(eventually, lambda: hold.lost)
+            if error is not None:
+                raise error
+
+    with pytest.raises(LockLost):
+        asyncio.run(lose_it(None))
+    with pytest.raises(KeyError):
+        asyncio.run(lose_it(KeyError("the body's")))
+    assert [loss.key for loss in losses] == [KEY, KEY]
+    tree.await_line(KEY, 0)
+
+
+def test_a_lost_hold_is_not_entered_again_and_ends_at_its_last_release(
+    tree: Tree, zookeeper: ZooKeeper, losses: list[Loss]
+) -> None:
+    lock = zk_lock(KEY)
+    assert lock.acquire()
+    assert lock.acquire()
+    expire(zookeeper.hosts, session_for())
+    (loss,) = eventually(lambda: losses)
+    with pytest.raises(LockLost) as raised:
+        lock.acquire()
+    assert raised.value.hold is loss.hold
+    with pytest.raises(LockLost), lock:
+        pass
+    assert lock.held
+    lock.release()
+    with pytest.raises(LockLost):
+        lock.release()
+    assert not zk_lock(KEY).held
+    with lock as another:
+        another.verify()
+    tree.await_line(KEY, 0)
+    assert len(losses) == 1
+
+
+def test_the_inner_block_of_a_lost_hold_raises_no_masking_error(zookeeper: ZooKeeper) -> None:
+    steps = []
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        with zk_lock(KEY):
+            expire(zookeeper.hosts, session_for())
+            eventually(lambda: hold.lost)
+        steps.append("the outer block goes on to its end")
+    assert steps
+
+
+def test_a_verification_without_an_answer_is_no_loss(tree: Tree, broken_link: TcpProxy) -> None:
+    with zk_lock(KEY) as hold:
+        hold.verify()
+        broken_link.black_hole()
+        with within(0.8), pytest.raises(LockUnavailable):
+            hold.verify(timeout=0.3)
+        hold.check()
+        broken_link.pass_through()
+        eventually(lambda: session_for().connected)
+        hold.verify()
+    tree.await_line(KEY, 0)

@@ -1,0 +1,132 @@
+"""Servers that are cut off from their fellows, and go on talking to their clients.
+
+PITFALLS 25b: through a partitioned follower pings and reads are answered for long after the leader
+has expired the session (kazoo's holder and its rival: 5.4 s together); a deposed leader answers
+``sync`` too, and no write. The servers, the proxies and the clients live in a network namespace of
+their own, in which packets between servers are dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.session import close_sessions
+from distlock.testing.chaos import network
+from distlock.testing.server import ZooKeeper
+from tests.helpers import eventually, raw_client
+from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+    from pytest_django import Settings
+
+    from distlock.testing.server import Server
+
+KEY = "key"
+T = 3.0
+
+
+@pytest.fixture(scope="module")
+def partitionable() -> Iterator[ZooKeeper]:
+    """Three servers in a network of their own, where this thread is too, and all that it starts."""
+    if reason := network.missing():
+        pytest.skip(f"No partitions here: {reason}.")
+    close_sessions()
+    # A cut-off server gives up after syncLimit ticks: later than all that happens here.
+    with network.own(), ZooKeeper(nodes=3, config={"syncLimit": "20"}) as zookeeper:
+        yield zookeeper
+        close_sessions()
+
+
+def connect_to(settings: Settings, **aliases: Server) -> str:
+    """Let each alias know one server only, and return their namespace."""
+    namespace = f"/t-{uuid4()}"
+    options = {"NAMESPACE": namespace, "SESSION_TIMEOUT": T, "STRICT": False}
+    settings.DISTLOCK = {
+        alias: {**options, "HOSTS": server.address} for alias, server in aliases.items()
+    }
+    for alias in aliases:
+        await_connection(alias)
+    return namespace
+
+
+def answers(client: KazooClient, path: str) -> bool:
+    """Whether a server still shows a node."""
+    return client.get_async(path).get(timeout=2) is not None
+
+
+def test_a_holder_on_a_cut_off_follower_loses_its_hold_before_the_rival_has_it(
+    partitionable: ZooKeeper, settings: Settings, losses: list[Loss], make_owner: MakeOwner
+) -> None:
+    rival, rivals = make_owner(), zk_lock(KEY, using="other")
+    follower, *_ = partitionable.followers()
+    namespace = connect_to(settings, default=follower, other=partitionable.leader())
+    with raw_client(follower.address, timeout=T) as onlooker:  # a kazoo client like any other
+        with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+            rivals_turn = noted(rival.submit(rivals.acquire, timeout=PATIENCE))
+            Tree(onlooker, namespace).await_line(KEY, 2)
+            with network.isolated(follower):
+                eventually(lambda: hold.lost, T)
+                (loss,) = eventually(lambda: losses)
+                taken_at = rivals_turn()
+                # This is what a holder that trusts kazoo, its reads and its pings goes by.
+                assert onlooker.connected
+                assert answers(onlooker, hold.path)
+        assert taken_at - loss.at > AHEAD_OF_RIVAL
+        rival.now(rivals.release)
+
+
+def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
+    partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
+) -> None:
+    waiter, holders = make_owner(), zk_lock(KEY, using="other")
+    follower, *_ = partitionable.followers()
+    namespace = connect_to(settings, default=follower, other=partitionable.leader())
+    with raw_client(partitionable.leader().address) as onlooker:
+        tree = Tree(onlooker, namespace)
+        holders.acquire()
+        started = time.monotonic()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=T)
+        tree.await_line(KEY, 2)
+        with network.isolated(follower):
+            holders.release()
+            with pytest.raises(LockUnavailable):
+                granted.result(PATIENCE)
+        assert time.monotonic() - started < T + 0.5
+        tree.await_line(KEY, 0)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
+    partitionable: ZooKeeper, settings: Settings, strict: bool
+) -> None:
+    leader = partitionable.leader()
+    connect_to(settings, default=leader)
+    options = {**settings.DISTLOCK["default"], "STRICT": strict}
+    settings.DISTLOCK = {"default": options}
+    await_connection()
+    outcome = pytest.raises(LockLost) if strict else nullcontext()
+    with (
+        raw_client(leader.address, timeout=T) as onlooker,
+        outcome,
+        zk_lock(KEY) as hold,
+        network.isolated(leader),
+    ):
+        cut_at = time.monotonic()
+        if strict:
+            eventually(lambda: hold.lost, T)
+            assert time.monotonic() - cut_at < T * 2 / 3 + 0.5
+            assert onlooker.sync_async("/").get(timeout=1)  # a sync would have been no proof
+        else:
+            eventually(lambda: time.monotonic() - cut_at > T * 2 / 3 + 0.2, T)
+            hold.check()
+            assert hold.valid_for() > 0

@@ -1,0 +1,181 @@
+"""A hold in quiet times: it stays valid, and what keeping it costs.
+
+DESIGN §3.5, PITFALLS 25a (one heartbeat in flight), 25c (the timeout that counts is the negotiated
+one).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import Hold, LockLost, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.lease.tools import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers
+from tests.mutex.tools import MakeOwner, Owner, Tree, await_connection, forgets_all
+
+if TYPE_CHECKING:
+    from distlock.testing.proxy import TcpProxy
+
+KEY = "key"
+T = 2.0  # the least that the server grants
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+@pytest.fixture(autouse=True)
+def _short_session(set_options: SetOptions) -> None:
+    set_options(SESSION_TIMEOUT=T)
+
+
+def test_a_quiet_hold_stays_valid_for_several_session_timeouts(
+    tree: Tree, losses: list[Loss]
+) -> None:
+    session, lengths = await_connection(), []
+    with zk_lock(KEY) as hold:
+        ends = time.monotonic() + 2 * T
+        while time.monotonic() < ends:
+            hold.check()
+            lengths.append(hold.valid_for())
+        hold.verify()
+        assert not hold.lost
+        assert tree.line(KEY) == [hold.path.rpartition("/")[2]]
+        assert session.lease.epoch == 1
+    assert min(lengths) > 0
+    assert max(lengths) <= T * 2 / 3
+    assert max(lengths) > T / 2  # renewed, and not only kept
+    assert not losses
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(60, 20), (1, 2)])
+def test_the_lease_counts_with_the_timeout_that_the_server_granted(
+    set_options: SetOptions, asked: float, granted: float
+) -> None:
+    set_options(SESSION_TIMEOUT=asked)
+    with zk_lock(KEY) as hold:
+        valid_for = hold.valid_for()
+    assert granted / 2 < valid_for <= granted * 2 / 3
+
+
+def test_the_lease_counts_from_the_send_and_not_from_the_answer(
+    broken_link: TcpProxy, set_options: SetOptions
+) -> None:
+    set_options(SESSION_TIMEOUT=6, CONNECT_TIMEOUT=5)
+    await_connection()
+    broken_link.delay(0.5)
+    with zk_lock(KEY) as hold:
+        assert 0 < hold.valid_for() < 6 * 2 / 3 - 2 * 0.5
+        broken_link.pass_through()
+
+
+def test_a_hold_is_valid_for_no_time_once_it_is_released() -> None:
+    with zk_lock(KEY) as hold:
+        assert hold.valid_for() > 0
+    assert hold.released
+    assert hold.valid_for() == 0
+    assert not hold.lost
+    with pytest.raises(LockLost, match="released"):
+        hold.check()
+
+
+def requests_received(tree: Tree) -> int:
+    """How many requests of this process's session the server has counted, pings too."""
+    mine = f"sid=0x{session_for().id:x},"
+    (line,) = [line for line in tree.client.command(b"cons").splitlines() if mine in line]
+    return int(line.partition("recved=")[2].partition(",")[0])
+
+
+def test_a_hold_costs_one_request_in_a_sixth_of_the_session_timeout(
+    tree: Tree, requests: list[str]
+) -> None:
+    with zk_lock(KEY) as hold:
+        await_own_watch(tree, hold)
+        requests.clear()
+        before = requests_received(tree)
+        pass_time(1.5 * T)
+        received = requests_received(tree) - before
+    beats = requests.count("Sync")
+    assert 5 <= beats <= 10  # nine, on a machine with nothing else to do
+    assert set(requests) == {"Sync", "Delete"}
+    assert received <= beats + 2  # kazoo has next to no reason to send a ping
+
+
+def test_a_session_that_nobody_needs_sends_no_heartbeat(tree: Tree, requests: list[str]) -> None:
+    with zk_lock(KEY) as hold:
+        await_own_watch(tree, hold)
+    session = session_for()
+    eventually(lambda: not session.heartbeat._needed.is_set(), T)
+    requests.clear()
+    pass_time(T / 2)
+    assert requests == []
+
+
+def test_a_short_hold_costs_no_heartbeat_and_no_watch(tree: Tree, requests: list[str]) -> None:
+    with zk_lock(KEY):  # makes the parents
+        tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
+    session = session_for()
+    eventually(lambda: not session.heartbeat._needed.is_set(), T)
+    requests.clear()
+    with zk_lock(KEY):
+        pass
+    eventually(lambda: not session.heartbeat._needed.is_set(), T)
+    assert requests == ["Create2", "GetChildren", "Delete"]
+    forgets_all(session)
+
+
+def test_the_next_hold_gets_its_heartbeats_after_an_idle_time() -> None:
+    with zk_lock(KEY):
+        pass
+    session = session_for()
+    eventually(lambda: not session.heartbeat._needed.is_set(), T)
+    eventually(lambda: session.lease.remaining == 0, T)
+    with zk_lock(KEY) as hold:
+        pass_time(T)
+        hold.check()
+        assert beneficiaries(session) == 1
+    assert beneficiaries(session) == 0
+
+
+def test_the_own_watch_is_on_no_node_after_the_release(tree: Tree) -> None:
+    with zk_lock(KEY) as hold:
+        await_own_watch(tree, hold)
+    eventually(lambda: not watchers(tree, hold.path))
+    forgets_all(session_for())
+
+
+def test_a_waiter_keeps_the_lease_too(holder: Owner, tree: Tree, make_owner: MakeOwner) -> None:
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=None)
+    tree.await_line(KEY, 2)
+    pass_time(T)
+    session = session_for()
+    assert session.lease.remaining > 0
+    holder.now(zk_lock(KEY, using="other").release)
+    assert granted.result(T)
+    assert session.lease.epoch == 1
+    waiter.now(zk_lock(KEY).release)
+    assert beneficiaries(session) == 0
+
+
+def test_one_heartbeat_is_in_flight_at_a_time(
+    broken_link: TcpProxy, set_options: SetOptions, requests: list[str]
+) -> None:
+    set_options(SESSION_TIMEOUT=T)
+    session = await_connection()
+
+    def lose_the_answers(hold: Hold) -> None:
+        broken_link.black_hole("to_client")
+        requests.clear()
+        eventually(lambda: not session.connected, T)
+        assert requests.count("Sync") <= 1
+        broken_link.pass_through()
+        eventually(lambda: requests.count("Sync") >= 1, T)
+        hold.check()
+
+    with zk_lock(KEY) as hold:
+        for _ in range(2):
+            lose_the_answers(hold)
+            await_connection()

@@ -1,0 +1,153 @@
+"""Waiters through faults of the link and of a single server: who keeps a place, and until when.
+
+PITFALLS 1 (CURATOR-604), 21 (watches forgotten at a disconnect), 25e (a new session must not start
+the time anew), 25f. An ensemble's faults are in `test_ensemble`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockUnavailable, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually, raw_client
+from tests.lease.tools import await_waiter, beneficiaries
+from tests.mutex.tools import (
+    OVERRUN,
+    PATIENCE,
+    MakeOwner,
+    Owner,
+    Tree,
+    await_connection,
+    expire,
+    forgets_all,
+    within,
+)
+
+if TYPE_CHECKING:
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+
+KEY = "key"
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_a_cut_within_the_session_keeps_the_order_of_the_line(
+    tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
+) -> None:
+    served: list[str] = []
+
+    def wait(using: str, name: str) -> None:
+        with zk_lock(KEY, using=using, timeout=PATIENCE):
+            served.append(name)
+
+    waiters = []
+    for number, using in enumerate(["default", "other", "default", "other"]):
+        waiters.append(make_owner().submit(wait, using, f"{number} over {using}"))
+        line = tree.await_line(KEY, number + 2)
+    eventually(lambda: not session_for()._in_flight)
+    session_id = session_for().id
+    for _ in range(2):
+        broken_link.cut()
+        eventually(lambda: not session_for().connected)
+        broken_link.pass_through()
+        await_connection()
+    assert session_for().id == session_id
+    assert tree.line(KEY) == line
+    holder.now(zk_lock(KEY, using="other").release)
+    for waiter in waiters:
+        waiter.result(PATIENCE)
+    assert served == ["0 over default", "1 over other", "2 over default", "3 over other"]
+    forgets_all(session_for())
+
+
+def test_a_new_session_goes_to_the_end_of_the_line_within_the_same_time(
+    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
+) -> None:
+    first, second, holders = make_owner(), make_owner(), zk_lock(KEY, using="other")
+    with within(3 + OVERRUN):
+        started = time.monotonic()
+        firsts = first.submit(zk_lock(KEY).acquire, timeout=3)
+        line = tree.await_line(KEY, 2)
+        seconds = second.submit(zk_lock(KEY, using="other").acquire, timeout=PATIENCE)
+        *_, seconds_node = tree.await_line(KEY, 3)
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: len(new := tree.line(KEY)) == 3 and new[1] == seconds_node)
+        assert tree.line(KEY)[0] == line[0]
+        assert time.monotonic() - started < 3
+        holder.now(holders.release)
+        assert seconds.result(PATIENCE)
+        assert firsts.result(PATIENCE) is False
+    second.now(zk_lock(KEY, using="other").release)
+    assert beneficiaries(session_for()) == 0
+
+
+def test_a_waiter_is_granted_when_the_cut_ends_before_its_deadline(
+    tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    with within(6 + OVERRUN):
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=6)
+        await_waiter(tree, KEY)
+        broken_link.cut()
+        holder.now(zk_lock(KEY, using="other").release)
+        tree.await_line(KEY, 1)
+        broken_link.pass_through()
+        assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+@pytest.mark.parametrize("fault", ["cut", "black_hole"])
+def test_a_waiter_whose_time_ends_in_an_outage_is_told_so_at_its_deadline(
+    tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner, fault: str
+) -> None:
+    waiter, session = make_owner(), await_connection()
+    started = time.monotonic()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=2)
+    await_waiter(tree, KEY)
+    getattr(broken_link, fault)()
+    try:
+        assert granted.result(PATIENCE) is False
+        assert fault == "black_hole"  # of which nobody may know yet
+    except LockUnavailable:
+        pass
+    assert 1.9 < time.monotonic() - started < 2 + OVERRUN
+    assert beneficiaries(session) == 0
+    broken_link.pass_through()
+    tree.await_line(KEY, 1)
+    assert holder.now(lambda: zk_lock(KEY, using="other").held)
+    forgets_all(session)
+
+
+@pytest.mark.parametrize("stays_down", [True, False])
+def test_a_restart_of_the_server_ends_in_a_grant_or_at_the_deadline(
+    own_zookeeper: ZooKeeper, make_owner: MakeOwner, namespace: str, stays_down: bool
+) -> None:
+    (server,) = own_zookeeper.servers
+    timeout, waiter = (3 if stays_down else 15), make_owner()
+    lock = zk_lock(KEY, using="other")
+    with raw_client(own_zookeeper.hosts) as client:
+        tree = Tree(client, namespace)
+        lock.acquire()
+        started = time.monotonic()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=timeout)
+        line = tree.await_line(KEY, 2)
+        server.kill()
+        if stays_down:
+            with pytest.raises(LockUnavailable):
+                granted.result(PATIENCE)
+            assert time.monotonic() - started < timeout + OVERRUN
+            server.start()
+            lock.release()
+        else:
+            server.start()
+            eventually(lambda: client.connected and tree.line(KEY) == line, PATIENCE)
+            lock.release()
+            assert granted.result(PATIENCE)
+            waiter.now(zk_lock(KEY).release)
+        eventually(lambda: client.connected, PATIENCE)
+        tree.await_line(KEY, 0)

@@ -1,0 +1,178 @@
+"""What the middleware answers for a lock that a view could not get, in sync and async stacks."""
+
+# ruff: noqa: ARG001 - the views and functions here are called for their locks
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client
+from django.urls import path
+
+from distlock import LockBusy, LockLost, zk_lock, zk_locked
+from distlock.checks import MIDDLEWARE
+from distlock.middleware import DistlockMiddleware
+from distlock.testing.server import free_ports
+from tests.testproject.elsewhere import held_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http.response import HttpResponseBase
+    from pytest_django import Settings
+
+
+def busy_inside(request: HttpRequest) -> HttpResponse:
+    with zk_lock("stock:42", timeout=0):
+        return HttpResponse("sold")
+
+
+async def busy_inside_async(request: HttpRequest) -> HttpResponse:
+    async with zk_lock("stock:42", timeout=0):
+        return HttpResponse("sold")
+
+
+@zk_locked("stock:42", timeout=0)
+def busy_outside(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+@zk_locked("stock:42", timeout=0, on_busy="raise")
+def told_to_raise(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+def fails(request: HttpRequest) -> HttpResponse:
+    with zk_lock("stock:42"):
+        raise ZeroDivisionError
+
+
+async def fails_async(request: HttpRequest) -> HttpResponse:
+    async with zk_lock("stock:42"):
+        raise ZeroDivisionError
+
+
+def loses(request: HttpRequest) -> HttpResponse:
+    raise LockLost
+
+
+VIEWS: dict[str, Callable[..., Any]] = {
+    view.__name__: view for view in (busy_inside, busy_inside_async, busy_outside, told_to_raise)
+}
+urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
+urlpatterns += [
+    path("fails/", fails),
+    path("fails_async/", fails_async),
+    path("loses/", loses),
+]
+every_view = pytest.mark.parametrize("view", VIEWS)
+
+
+def sync_get(url: str, **options: Any) -> HttpResponseBase:
+    return Client().get(url, **options)
+
+
+def async_get(url: str, **options: Any) -> HttpResponseBase:
+    return asyncio.run(AsyncClient().get(url, **options))
+
+
+both_stacks = pytest.mark.parametrize("get", [sync_get, async_get], ids=["sync", "async"])
+
+
+@pytest.fixture(autouse=True)
+def _site(distlock_settings: Settings) -> None:
+    distlock_settings.ROOT_URLCONF = __name__
+    distlock_settings.MIDDLEWARE = [MIDDLEWARE]
+
+
+def use(settings: Settings, **options: Any) -> None:
+    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], **options}}
+
+
+@pytest.fixture
+def away(distlock_settings: Settings) -> None:
+    (port,) = free_ports(1)
+    use(distlock_settings, HOSTS=f"127.0.0.1:{port}", CONNECT_TIMEOUT=0.3, RETRY_AFTER=7)
+
+
+@both_stacks
+@every_view
+def test_a_free_lock_changes_nothing(get: Any, view: str) -> None:
+    response = get(f"/{view}/")
+    assert (response.status_code, response.content) == (200, b"sold")
+    assert "Retry-After" not in response
+    assert "Cache-Control" not in response
+
+
+@both_stacks
+@every_view
+def test_a_busy_lock_is_423_with_the_time_to_come_back(
+    distlock_settings: Settings, get: Any, view: str
+) -> None:
+    use(distlock_settings, RETRY_AFTER=7)
+    with held_elsewhere("stock:42"):
+        response = get(f"/{view}/")
+    assert response.status_code == 423
+    assert 7 <= int(response["Retry-After"]) <= 14
+    assert response["Cache-Control"] == "no-store"
+
+
+@both_stacks
+def test_the_status_of_a_busy_lock_is_a_setting(distlock_settings: Settings, get: Any) -> None:
+    use(distlock_settings, BUSY_STATUS=409)
+    with held_elsewhere("stock:42"):
+        assert get("/busy_inside/").status_code == 409
+
+
+@both_stacks
+def test_a_client_that_accepts_json_gets_a_problem_document(get: Any) -> None:
+    with held_elsewhere("stock:42"):
+        response = get("/busy_inside/", headers={"accept": "application/json"})
+    assert response["Content-Type"] == "application/problem+json"
+
+
+@both_stacks
+@every_view
+@pytest.mark.usefixtures("away")
+def test_a_server_that_is_away_is_503(get: Any, view: str) -> None:
+    response = get(f"/{view}/")
+    assert response.status_code == 503
+    assert 7 <= int(response["Retry-After"]) <= 14
+    assert response["Cache-Control"] == "no-store"
+
+
+@both_stacks
+@pytest.mark.parametrize("view", ["fails", "fails_async"])
+def test_an_exception_of_the_view_comes_through(get: Any, view: str) -> None:
+    with pytest.raises(ZeroDivisionError):
+        get(f"/{view}/")
+    assert zk_lock("stock:42").acquire(timeout=5)
+    zk_lock("stock:42").release()
+
+
+@both_stacks
+def test_a_lost_lock_is_no_polite_refusal(get: Any) -> None:
+    with pytest.raises(LockLost):
+        get("/loses/")
+
+
+@both_stacks
+def test_without_the_middleware_the_exception_comes_through(
+    distlock_settings: Settings, get: Any
+) -> None:
+    distlock_settings.MIDDLEWARE = []
+    with held_elsewhere("stock:42"), pytest.raises(LockBusy):
+        get("/busy_inside/")
+
+
+@both_stacks
+def test_it_answers_where_only_the_view_was_refused(get: Any) -> None:
+    assert get("/no-such-page/").status_code == 404
+
+
+def test_it_knows_both_kinds_of_stack() -> None:
+    assert DistlockMiddleware.sync_capable
+    assert DistlockMiddleware.async_capable

@@ -1,0 +1,268 @@
+"""Every way out of acquire leaves nothing: no node, no watch, no memory (promise 4).
+
+PITFALLS 3 (any BaseException may land inside acquire; kazoo's Lock leaves its node then), 8 (a
+watch for each timed-out wait), 14 (a parent that is removed between two steps; CURATOR-173,
+-180). Lost replies and outages are in `test_recovery`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.exceptions import NoNodeError, NotEmptyError
+
+from distlock import LockBusy, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually, spawn_python
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize(
+    "how", [{"timeout": 0.2}, {"timeout": 0}, {"blocking": False}], ids=["waited", "tried", "once"]
+)
+def test_a_refused_acquire_leaves_no_node(tree: Tree, how: dict[str, Any]) -> None:
+    assert not zk_lock("key").acquire(**how)
+    tree.await_line("key", 1)
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_refused_block_leaves_no_node(tree: Tree) -> None:
+    with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
+        pass
+    tree.await_line("key", 1)
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    owners = [make_owner() for _ in range(10)]
+    waits = [owner.submit(zk_lock("key").acquire, timeout=0.02) for owner in owners * 10]
+    assert not any(wait.result(PATIENCE) for wait in waits)
+    tree.await_watches()
+    forgets_all(session_for())
+    tree.await_line("key", 1)
+
+
+def test_a_watch_that_another_waiter_of_the_process_needs_is_not_removed(
+    tree: Tree, holder: Owner, make_owner: MakeOwner
+) -> None:
+    # removeWatches removes all watches of the connection on a path. The second comes to watch the
+    # holder when the first leaves, which is when the first's watch on the holder is taken back.
+    first, second = make_owner(), make_owner()
+    for _ in range(5):
+        gives_up = first.submit(zk_lock("key").acquire, timeout=0.4)
+        tree.await_line("key", 2)
+        granted = second.submit(zk_lock("key").acquire, timeout=PATIENCE)
+        assert gives_up.result(PATIENCE) is False
+        head, _ = tree.await_line("key", 2)
+        tree.await_watches(f"{tree.path('key')}/{head}")
+        holder.now(zk_lock("key", using="other").release)
+        assert granted.result(PATIENCE)
+        second.now(zk_lock("key").release)
+        holder.now(zk_lock("key", using="other").acquire)
+
+
+# Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
+WAITS_IN_MAIN_THREAD = """
+import signal, sys
+from tests.mutex.tools import MakeOwner, set_up
+set_up(sys.argv[1], sys.argv[2])
+from distlock import zk_lock
+
+def soft_limit(number, frame):
+    raise SystemExit("a soft time limit")
+
+signal.signal(signal.SIGTERM, soft_limit)
+try:
+    zk_lock("key").acquire(timeout=None)
+except BaseException as error:
+    print(type(error).__name__)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.usefixtures("holder")
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit")],
+)
+def test_an_exception_from_a_signal_in_a_wait_leaves_no_node(
+    tree: Tree, zookeeper: ZooKeeper, number: signal.Signals, name: str
+) -> None:
+    with spawn_python(WAITS_IN_MAIN_THREAD, zookeeper.hosts, tree.namespace) as process:
+        tree.await_line("key", 2)
+        process.send_signal(number)
+        assert process.stdout is not None
+        assert process.stdout.readline() == f"{name}\n"
+        tree.await_line("key", 1)
+        process.communicate(timeout=PATIENCE)
+
+
+# An alarm goes off at a random moment of each round, inside acquire, the body or release.
+HAMMERED = """
+import random, signal, sys, threading
+from contextlib import suppress
+from tests.helpers import eventually
+from tests.mutex.tools import MakeOwner, await_connection, set_up
+set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
+from distlock import LockBusy, zk_lock
+from distlock.owner import current
+
+class SoftLimit(BaseException):
+    pass
+
+def soft_limit(number, frame):
+    if frame.f_code.co_name == "__exit__" and frame.f_lineno == frame.f_code.co_firstlineno:
+        # Before its first line no __exit__ written in Python can do anything (CPython 74174).
+        signal.setitimer(signal.ITIMER_REAL, 0.00001)
+        return
+    raise SoftLimit
+
+chance, longest = random.Random(sys.argv[3]), 0.003
+signal.signal(signal.SIGALRM, soft_limit)
+await_connection()
+with zk_lock("key"):
+    pass
+hit, entered, kept = 0, 0, 0
+for _ in range(400):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, longest))
+        with suppress(LockBusy), zk_lock("key"):
+            entered += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        longest = max(longest * 0.9, 0.0005)
+    except SoftLimit:
+        hit += 1
+        longest = min(longest * 1.1, 0.05)  # so that every second block is hit, on any machine
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if zk_lock("key").held:
+        kept += 1
+        zk_lock("key").release()
+print(hit, entered, kept)
+sys.stdin.read()
+"""
+
+
+def test_an_exception_at_any_moment_of_a_block_leaves_no_node_and_no_hold(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    seed = str(time.time_ns())
+    with spawn_python(HAMMERED, zookeeper.hosts, tree.namespace, seed) as process:
+        assert process.stdout is not None
+        hit, entered, kept = map(int, process.stdout.readline().split())
+        assert hit > 20
+        assert entered > 20
+        assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted blocks went on holding"
+        tree.await_line("key", 0)
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_cancelled_task_leaves_no_node(tree: Tree) -> None:
+    async def wait_and_be_cancelled() -> None:
+        waiting = asyncio.create_task(zk_lock("key").aacquire(timeout=None))
+        await asyncio.to_thread(tree.await_line, "key", 2)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await asyncio.to_thread(tree.await_line, "key", 1)
+
+    asyncio.run(wait_and_be_cancelled())
+
+
+def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_hold(tree: Tree) -> None:
+    chance = random.Random()  # noqa: S311 - no secret
+    holding = 0
+
+    async def try_for_a_moment() -> bool:
+        nonlocal holding
+        with suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(chance.uniform(0.0001, 0.02)), zk_lock("key"):
+                holding += 1
+                assert holding == 1
+                try:
+                    await asyncio.sleep(0)
+                finally:
+                    holding -= 1
+                return True
+        return False
+
+    async def hammer() -> list[bool]:
+        rounds = [await asyncio.gather(*(try_for_a_moment() for _ in range(5))) for _ in range(40)]
+        return [entered for entered_in_round in rounds for entered in entered_in_round]
+
+    entered = asyncio.run(hammer())
+    assert any(entered)
+    assert not all(entered)
+    tree.await_line("key", 0)
+    forgets_all(session_for())
+
+
+def test_a_parent_removed_again_and_again_does_not_disturb_the_lock(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    done, removed = threading.Event(), 0
+
+    def remove_parents() -> None:
+        nonlocal removed
+        while not done.is_set():
+            for path in (tree.path("key"), tree.namespace):
+                with suppress(NoNodeError, NotEmptyError):
+                    tree.client.delete(path)
+                    removed += 1
+
+    inside: list[str] = []
+    tokens: list[int] = []
+
+    def no_parent_is_left() -> None:
+        eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE, "no parents")
+
+    both = threading.Barrier(2, no_parent_is_left, timeout=PATIENCE)
+
+    def use_it(using: str) -> None:
+        for _ in range(50):
+            both.wait()
+            with zk_lock("key", using=using) as hold:
+                inside.append(using)
+                assert inside == [using]
+                tokens.append(hold.token)
+                inside.remove(using)
+
+    remover = threading.Thread(target=remove_parents)
+    remover.start()
+    try:
+        users = [make_owner().submit(use_it, using) for using in ("default", "other")]
+        for user in users:
+            user.result(PATIENCE * 2)
+    finally:
+        done.set()
+        remover.join()
+    assert removed >= 50
+    assert len(tokens) == 100
+    assert tokens == sorted(set(tokens))
+
+
+def test_the_server_removes_the_parents_of_idle_locks(tree: Tree) -> None:
+    for number in range(20):
+        with zk_lock(f"key-{number}"):
+            pass
+    eventually(lambda: not tree.children(tree.namespace), PATIENCE, "no idle parents")
+    forgets_all(session_for())
+    with zk_lock("key-1"):
+        assert len(tree.line("key-1")) == 1

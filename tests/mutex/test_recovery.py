@@ -1,0 +1,354 @@
+"""Lost replies, outages and expired sessions: no node is lost, none is believed in (promises 1, 4).
+
+PITFALLS 1 (CURATOR-604), 2 (CURATOR-498), 3 and 4 (orphans and ghosts), 5 (CURATOR-678), 7
+(CURATOR-190), 19 (CURATOR-206), 21 (watches forgotten on disconnect), 25 (a true expiry), 25f.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.session import session_for
+from distlock.testing.proxy import TcpProxy
+from tests.helpers import eventually, raw_client
+from tests.mutex.tools import (
+    OVERRUN,
+    PATIENCE,
+    MakeOwner,
+    Owner,
+    Tree,
+    await_connection,
+    expire,
+    forgets_all,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+KEY = "key"
+
+
+@pytest.fixture
+def connected(tree: Tree, broken_link: TcpProxy) -> TcpProxy:
+    """The link that breaks, in use, with parents of the lock that the server does not remove."""
+    with zk_lock(KEY):
+        tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
+    tree.await_line(KEY, 0)
+    return broken_link
+
+
+def cut_and_heal(link: TcpProxy) -> None:
+    link.cut()
+    eventually(lambda: not session_for().connected)
+    link.pass_through()
+
+
+# --- lost replies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heal", [TcpProxy.pass_through, cut_and_heal])
+def test_a_create_whose_reply_is_late_or_lost_is_found_and_used(
+    tree: Tree, connected: TcpProxy, make_owner: MakeOwner, heal: Callable[[TcpProxy], None]
+) -> None:
+    connected.black_hole("to_client")
+    owner = make_owner()
+    granted = owner.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    line = tree.await_line(KEY, 1)
+    heal(connected)
+    assert granted.result(PATIENCE)
+    assert tree.line(KEY) == line
+    owner.now(zk_lock(KEY).release)
+
+
+@pytest.mark.parametrize("heal", [TcpProxy.pass_through, cut_and_heal])
+def test_the_node_of_a_caller_that_gave_up_before_the_reply_is_deleted(
+    tree: Tree, connected: TcpProxy, heal: Callable[[TcpProxy], None]
+) -> None:
+    session_id = session_for().id
+    connected.black_hole("to_client")
+    with pytest.raises(LockUnavailable):
+        zk_lock(KEY).acquire(timeout=0.1)
+    tree.await_line(KEY, 1)
+    heal(connected)
+    tree.await_line(KEY, 0)
+    assert session_for().id == session_id  # deleted, and not gone with its session
+    forgets_all(session_for())
+
+
+def test_a_create_that_reaches_the_server_after_the_caller_gave_up_is_deleted(
+    tree: Tree, connected: TcpProxy
+) -> None:
+    connected.black_hole("to_server")
+    with pytest.raises(LockUnavailable):
+        zk_lock(KEY).acquire(timeout=0.1)
+    before = tree.client.get(tree.path(KEY))[1].cversion
+    connected.pass_through()
+    # The ghost was made, or the test proves nothing, and is gone.
+    eventually(lambda: tree.client.get(tree.path(KEY))[1].cversion == before + 2)
+    tree.await_line(KEY, 0)
+
+
+def test_what_was_asked_in_an_outage_and_given_up_is_never_sent(
+    tree: Tree, connected: TcpProxy
+) -> None:
+    session = session_for()
+    connected.cut()
+    eventually(lambda: not session.connected)
+    for _ in range(3):
+        with pytest.raises(LockUnavailable):
+            zk_lock(KEY).acquire(timeout=0)
+    before = tree.client.get(tree.path(KEY))[1].cversion
+    connected.pass_through()
+    with zk_lock(KEY):
+        assert tree.client.get(tree.path(KEY))[1].cversion == before + 1
+
+
+@pytest.mark.parametrize("break_link", [TcpProxy.cut, TcpProxy.black_hole])
+def test_a_release_in_an_outage_is_done_after_it(
+    tree: Tree, connected: TcpProxy, make_owner: MakeOwner, break_link: Callable[[TcpProxy], None]
+) -> None:
+    lock, rival = zk_lock(KEY), make_owner()
+    lock.acquire()
+    session = session_for()
+    session_id = session.id
+    granted = rival.submit(zk_lock(KEY, using="other").acquire, timeout=PATIENCE)
+    tree.await_line(KEY, 2)
+    break_link(connected)
+    lock.release()
+    assert len(tree.line(KEY)) == 2
+    connected.pass_through()
+    assert granted.result(PATIENCE)
+    assert session.id == session_id
+    rival.now(zk_lock(KEY, using="other").release)
+    forgets_all(session)
+
+
+def test_the_process_does_not_block_itself_after_a_release_in_an_outage(
+    tree: Tree, connected: TcpProxy, make_owner: MakeOwner
+) -> None:
+    lock, again = zk_lock(KEY), make_owner()
+    lock.acquire()
+    connected.cut()
+    eventually(lambda: not session_for().connected)
+    lock.release()
+    granted = again.submit(lock.acquire, timeout=PATIENCE)
+    connected.pass_through()
+    with within(2):
+        assert granted.result(PATIENCE)
+    assert len(tree.await_line(KEY, 1)) == 1
+    again.now(lock.release)
+
+
+# --- a cut within the session --------------------------------------------------------------------
+
+
+def test_a_short_cut_keeps_the_hold_and_the_place_in_line(
+    tree: Tree, connected: TcpProxy, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter, elsewhere = make_owner(), zk_lock("elsewhere")
+    with elsewhere as hold:
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+        line = tree.await_line(KEY, 2)
+        cut_and_heal(connected)
+        await_connection()
+        hold.check()
+        hold.verify()
+        assert tree.line(KEY) == line
+        holder.now(zk_lock(KEY, using="other").release)
+        assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_a_release_that_happens_while_the_waiter_is_cut_off_is_noticed(
+    tree: Tree, connected: TcpProxy, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    line = tree.await_line(KEY, 2)
+    connected.cut()
+    eventually(lambda: not session_for().connected)
+    holder.now(zk_lock(KEY, using="other").release)
+    assert tree.await_line(KEY, 1) == line[1:]
+    connected.pass_through()
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+# --- true expiry ---------------------------------------------------------------------------------
+
+
+def test_a_waiter_whose_session_expired_takes_a_new_place_and_is_granted(
+    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter, lock = make_owner(), zk_lock(KEY)
+    granted = waiter.submit(lock.acquire, timeout=PATIENCE)
+    line = tree.await_line(KEY, 2)
+    expired = expire(zookeeper.hosts, session_for())
+    eventually(lambda: len(new := tree.line(KEY)) == 2 and new[1] != line[1])
+    assert not granted.done()
+    holder.now(zk_lock(KEY, using="other").release)
+    assert granted.result(PATIENCE)
+    (node,) = tree.line(KEY)
+    owner_of_node = tree.client.get(f"{tree.path(KEY)}/{node}")[1].ephemeralOwner
+    assert owner_of_node == session_for().id != expired
+    waiter.now(lock.release)
+
+
+def test_an_expiry_does_not_start_the_time_of_a_waiter_anew(
+    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    with within(1.5 + OVERRUN):
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=1.5)
+        line = tree.await_line(KEY, 2)
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: len(new := tree.line(KEY)) == 2 and new[1] != line[1])
+        assert granted.result(PATIENCE) is False
+    assert holder.now(lambda: zk_lock(KEY, using="other").held)
+
+
+def test_the_old_holder_is_told_that_its_lock_is_lost(zookeeper: ZooKeeper) -> None:
+    with pytest.raises(LockLost) as raised, zk_lock(KEY) as hold:  # noqa: PT012 - the block is the subject
+        hold.check()
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: hold.lost)
+        with pytest.raises(LockLost):
+            hold.check()
+        assert zk_lock(KEY).held  # until it is released
+    assert raised.value.hold is hold
+    assert hold.lost
+    assert not zk_lock(KEY).held
+
+
+def test_a_lost_lock_is_not_entered_again_until_it_was_released(zookeeper: ZooKeeper) -> None:
+    lock = zk_lock(KEY)
+    lock.acquire()
+    expired = expire(zookeeper.hosts, session_for())
+    eventually(lambda: session_for().id != expired)
+    with pytest.raises(LockLost):
+        lock.acquire()
+    with pytest.raises(LockLost):
+        lock.release()
+    assert lock.acquire()
+    lock.release()
+
+
+def test_the_next_in_line_of_the_same_process_is_granted_with_a_higher_token(
+    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    def take() -> int:
+        with zk_lock(KEY, timeout=PATIENCE) as hold:
+            return hold.token
+
+    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
+        token = make_owner().submit(take)
+        tree.await_line(KEY, 2)
+        expire(zookeeper.hosts, session_for())
+        assert token.result(PATIENCE) > hold.token
+        assert hold.lost  # by the time that another has been inside
+
+
+# A list may go on showing the node of an expired session (a lagging server). Here a node of the
+# very same name, owned by a session that is not ours, stands in for it, as long as the test wants.
+
+
+def test_a_waiter_is_never_granted_on_the_node_of_an_earlier_session(
+    tree: Tree, connected: TcpProxy, holder: Owner, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    stale = tree.await_line(KEY, 2)[1]
+    connected.cut()
+    expire(zookeeper.hosts, session_for())
+    with raw_client(zookeeper.hosts) as ghost:
+        ghost.create(f"{tree.path(KEY)}/{stale}", b"", ephemeral=True)
+        holder.now(zk_lock(KEY, using="other").release)
+        tree.await_line(KEY, 1)
+        connected.pass_through()
+        line = tree.await_line(KEY, 2)
+        assert line[0] == stale
+        tree.await_watches(f"{tree.path(KEY)}/{stale}")
+        assert not granted.done()
+    assert granted.result(PATIENCE)
+    assert tree.line(KEY) == line[1:]
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_the_search_after_a_lost_reply_does_not_adopt_the_node_of_an_earlier_session(
+    tree: Tree, connected: TcpProxy, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    connected.black_hole("to_client")
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    (stale,) = tree.await_line(KEY, 1)
+    connected.cut()
+    expire(zookeeper.hosts, session_for())
+    with raw_client(zookeeper.hosts) as ghost:
+        ghost.create(f"{tree.path(KEY)}/{stale}", b"", ephemeral=True)
+        connected.pass_through()
+        line = tree.await_line(KEY, 2)
+        assert line[0] == stale
+        tree.await_watches(f"{tree.path(KEY)}/{stale}")
+        assert not granted.done()
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+# --- a server that is restarted ------------------------------------------------------------------
+
+
+def test_waiters_keep_their_places_over_a_restart_of_the_server(
+    own_zookeeper: ZooKeeper, make_owner: MakeOwner, namespace: str
+) -> None:
+    (server,) = own_zookeeper.servers
+    with raw_client(own_zookeeper.hosts) as client:
+        own_tree = Tree(client, namespace)
+        lock, served = zk_lock(KEY), []
+        lock.acquire()
+        session_id = session_for().id
+
+        def wait(number: int) -> None:
+            with zk_lock(KEY, timeout=PATIENCE, using="other"):
+                served.append(number)
+
+        waiters = []
+        for number in range(3):
+            waiters.append(make_owner().submit(wait, number))
+            own_tree.await_line(KEY, number + 2)
+        line = own_tree.line(KEY)
+        server.stop()
+        server.start()
+        eventually(lambda: client.connected and own_tree.line(KEY) == line, PATIENCE)
+        lock.release()
+        for waiter in waiters:
+            waiter.result(PATIENCE)
+        assert served == [0, 1, 2]
+        assert session_for().id == session_id
+
+
+# --- a link that carries one side only -----------------------------------------------------------
+
+
+def test_a_link_that_carries_only_our_side_does_not_keep_the_lock_taken(
+    connected: TcpProxy, make_owner: MakeOwner
+) -> None:
+    # Each try to reconnect would reach the server, and renew the session of the lock.
+    owner = make_owner()
+    owner.now(zk_lock(KEY).acquire)
+    waiter = make_owner()
+    granted = waiter.submit(zk_lock(KEY, using="other").acquire, timeout=PATIENCE)
+    timeout = session_for().timeout
+    connected.black_hole("to_client")
+    with within(2.5 * timeout + 1 + 1):  # noticed, given up, expired; a tick, a loaded machine
+        assert granted.result(PATIENCE)
+    with pytest.raises(LockLost):
+        owner.now(zk_lock(KEY).release)
+    waiter.now(zk_lock(KEY, using="other").release)

@@ -1,0 +1,202 @@
+"""No call hangs on a dead ensemble, and "unavailable" is not "busy" (promise 7).
+
+PITFALLS 6 (kazoo's release blocks for the whole outage), 22 (CURATOR-599, no bound for a request),
+25a (a silent link), 25e (a try that took nine seconds on a black hole), 25g (the error names the
+limit of connections).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockUnavailable, zk_lock
+from distlock.session import Session, session_for
+from distlock.testing.proxy import TcpProxy
+from distlock.testing.server import free_ports
+from tests.helpers import eventually
+from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pytest_django import Settings
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+CONNECT_TIMEOUT = 0.8
+SESSION_TIMEOUT = 2
+
+
+@pytest.fixture
+def short_times(broken_link: TcpProxy, two_sessions: Settings) -> TcpProxy:
+    """The breakable link, under a configuration with short times."""
+    default = {
+        **two_sessions.DISTLOCK["default"],
+        "CONNECT_TIMEOUT": CONNECT_TIMEOUT,
+        "SESSION_TIMEOUT": SESSION_TIMEOUT,
+    }
+    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "default": default}
+    return broken_link
+
+
+def down_at_start(link: TcpProxy) -> None:
+    link.cut()
+
+
+def silent_at_start(link: TcpProxy) -> None:
+    link.black_hole()
+
+
+def cut_later(link: TcpProxy) -> None:
+    session = await_connection()
+    link.cut()
+    eventually(lambda: not session.connected)
+
+
+def silent_later(link: TcpProxy) -> None:
+    await_connection()
+    link.black_hole()
+
+
+def answers_lost(link: TcpProxy) -> None:
+    await_connection()
+    link.black_hole("to_client")
+
+
+FAULTS = [down_at_start, silent_at_start, cut_later, silent_later, answers_lost]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("how", [{"timeout": 0}, {"blocking": False}], ids=["zero", "no-wait"])
+def test_a_try_ends_at_once_whatever_is_broken(
+    short_times: TcpProxy, fault: Callable[[TcpProxy], None], how: dict[str, Any]
+) -> None:
+    fault(short_times)
+    with within(OVERRUN), pytest.raises(LockUnavailable):
+        zk_lock("key").acquire(**how)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("timeout", [0.5, 9, None])
+def test_an_acquire_ends_by_its_timeout_or_that_of_the_connection_whatever_is_broken(
+    short_times: TcpProxy, fault: Callable[[TcpProxy], None], timeout: float | None
+) -> None:
+    fault(short_times)
+    limit = min(CONNECT_TIMEOUT, timeout or CONNECT_TIMEOUT)
+    with within(limit + OVERRUN), pytest.raises(LockUnavailable) as raised:
+        zk_lock("key").acquire(timeout=timeout)
+    assert raised.value.key == "key"
+    assert raised.value.using == "default"
+    assert short_times.address in str(raised.value)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_task_is_told_in_the_same_time(
+    short_times: TcpProxy, fault: Callable[[TcpProxy], None]
+) -> None:
+    fault(short_times)
+    with within(CONNECT_TIMEOUT + OVERRUN), pytest.raises(LockUnavailable):
+        asyncio.run(zk_lock("key").aacquire(timeout=None))
+
+
+def test_a_port_nobody_listens_on_is_unavailable(two_sessions: Settings) -> None:
+    (port,) = free_ports(1)
+    assert_unavailable(two_sessions, port)
+
+
+def test_a_listener_that_never_accepts_is_unavailable(two_sessions: Settings) -> None:
+    # The kernel completes the connection, and nobody ever reads what is sent.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        assert_unavailable(two_sessions, listener.getsockname()[1])
+
+
+def assert_unavailable(settings: Settings, port: int) -> None:
+    hosts = f"127.0.0.1:{port}"
+    settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": CONNECT_TIMEOUT}}
+    for timeout in (None, 9):
+        with within(CONNECT_TIMEOUT + OVERRUN), pytest.raises(LockUnavailable, match=hosts):
+            zk_lock("key").acquire(timeout=timeout)
+    with within(OVERRUN), pytest.raises(LockUnavailable, match="maxClientCnxns"):
+        zk_lock("key").acquire(timeout=0)
+
+
+@pytest.mark.parametrize("break_link", [TcpProxy.cut, TcpProxy.black_hole])
+@pytest.mark.parametrize("timeout", [2, None])
+def test_a_wait_in_line_survives_its_server_only_for_so_long(
+    tree: Tree,
+    short_times: TcpProxy,
+    make_owner: MakeOwner,
+    break_link: Callable[[TcpProxy], None],
+    timeout: float | None,
+) -> None:
+    holder, waiter = make_owner(), make_owner()
+    holder.now(zk_lock("key", using="other").acquire)
+    waiting = waiter.submit(zk_lock("key").acquire, timeout=timeout)
+    tree.await_line("key", 2)
+    break_link(short_times)
+    # For ever is as long as the place can live; a silent link is noticed after two thirds of that.
+    bearable = timeout or SESSION_TIMEOUT * 5 / 3 + CONNECT_TIMEOUT
+    with within(bearable + OVERRUN):
+        assert isinstance(waiting.exception(PATIENCE), LockUnavailable)
+    holder.now(zk_lock("key", using="other").release)
+
+
+def test_looking_at_the_line_does_not_hang_either(short_times: TcpProxy) -> None:
+    await_connection()
+    short_times.black_hole()
+    with within(CONNECT_TIMEOUT + OVERRUN), pytest.raises(LockUnavailable):
+        zk_lock("key").participants()
+
+
+def test_verify_tells_silence_from_loss(short_times: TcpProxy) -> None:
+    with zk_lock("key") as hold:
+        short_times.black_hole()
+        with within(0.3 + OVERRUN), pytest.raises(LockUnavailable):
+            hold.verify(timeout=0.3)
+        assert not hold.lost
+        short_times.pass_through()
+        hold.verify()
+
+
+@pytest.mark.parametrize("break_link", [TcpProxy.cut, TcpProxy.black_hole])
+def test_a_release_does_not_wait_for_the_server(
+    short_times: TcpProxy, break_link: Callable[[TcpProxy], None]
+) -> None:
+    lock = zk_lock("key")
+    lock.acquire()
+    break_link(short_times)
+    with within(0.2):
+        lock.release()
+    assert not lock.held
+
+
+def test_connects_within_two_seconds_after_an_outage(short_times: TcpProxy) -> None:
+    # Long enough for kazoo's own back-off to have grown beyond two seconds.
+    session = await_connection()
+    short_times.cut()
+    eventually(lambda: not session.connected)
+    eventually(lambda: down_for(session) > 5)
+    short_times.pass_through()
+    with within(2):
+        assert zk_lock("key").acquire(timeout=None)
+    zk_lock("key").release()
+
+
+def down_for(session: Session) -> float:
+    return time.monotonic() - (session.disconnected_at or time.monotonic())
+
+
+def test_the_next_call_after_an_unavailable_one_works(short_times: TcpProxy) -> None:
+    short_times.cut()
+    with pytest.raises(LockUnavailable):
+        zk_lock("key").acquire(timeout=0)
+    short_times.pass_through()
+    session = session_for()
+    eventually(lambda: session.connected, 2)
+    with zk_lock("key"):
+        assert session_for() is session

@@ -1,0 +1,161 @@
+"""Tools of the mutex tests: owners that do as they are told, and the tree as others see it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import django
+from django.conf import settings
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from distlock.keys import znode_name
+from distlock.session import session_for
+from distlock.znodes import in_line
+from tests.helpers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.session import Session
+
+T = TypeVar("T")
+
+#: How long a test waits for what must happen, in seconds.
+PATIENCE = 15.0
+#: By how much a call may overrun its time, whatever breaks, in seconds (promise 7).
+OVERRUN = 0.5
+
+
+class Owner(ThreadPoolExecutor):
+    """A thread of its own, which makes it an owner of locks: `submit` and `now` give it orders."""
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=1)
+
+    def now(self, order: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Let the thread do something, and return the outcome."""
+        return self.submit(order, *args, **kwargs).result(PATIENCE)
+
+
+MakeOwner = Callable[[], Owner]
+
+
+class Tree:
+    """A namespace, looked at with a client that has nothing to do with distlock."""
+
+    def __init__(self, client: KazooClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+
+    def path(self, key: str) -> str:
+        return f"{self.namespace}/{znode_name(key)}"
+
+    def line(self, key: str) -> list[str]:
+        """The names of the lock nodes under a key, first come first."""
+        return [node.name for node in in_line(self.children(self.path(key)))]
+
+    def children(self, path: str) -> list[str]:
+        try:
+            return list(self.client.get_children(path))
+        except NoNodeError:
+            return []
+
+    def lock_nodes(self) -> list[str]:
+        """The names of all lock nodes of the namespace."""
+        return [
+            node.name
+            for key in self.children(self.namespace)
+            for node in in_line(self.children(f"{self.namespace}/{key}"))
+        ]
+
+    def await_line(self, key: str, length: int) -> list[str]:
+        """Wait until so many stand in line."""
+        eventually(
+            lambda: len(self.line(key)) == length, PATIENCE, f"a line of {length} for {key!r}"
+        )
+        return self.line(key)
+
+    def watches(self) -> Counter[str]:
+        """How many sessions watch each path of the namespace.
+
+        Without those of holders on their own nodes, which come with the first heartbeat.
+        """
+        watched: Counter[str] = Counter()
+        path, owner = "", 0
+        for line in self.client.command(b"wchp").splitlines():
+            if line.startswith("/"):
+                path = line
+                stat = self.client.exists(path) if self.namespace in path else None
+                owner = stat.ephemeralOwner if stat else 0
+            elif line.strip() and self.namespace in path and int(line, 16) != owner:
+                watched[path] += 1
+        return watched
+
+    def await_watches(self, *paths: str) -> None:
+        """Wait until exactly these paths are watched, each by one session."""
+        expected = Counter(paths)
+        with suppress(AssertionError):
+            eventually(lambda: self.watches() == expected, 5)
+        watched = self.watches()
+        assert watched == expected, f"watched: {watched}, expected: {expected}"
+
+
+def await_connection(using: str = "default") -> Session:
+    """Return the session of an alias once it has a connection."""
+    session = session_for(using)
+    eventually(lambda: session.connected and session.id, PATIENCE, "a connection")
+    return session
+
+
+def expire(hosts: str, session: Session) -> int:
+    """End a session on the server, and return its id: a second client takes it over and closes it.
+
+    kazoo's own ``expire_session`` does nothing but tell the client.
+    """
+    # Its `client_id` is None in an outage.
+    number, password = session._client._session_id, session._client._session_passwd
+    thief = KazooClient(hosts, client_id=(number, password))
+    thief.start(timeout=PATIENCE)
+    thief.stop()
+    thief.close()
+    return int(number)
+
+
+def kept(session: Session) -> dict[str, list[object]]:
+    """What a session remembers of requests, watches and deletes that are under way."""
+    memory: dict[str, list[object]] = {
+        "watchers": list(session._watchers),
+        "requests": list(session._in_flight),
+        "deletes": list(session._deletes),
+        "kazoo's watchers": list(session._client._data_watchers),
+    }
+    return {name: remembered for name, remembered in memory.items() if remembered}
+
+
+def forgets_all(session: Session) -> None:
+    """Wait until a session remembers nothing."""
+    eventually(lambda: not kept(session), 5, f"nothing kept by the session: {kept(session)}")
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail when the block takes longer."""
+    started = time.monotonic()
+    yield
+    taken = time.monotonic() - started
+    assert taken <= seconds, f"took {taken:.2f} s, and may take {seconds:g} s"
+
+
+def set_up(hosts: str, namespace: str, **options: Any) -> None:
+    """Make Django and distlock ready in a process of a test's own."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
+    defaults = {"HOSTS": hosts, "NAMESPACE": namespace, "SESSION_TIMEOUT": 4, "TIMEOUT": None}
+    settings.DISTLOCK = {"default": {**defaults, **options}}
+    django.setup()

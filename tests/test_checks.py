@@ -1,0 +1,288 @@
+"""The system checks: each says what is wrong once, is quiet otherwise, and none of them connects.
+
+PITFALLS 24 (uWSGI without threads), 25h (no ACL, no TLS), 31 (ATOMIC_REQUESTS), 37 (no connection).
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core import checks
+from django.db import connections, transaction
+from django.http import HttpRequest, HttpResponse
+from django.urls import include, path
+from django.utils.decorators import method_decorator
+from django.views import View
+from django.views.decorators.csrf import csrf_exempt
+
+from distlock import session, zk_locked
+from distlock.checks import MIDDLEWARE
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+
+class Urls(ModuleType):
+    """The URLconf of one test."""
+
+    def __init__(self, *patterns: Any) -> None:
+        super().__init__("urls_of_a_test")
+        self.urlpatterns = list(patterns)
+
+
+def found(*, deploy: bool = False) -> list[str | None]:
+    """The ids of what `manage.py check` says of this package."""
+    return [message.id for message in messages(deploy=deploy)]
+
+
+def messages(*, deploy: bool = False) -> list[checks.CheckMessage]:
+    said = checks.run_checks(include_deployment_checks=deploy)
+    return [message for message in said if str(message.id).startswith("distlock")]
+
+
+@pytest.fixture(autouse=True)
+def right(settings: Settings) -> Settings:
+    """Settings with which every check is quiet."""
+    settings.DISTLOCK = {
+        "default": {
+            "HOSTS": "zk1",
+            "AUTH": [("digest", "a:b")],
+            "ACL": "creator",
+            "TLS": {"ca": "x"},
+        }
+    }
+    settings.MIDDLEWARE = [MIDDLEWARE]
+    settings.ROOT_URLCONF = Urls()
+    return settings
+
+
+@pytest.fixture
+def atomic_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+
+
+def test_right_settings_are_quiet() -> None:
+    assert found(deploy=True) == []
+
+
+def test_no_settings_at_all_are_quiet(settings: Settings) -> None:
+    del settings.DISTLOCK
+    assert found() == []
+
+
+@pytest.mark.parametrize("value", [None, [], "127.0.0.1", {}, {"inventory": {}}])
+def test_e001_no_dict_with_a_default_alias(value: Any, settings: Settings) -> None:
+    settings.DISTLOCK = value
+    (message,) = messages()
+    assert message.id == "distlock.E001"
+    assert 'DISTLOCK = {"default": {"HOSTS": ' in str(message.hint)
+
+
+def test_e002_a_wrong_setting_of_any_alias(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"HOSTS": ""}, "inventory": {"HOTS": "zk1", "TIMEOUT": "5"}}
+    said = messages()
+    assert [message.id for message in said] == ["distlock.E002"] * 3
+    assert "DISTLOCK['default']['HOSTS']" in said[0].msg
+    assert said[1].hint == "Did you mean 'HOSTS'?"
+    assert "DISTLOCK['inventory']['TIMEOUT']" in said[2].msg
+
+
+def test_e003_a_template_that_names_no_argument() -> None:
+    @zk_locked("stock:<skew>:<user.pk>:<sku>")
+    def buy(request: HttpRequest, sku: str) -> None: ...
+
+    (message,) = messages()
+    assert message.id == "distlock.E003"
+    assert "test_e003_a_template_that_names_no_argument.<locals>.buy" in message.msg
+    assert "'skew', 'user'" in message.msg
+    assert message.hint == "It has: request, sku."
+
+
+def test_e003_is_quiet_for_templates_that_fit() -> None:
+    @zk_locked("report")
+    def report() -> None: ...
+
+    @zk_locked("<sku>:<kind>")
+    def deduct(sku: str, *, kind: str = "") -> None: ...
+
+    @zk_locked("<anything>")
+    def view(request: HttpRequest, **captured: str) -> None: ...
+
+    declared = (report, deduct, view)  # the check knows functions for as long as they live
+    assert found() == []
+    del declared
+
+
+def test_e003_says_where_the_function_is() -> None:
+    @zk_locked("<nothing>")
+    def buy() -> None: ...
+
+    line = buy.__wrapped__.__code__.co_firstlineno  # type: ignore[attr-defined]
+    (message,) = messages()
+    assert message.msg.startswith(f"{__file__}:{line}: ")
+    assert "buy" in message.msg
+    assert message.hint == "It has: none."
+
+
+class LockedPost(View):
+    @method_decorator(zk_locked("stock:<sku>"))
+    def post(self, request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse()
+
+
+class LockedGet(View):
+    @zk_locked("stock:<sku>")
+    def get(self, request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse()
+
+
+class InheritsLockedPost(LockedPost):
+    pass
+
+
+@method_decorator(zk_locked("stock:<sku>"), name="dispatch")
+class LockedDispatch(View):
+    def post(self, request: HttpRequest, sku: str) -> HttpResponse:
+        return HttpResponse()
+
+
+@method_decorator(transaction.non_atomic_requests, name="dispatch")
+class NotAtomic(LockedPost):
+    pass
+
+
+@pytest.mark.usefixtures("atomic_requests")
+@pytest.mark.parametrize(
+    ("view_class", "method"),
+    [(LockedPost, "post"), (LockedGet, "get"), (InheritsLockedPost, "post")],
+)
+def test_e004_a_locked_method_under_atomic_requests(
+    view_class: type[View], method: str, right: Settings
+) -> None:
+    right.ROOT_URLCONF = Urls(path("buy/<sku>", view_class.as_view()))
+    (message,) = messages()
+    assert message.id == "distlock.E004"
+    assert f"{view_class.__qualname__}.{method}()" in message.msg
+    assert "released before COMMIT" in message.msg
+    assert 'name="dispatch"' in str(message.hint)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_e004_finds_views_in_included_and_decorated_patterns(right: Settings) -> None:
+    right.ROOT_URLCONF = Urls(
+        path("shop/", include([path("<sku>", csrf_exempt(LockedPost.as_view()))])),
+        path("other/<sku>", LockedPost.as_view()),
+    )
+    assert found() == ["distlock.E004"]
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_e004_one_exempt_pattern_does_not_hide_another(right: Settings) -> None:
+    right.ROOT_URLCONF = Urls(
+        path("exempt/<sku>", transaction.non_atomic_requests(LockedPost.as_view())),
+        path("buy/<sku>", LockedPost.as_view()),
+    )
+    assert found() == ["distlock.E004"]
+
+
+@pytest.mark.usefixtures("atomic_requests")
+@pytest.mark.parametrize("view_class", [LockedDispatch, NotAtomic, View])
+def test_e004_is_quiet_for_what_is_right(view_class: type[View], right: Settings) -> None:
+    right.ROOT_URLCONF = Urls(path("buy/<sku>", view_class.as_view()))
+    assert found() == []
+
+
+def test_e004_is_quiet_without_atomic_requests(right: Settings) -> None:
+    right.ROOT_URLCONF = Urls(path("buy/<sku>", LockedPost.as_view()))
+    assert found() == []
+
+
+def test_w001_the_middleware_is_missing(right: Settings) -> None:
+    right.MIDDLEWARE = []
+    (message,) = messages()
+    assert message.id == "distlock.W001"
+    assert MIDDLEWARE in message.msg
+    assert "423" in str(message.hint)
+
+
+def test_w001_is_quiet_for_a_project_without_urls(right: Settings) -> None:
+    right.MIDDLEWARE = []
+    right.ROOT_URLCONF = None
+    assert found() == []
+
+
+def test_w002_the_middleware_is_there_twice(right: Settings) -> None:
+    right.MIDDLEWARE = [MIDDLEWARE, MIDDLEWARE]
+    assert found() == ["distlock.W002"]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({}, ["distlock.E005"]),
+        ({"workers": b"4"}, ["distlock.E005"]),
+        ({"enable-threads": b"true"}, []),
+        ({"enable-threads": True}, []),
+        ({"threads": b"2"}, []),
+    ],
+)
+def test_e005_uwsgi_without_threads(
+    options: dict[str, Any], ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt=options))
+    assert found() == ids
+
+
+def test_w003_lock_nodes_that_anybody_may_delete(right: Settings) -> None:
+    right.DISTLOCK = {"default": {"TLS": {"ca": "x"}}}
+    assert found(deploy=True) == ["distlock.W003"]
+
+
+def test_w004_a_connection_that_anybody_may_read(right: Settings) -> None:
+    right.DISTLOCK = {"default": {"AUTH": [("digest", "a:b")], "ACL": "creator"}}
+    assert found(deploy=True) == ["distlock.W004"]
+
+
+def test_deployment_warnings_come_for_each_alias(right: Settings) -> None:
+    right.DISTLOCK = {"default": {}, "inventory": {}}
+    said = messages(deploy=True)
+    assert [message.id for message in said] == ["distlock.W003", "distlock.W004"] * 2
+    assert [("'inventory'" in message.msg) for message in said] == [False, False, True, True]
+
+
+def test_deployment_warnings_come_only_with_deploy(right: Settings) -> None:
+    right.DISTLOCK = {"default": {}}
+    assert found() == []
+
+
+@pytest.mark.parametrize("value", [None, [], {"default": None}])
+def test_the_deployment_check_survives_settings_of_a_wrong_shape(
+    value: Any, right: Settings
+) -> None:
+    right.DISTLOCK = value
+    assert [i for i in found(deploy=True) if str(i).startswith("distlock.W")] == []
+
+
+def test_every_message_says_what_to_do(right: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt={}))
+    right.DISTLOCK = {"default": {"HOTS": "zk1"}}
+    right.MIDDLEWARE = []
+    said = messages(deploy=True)
+    assert len(said) == 5
+    assert all(message.hint for message in said)
+
+
+def test_no_check_connects(right: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("A check has opened a connection.")
+
+    session.close_sessions()
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(session, "Session", refuse)
+    right.DISTLOCK = {"default": {}}
+    assert found(deploy=True)
+    assert not session._sessions

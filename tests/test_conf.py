@@ -1,0 +1,293 @@
+"""The setting ``DISTLOCK``: read when needed, refused with a hint, and silent about secrets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+from hypothesis import HealthCheck, assume, given
+from hypothesis import settings as settings_of_hypothesis
+from hypothesis import strategies as st
+from kazoo.hosts import collect_hosts
+from kazoo.security import make_digest_acl
+
+from distlock.conf import Configuration, configuration, hosts_error, problems, seconds
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+SECRET = "s3cr3t-of-the-shop"
+
+GOOD_HOSTS = [
+    "127.0.0.1",
+    "127.0.0.1:2181",
+    "zk1.example.org:2181",
+    "zk_1:2181,zk-2:2182,zk3",
+    " zk1:2181 , zk2:2181\n",
+    "[::1]",
+    "[::1]:2181",
+    "[fe80::1]:2181,127.0.0.1:2182",
+    "zk1:2181/apps/shop",
+    "zk1:2181,zk2:2181/apps",
+    "zk1:2181/",
+    ["zk1:2181", "zk2:2181"],
+    ("zk1:2181",),
+]
+BAD_HOSTS = [
+    "",
+    " ",
+    ",",
+    "zk1,",
+    ",zk1",
+    "zk1:",
+    "zk1:port",
+    "zk1:0",
+    "zk1:65536",
+    "zk1:999999",
+    "zk1:-1",
+    "zk1:2181:2181",
+    "zk1:2181;zk2:2181",
+    "zk1 zk2",
+    "::1",
+    "[::1",
+    "[::1]2181",
+    "[::1]:0",
+    "[:::]:2181",
+    "[1.2.3]:2181",
+    "zk1:\N{ARABIC-INDIC DIGIT TWO}181",
+    "zk\N{LATIN SMALL LETTER E WITH ACUTE}:2181",
+    "http://zk1:2181",
+    "user:password@zk1:2181",
+    "/apps",
+    "zk1:2181//apps",
+    "zk1:2181/apps/",
+    "zk1:2181/../apps",
+    "zk1:2181/./apps",
+    "zk1\n:2181",
+    "zk1:2181\0",
+    [],
+    ["zk1:2181", 5],
+    None,
+    2181,
+    b"zk1:2181",
+    {"zk1": 2181},
+]
+
+
+@pytest.mark.parametrize("hosts", GOOD_HOSTS)
+def test_hosts_that_parse_are_accepted_and_understood_by_kazoo(
+    hosts: Any, settings: Settings
+) -> None:
+    settings.DISTLOCK = {"default": {"HOSTS": hosts}}
+    assert collect_hosts(configuration().hosts)[0]
+
+
+@pytest.mark.parametrize("hosts", BAD_HOSTS, ids=ascii)
+def test_hosts_that_do_not_parse_are_refused_with_an_example(
+    hosts: Any, settings: Settings
+) -> None:
+    settings.DISTLOCK = {"default": {"HOSTS": hosts}}
+    with pytest.raises(ImproperlyConfigured, match=r"'HOSTS'.*zk1:2181,zk2:2181"):
+        configuration()
+
+
+#: Like host names, with what does not belong there.
+names = st.text(alphabet="a1.-_[]:@ %\n\N{ARABIC-INDIC DIGIT TWO}", min_size=1, max_size=6)
+addresses = names | st.ip_addresses().map(str) | st.ip_addresses(v=6).map("[{}]".format)
+servers = st.builds("{}{}".format, addresses, st.sampled_from(["", ":", ":2181", ":0", " ", "/a"]))
+
+
+@given(st.lists(servers, min_size=1, max_size=3).map(",".join))
+@settings_of_hypothesis(suppress_health_check=[HealthCheck.filter_too_much])
+def test_kazoo_understands_every_hosts_that_is_accepted(hosts: str) -> None:
+    assume(hosts_error(hosts) is None)
+    with override_settings(DISTLOCK={"default": {"HOSTS": hosts}}):
+        servers, _ = collect_hosts(configuration().hosts)
+    assert all(host and 0 < port < 65536 for host, port in servers)
+
+
+def test_without_the_setting_there_are_defaults(settings: Settings) -> None:
+    del settings.DISTLOCK
+    assert configuration() == Configuration()
+    assert configuration().hosts == "127.0.0.1:2181"
+    assert configuration().timeout == 5
+    assert configuration().in_transaction == "raise"
+
+
+def test_every_setting_arrives(settings: Settings) -> None:
+    acl = [make_digest_acl("shop", "x", all=True)]
+    settings.DISTLOCK = {
+        "default": {},
+        "inventory": {
+            "HOSTS": ["zk1:2181", "zk2:2182"],
+            "NAMESPACE": "/shop/locks/",
+            "TIMEOUT": timedelta(seconds=2),
+            "SESSION_TIMEOUT": 20,
+            "CONNECT_TIMEOUT": 0.5,
+            "AUTH": [["digest", "shop:x"]],
+            "ACL": acl,
+            "TLS": {"ca": "/ca.pem", "verify": True},
+            "IN_TRANSACTION": "allow",
+            "BUSY_STATUS": 409,
+            "RETRY_AFTER": timedelta(seconds=3),
+            "NODE_DATA": "owner",
+        },
+    }
+    assert configuration("inventory") == Configuration(
+        alias="inventory",
+        hosts="zk1:2181,zk2:2182",
+        namespace="/shop/locks",
+        timeout=2.0,
+        session_timeout=20,
+        connect_timeout=0.5,
+        auth=(("digest", "shop:x"),),
+        acl=acl,
+        tls={"ca": "/ca.pem", "verify": True},
+        in_transaction="allow",
+        busy_status=409,
+        retry_after=3.0,
+        node_data="owner",
+    )
+
+
+def test_no_setting_is_without_a_rule() -> None:
+    names = {field.name.upper() for field in fields(Configuration)} - {"ALIAS"}
+    found = [problem.message for problem in problems("default", dict.fromkeys(names, object()))]
+    assert sorted(message.split("'")[3] for message in found) == sorted(names)
+
+
+def test_a_timeout_of_none_waits_for_ever(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"TIMEOUT": None}}
+    assert configuration().timeout is None
+
+
+BAD_VALUES: dict[str, list[Any]] = {
+    "NAMESPACE": [None, "", "/", "//", "locks", "/a//b", "/a b", "/..", "/a/../b", "/zookeeper", 5],
+    "TIMEOUT": [0, -1, math.nan, math.inf, "5", True, timedelta(0), [5]],
+    "SESSION_TIMEOUT": [None, 0, -1, math.nan, math.inf, "10", False],
+    "CONNECT_TIMEOUT": [None, 0, -0.5, math.nan, "3"],
+    "AUTH": ["digest", [("digest",)], [("digest", "")], [("digest", None)], ["ab"], 5],
+    "ACL": ["world", "", [], None, 5],
+    "TLS": ["ca.pem", True, {"CA": "x"}, {"ca_certs": "x"}, []],
+    "IN_TRANSACTION": ["ignore", None, True, ""],
+    "BUSY_STATUS": [200, 399, 600, "423", None, 423.0],
+    "RETRY_AFTER": [0, -1, None, "1", math.nan],
+    "NODE_DATA": ["none", None, "", True],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD_VALUES.items() for value in values]
+)
+def test_a_wrong_value_is_one_problem_that_names_it(name: str, value: Any) -> None:
+    (problem,) = problems("default", {name: value})
+    assert f"DISTLOCK['default']['{name}']" in problem.message
+    assert problem.hint.startswith("It is ")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("HOST", "HOSTS"), ("hosts", "HOSTS"), ("NAME_SPACE", "NAMESPACE"), ("ACLS", "ACL")],
+)
+def test_an_unknown_setting_is_told_what_was_meant(name: str, meant: str) -> None:
+    (problem,) = problems("default", {name: 1})
+    assert repr(name) in problem.message
+    assert problem.hint == f"Did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize("name", ["FLAVOUR", "", 5, None])
+def test_a_setting_like_no_other_is_told_all_there_are(name: Any) -> None:
+    (problem,) = problems("default", {name: 1})
+    assert "HOSTS, NAMESPACE, TIMEOUT" in problem.hint
+
+
+@pytest.mark.parametrize("options", [None, "127.0.0.1:2181", [], 5])
+def test_an_alias_is_a_dict(options: Any) -> None:
+    (problem,) = problems("default", options)
+    assert problem.message == "DISTLOCK['default'] is not a dict."
+
+
+def test_an_unknown_alias_is_told_the_known_ones(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {}, "inventory": {}}
+    with pytest.raises(ImproperlyConfigured, match=r"no alias 'stock'.*'default', 'inventory'"):
+        configuration("stock")
+
+
+@pytest.mark.parametrize("aliases", [None, [], "127.0.0.1"])
+def test_a_setting_that_is_no_dict_has_no_alias(aliases: Any, settings: Settings) -> None:
+    settings.DISTLOCK = aliases
+    with pytest.raises(ImproperlyConfigured, match="no alias 'default'"):
+        configuration()
+
+
+def test_a_changed_setting_is_read_again(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"TIMEOUT": 1}}
+    assert configuration().timeout == 1
+    with override_settings(DISTLOCK={"default": {"TIMEOUT": 2}}):
+        assert configuration().timeout == 2
+    assert configuration().timeout == 1
+
+
+def test_an_error_is_not_remembered(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"TIMEOUT": -1}}
+    with pytest.raises(ImproperlyConfigured):
+        configuration()
+    settings.DISTLOCK = {"default": {"TIMEOUT": 1}}
+    assert configuration().timeout == 1
+
+
+def test_the_configuration_does_not_show_secrets(settings: Settings) -> None:
+    settings.DISTLOCK = {
+        "default": {
+            "AUTH": [("digest", f"shop:{SECRET}")],
+            "TLS": {"key_password": SECRET},
+            "ACL": [make_digest_acl("shop", SECRET, all=True)],
+        }
+    }
+    shown = repr(configuration()) + str(configuration())
+    assert SECRET not in shown
+    assert "shop:" not in shown  # the digest of the ACL
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"AUTH": f"digest:shop:{SECRET}"},
+        {"AUTH": [("digest", "shop", SECRET)]},
+        {"TLS": {"keypassword": SECRET}},
+        {"ACL": ("digest", f"shop:{SECRET}")},
+        {"ACL": f"digest:shop:{SECRET}"},
+        {"AUHT": [("digest", SECRET)]},
+    ],
+    ids=ascii,
+)
+def test_an_error_does_not_show_secrets(options: dict[str, Any], settings: Settings) -> None:
+    settings.DISTLOCK = {"default": options}
+    with pytest.raises(ImproperlyConfigured) as error:
+        configuration()
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"),
+    [(0, 0.0), (2, 2.0), (0.5, 0.5), (timedelta(minutes=1), 60.0), (None, None), (math.inf, None)],
+)
+def test_a_timeout_is_seconds_or_a_timedelta_or_for_ever(timeout: Any, expected: Any) -> None:
+    assert seconds(timeout) == expected
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.001, math.nan, -math.inf, timedelta(seconds=-1)])
+def test_a_negative_timeout_is_refused(timeout: Any) -> None:
+    with pytest.raises(ValueError, match="0 tries once, None waits for ever"):
+        seconds(timeout)
+
+
+@pytest.mark.parametrize("timeout", ["5", True, [], object(), b"5"])
+def test_a_timeout_of_another_type_is_refused(timeout: Any) -> None:
+    with pytest.raises(TypeError, match="number of seconds, a timedelta, or None"):
+        seconds(timeout)

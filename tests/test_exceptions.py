@@ -1,0 +1,175 @@
+"""One exception a cause: it travels between processes with its facts, and says what to do next."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import transaction
+
+import distlock
+from distlock import (
+    DistlockError,
+    Hold,
+    IncompatiblePeer,
+    LockBusy,
+    LockInTransaction,
+    LockKeyError,
+    LockLost,
+    LockUnavailable,
+    NotOwner,
+    StaleToken,
+    zk_lock,
+)
+from distlock.testing.server import free_ports
+from distlock.znodes import Participant
+from tests.helpers import raw_client, spawn_python
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from distlock.testing.server import ZooKeeper
+
+CAUSES = [
+    LockBusy,
+    LockUnavailable,
+    LockLost,
+    NotOwner,
+    LockInTransaction,
+    StaleToken,
+    LockKeyError,
+    IncompatiblePeer,
+]
+HOLDER = Participant(path="/x/lock-0000000001", sequence=1, token=7, session_id=5, host="web1")
+
+
+def test_there_is_one_class_a_cause_and_one_for_all() -> None:
+    public = {getattr(distlock, name) for name in distlock.__all__}
+    errors = {one for one in public if isinstance(one, type) and issubclass(one, Exception)}
+    assert errors == {DistlockError, *CAUSES}
+    assert all(cause.__bases__[0] is DistlockError for cause in CAUSES)
+
+
+def test_the_standard_librarys_expectations_are_met() -> None:
+    assert issubclass(NotOwner, RuntimeError)  # as threading.RLock raises
+    assert issubclass(LockKeyError, ValueError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LockBusy("busy", key="a", holder=HOLDER, waited=1.5, retry_after=3.0, using="inventory"),
+        LockUnavailable("away", key="a", retry_after=3.0, using="inventory"),
+        LockLost("lost"),
+        NotOwner("not yours"),
+        LockInTransaction("in a transaction"),
+        StaleToken("too late", token=3, newer=5),
+        LockKeyError("no key"),
+        IncompatiblePeer("kazoo"),
+        LockBusy(),
+        LockUnavailable(),
+        LockLost(),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_an_exception_travels_with_its_facts(error: DistlockError, protocol: int) -> None:
+    arrived = pickle.loads(pickle.dumps(error, protocol))  # noqa: S301 - our own bytes
+    assert type(arrived) is type(error)
+    assert arrived.args == error.args
+    assert vars(arrived) == vars(error)
+    assert str(copy.copy(error)) == str(error)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_a_docstring_says_when_and_what_to_do(cause: type[DistlockError]) -> None:
+    first, _, rest = str(cause.__doc__).partition("\n")
+    assert first.endswith((".", "missing or empty"))
+    assert len(rest.split()) > 8
+
+
+# --- what is really raised -----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_busy_says_who_has_it_and_what_to_do() -> None:
+    holding = "from distlock import zk_lock; zk_lock('k').acquire(); print('held'); input()"
+    settings_of_child = "import django; django.setup(); from django.conf import settings; "
+    code = f"{settings_of_child} settings.DISTLOCK = {django_settings.DISTLOCK!r}; {holding}"
+    with spawn_python(code) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(LockBusy) as busy, zk_lock("k", timeout=0.2):
+            pass
+        assert f":{process.pid} MainThread" in str(busy.value)
+    assert "'k' is busy after 0." in str(busy.value)
+    assert "Try again later" in str(busy.value)
+    assert busy.value.key == "k"
+    assert busy.value.holder is not None
+    assert busy.value.holder.pid == process.pid
+    assert 0.2 <= busy.value.waited < 2
+    assert pickle.loads(pickle.dumps(busy.value)).holder == busy.value.holder  # noqa: S301
+
+
+def test_unavailable_says_where_and_how_to_start_a_server(settings: Settings) -> None:
+    (port,) = free_ports(1)
+    hosts = f"127.0.0.1:{port}"
+    settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.3, "RETRY_AFTER": 7}}
+    with pytest.raises(LockUnavailable) as away:
+        zk_lock("k").acquire()
+    assert hosts in str(away.value)
+    assert "manage.py distlock server" in str(away.value)
+    assert (away.value.key, away.value.retry_after, away.value.using) == ("k", 7, "default")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_release_by_a_stranger_says_who_may() -> None:
+    with pytest.raises(NotOwner, match="released by the thread or task that acquired it"):
+        zk_lock("k").release()
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lost_hold_says_stop_and_does_not_travel(zookeeper: ZooKeeper) -> None:
+    lock = zk_lock("k")
+    lock.acquire()
+    with raw_client(zookeeper.hosts) as client:
+        (participant,) = lock.participants()
+        client.delete(participant.path)
+    with lock as hold, pytest.raises(LockLost, match="Stop, and do not write") as lost:
+        hold.verify()
+    assert isinstance(lost.value.hold, Hold)
+    arrived: Any = pickle.loads(pickle.dumps(lost.value))  # noqa: S301
+    assert str(arrived) == str(lost.value)
+    assert arrived.hold is None
+    with pytest.raises(LockLost):
+        lock.release()
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lock_of_kazoo_in_the_line_says_where_and_what_to_do(
+    zookeeper: ZooKeeper, namespace: str
+) -> None:
+    with raw_client(zookeeper.hosts) as client:
+        client.ensure_path(f"{namespace}/k")
+        with client.Lock(f"{namespace}/k"), pytest.raises(IncompatiblePeer) as peer:
+            zk_lock("k").acquire()
+    assert f"{namespace}/k/" in str(peer.value)
+    assert "another path" in str(peer.value)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lock_in_a_transaction_shows_the_right_order() -> None:
+    with (
+        transaction.atomic(),
+        pytest.raises(LockInTransaction, match=r"with zk_lock\('k', atomic=True\):"),
+    ):
+        zk_lock("k").acquire()
+
+
+def test_a_key_that_is_none_says_what_a_key_is() -> None:
+    with pytest.raises(LockKeyError, match="Name what is locked: 'stock:42'"):
+        zk_lock("")

@@ -1,0 +1,344 @@
+"""The lease and its thread, with a clock and a link that do as they are told.
+
+DESIGN §3.5, PITFALLS 20 (the deadline starts at the send, not at the loss), 25a (one heartbeat in
+flight; a silent connection is dropped). The same with a real server is in tests/lease.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import heartbeat
+from distlock.heartbeat import Heartbeat, Lease
+from tests.helpers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+T = 600.0  # so long that nothing happens by itself: `Line.step` lets the thread look
+SOON = 5.0
+
+
+class Clock:
+    """The lease's clock."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(heartbeat, "now", clock)
+    return clock
+
+
+class Place:
+    """Somebody who needs the lease."""
+
+    def __init__(self) -> None:
+        self.looked = threading.Semaphore(0)
+        self.renewals: list[str] = []
+        self.threads: set[str] = set()
+
+    def tell_loss(self) -> None:
+        self.threads.add(threading.current_thread().name)
+        self.looked.release()
+
+    def lease_renewed(self) -> None:
+        self.renewals.append(threading.current_thread().name)
+
+
+class Line:
+    """A heartbeat, and the link on which it sends."""
+
+    def __init__(self, lease: Lease, session_timeout: float) -> None:
+        self.lease = lease
+        self.sent: queue.SimpleQueue[Callable[[bool], None]] = queue.SimpleQueue()
+        self.beats = 0
+        self.drops = 0
+        self.timeout = session_timeout
+        self.connected = True
+        self.drop_fails = False
+        self.heartbeat = Heartbeat(
+            lease,
+            name="the-heartbeat",
+            send=self._send,
+            drop=self._drop,
+            session_timeout=lambda: self.timeout,
+        )
+        self.place = Place()
+
+    def _send(self, answered: Callable[[bool], None]) -> None:
+        self.beats += 1
+        self.sent.put(answered)
+        if not self.connected:
+            answered(False)
+
+    def _drop(self) -> None:
+        self.drops += 1
+        if self.drop_fails:
+            raise RuntimeError
+
+    def runs(self) -> bool:
+        """Whether the thread has been started."""
+        return self.heartbeat._thread is not None
+
+    def step(self, times: int = 1) -> None:
+        """Let the thread look at everything, and return when it has."""
+        for _ in range(times):
+            for _ in range(2):  # the second look begins after the first one has sent
+                self.heartbeat.hurry()
+                assert self.place.looked.acquire(timeout=SOON)
+
+    def answer(self) -> None:
+        """The server acknowledges the heartbeat that is under way."""
+        self.sent.get(timeout=SOON)(True)
+
+
+@pytest.fixture
+def make_line() -> Iterator[Callable[[Lease, float], Line]]:
+    lines: list[Line] = []
+
+    def make(lease: Lease, session_timeout: float = T) -> Line:
+        lines.append(Line(lease, session_timeout))
+        return lines[-1]
+
+    yield make
+    for line in lines:
+        line.heartbeat.stop()
+        if line.heartbeat._thread is not None:
+            line.heartbeat._thread.join(SOON)
+            assert not line.heartbeat._thread.is_alive()
+
+
+MakeLine = Callable[..., Line]
+
+
+@pytest.fixture
+def lease(clock: Clock) -> Lease:
+    """One that was renewed just now."""
+    lease = Lease()
+    lease.renew(clock.time, T)
+    return lease
+
+
+# --- the lease -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_lease_that_was_never_renewed_is_worth_nothing() -> None:
+    assert Lease().remaining == 0
+
+
+def test_a_lease_is_two_thirds_of_the_session_timeout(lease: Lease) -> None:
+    assert lease.remaining == T * 2 / 3
+
+
+def test_a_lease_counts_from_the_send_and_not_from_the_answer(clock: Clock) -> None:
+    lease, sent_at = Lease(), clock.time
+    clock.time += 100
+    lease.renew(sent_at, T)
+    assert lease.remaining == T * 2 / 3 - 100
+
+
+def test_an_answer_that_comes_too_late_proves_nothing(clock: Clock) -> None:
+    lease, sent_at = Lease(), clock.time
+    clock.time += T
+    lease.renew(sent_at, T)
+    assert lease.remaining == 0
+
+
+def test_a_late_answer_does_not_shorten_the_lease(clock: Clock, lease: Lease) -> None:
+    before = lease.remaining
+    lease.renew(clock.time - 50, T)
+    assert lease.remaining == before
+
+
+def test_an_unbroken_lease_is_one_epoch(clock: Clock, lease: Lease) -> None:
+    epoch = lease.epoch
+    for _ in range(10):
+        clock.time += T / 2
+        lease.renew(clock.time, T)
+    assert lease.epoch == epoch
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.001, 10_000.0])
+def test_a_gap_of_any_length_begins_another_epoch(clock: Clock, lease: Lease, gap: float) -> None:
+    epoch = lease.epoch
+    clock.time += T * 2 / 3 + gap
+    lease.renew(clock.time, T)
+    assert lease.epoch == epoch + 1
+    assert lease.remaining > 0
+
+
+def test_the_clock_goes_on_while_the_machine_is_stopped() -> None:
+    # Not time.monotonic(), which stands still in a suspended machine.
+    clock = heartbeat._CLOCK
+    assert clock == getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    first = heartbeat.now()
+    assert heartbeat.now() >= first
+    assert abs(heartbeat.now() - time.clock_gettime(clock)) < SOON
+
+
+# --- its thread ----------------------------------------------------------------------------------
+
+
+def test_nothing_runs_before_somebody_needs_it(lease: Lease, make_line: MakeLine) -> None:
+    line = make_line(lease)
+    assert not line.runs()
+    line.heartbeat.attend(line.place)
+    assert line.runs()
+    assert line.beats == 0  # the first one comes a sixth of the timeout later
+
+
+def test_a_heartbeat_comes_every_sixth_of_the_session_timeout(make_line: MakeLine) -> None:
+    lease = Lease()
+    lease.renew(heartbeat.now(), 1000)
+    line = make_line(lease, 0.6)
+    began = time.monotonic()
+    line.heartbeat.attend(line.place)
+    for _ in range(5):
+        line.answer()
+    assert 0.5 <= time.monotonic() - began < SOON
+
+
+def test_an_answer_is_told_to_those_who_need_the_lease(lease: Lease, make_line: MakeLine) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    line.step()
+    assert line.place.renewals == []
+    line.answer()
+    assert len(line.place.renewals) == 1
+
+
+def test_one_heartbeat_is_under_way_at_a_time(lease: Lease, make_line: MakeLine) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    line.step(5)
+    assert line.beats == 1
+    line.answer()
+    line.step(5)
+    assert line.beats == 2
+
+
+def test_a_connection_that_is_silent_for_a_third_of_the_timeout_is_dropped(
+    clock: Clock, lease: Lease, make_line: MakeLine
+) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    line.step()
+    clock.time += T / 3
+    line.step()
+    assert line.drops == 0
+    clock.time += 0.001
+    line.step()
+    assert line.drops > 0
+    assert line.beats == 1
+    line.answer()
+    line.step()
+    drops = line.drops
+    line.step()
+    assert line.drops == drops
+    assert line.beats == 2
+
+
+def test_a_heartbeat_that_fails_at_once_is_followed_by_another(
+    lease: Lease, make_line: MakeLine
+) -> None:
+    line = make_line(lease)
+    line.connected = False
+    line.heartbeat.attend(line.place)
+    line.step(3)
+    assert line.sent.qsize() >= 3
+    assert line.drops == 0
+    assert line.place.renewals == []
+
+
+def test_the_thread_wakes_when_the_lease_runs_out(make_line: MakeLine) -> None:
+    lease = Lease()
+    lease.renew(heartbeat.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
+    line = make_line(lease)
+    began = time.monotonic()
+    line.heartbeat.attend(line.place)
+    assert line.place.looked.acquire(timeout=SOON)
+    assert time.monotonic() - began < SOON / 2
+    assert line.place.threads == {"the-heartbeat"}
+
+
+def test_the_thread_sleeps_when_nobody_needs_it(lease: Lease, make_line: MakeLine) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    line.step()
+    line.heartbeat.dismiss(line.place)
+    line.heartbeat.dismiss(line.place)
+    line.heartbeat.hurry()
+    eventually(lambda: not line.heartbeat._needed.is_set(), SOON)
+    line.heartbeat.hurry()
+    assert line.beats == 1
+    line.answer()
+    line.heartbeat.attend(line.place)
+    line.step()
+    assert line.beats == 2
+
+
+def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
+    lease: Lease, make_line: MakeLine
+) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    for _ in range(300):
+        line.heartbeat.dismiss(line.place)
+        line.heartbeat.hurry()
+        line.heartbeat.attend(line.place)
+        line.heartbeat.hurry()
+    assert line.heartbeat._needed.wait(SOON)
+    line.step()
+
+
+def test_a_receiver_that_fails_harms_nobody_else(lease: Lease, make_line: MakeLine) -> None:
+    class Fails(Place):
+        def tell_loss(self) -> None:
+            raise RuntimeError
+
+    line = make_line(lease)
+    line.heartbeat.attend(Fails())
+    line.heartbeat.attend(line.place)
+    line.step(3)
+    assert line.beats == 1
+
+
+def test_a_heartbeat_that_cannot_be_sent_does_not_end_the_thread(
+    clock: Clock, lease: Lease, make_line: MakeLine, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = make_line(lease)
+    line.drop_fails = True
+    line.heartbeat.attend(line.place)
+    line.step()
+    clock.time += T / 2  # without an answer
+    line.step(3)
+    assert line.drops >= 3
+    assert "a bug in distlock" in caplog.text
+
+
+def test_a_stopped_heartbeat_ends_its_thread_whatever_it_was_doing(
+    lease: Lease, make_line: MakeLine
+) -> None:
+    idle, busy = make_line(lease), make_line(lease)
+    busy.heartbeat.attend(busy.place)
+    idle.heartbeat.attend(idle.place)
+    idle.heartbeat.dismiss(idle.place)
+    for line in (idle, busy):
+        line.heartbeat.stop()
+        assert line.heartbeat._thread is not None
+        line.heartbeat._thread.join(SOON)
+        assert not line.heartbeat._thread.is_alive()

@@ -1,0 +1,198 @@
+"""``"stock:<sku>"`` is filled from a call's arguments, and an empty value is never let through.
+
+PITFALLS 33 (URL captures in ``**kwargs``); ``stock:None`` would serialise the whole shop.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.utils.functional import SimpleLazyObject
+
+from distlock import LockKeyError
+from distlock.keys import KeyTemplate
+
+
+def bind(template: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    return KeyTemplate(template).bind(inspect.signature(function), args, kwargs)
+
+
+def buy(request: Any, sku: Any, amount: int = 1, *, shop: str = "main") -> None:
+    """A view."""
+
+
+class Basket:
+    def pay(self, order: Any) -> None:
+        """A method."""
+
+
+@pytest.mark.parametrize(
+    ("template", "key"),
+    [
+        ("report", "report"),
+        ("<sku>", "a1"),
+        ("stock:<sku>", "stock:a1"),
+        ("<shop>/<sku>/<sku>", "main/a1/a1"),
+        ("<amount>", "1"),
+        ("100%:<sku>", "100%:a1"),
+    ],
+)
+def test_holes_are_filled_from_arguments_and_defaults(template: str, key: str) -> None:
+    assert bind(template, buy, None, "a1") == key
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs"),
+    [((None, "a1"), {}), ((None,), {"sku": "a1"}), ((), {"request": None, "sku": "a1"})],
+)
+def test_an_argument_may_be_given_by_place_or_by_name(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    assert bind("stock:<sku>", buy, *args, **kwargs) == "stock:a1"
+
+
+def test_attributes_are_followed() -> None:
+    order = SimpleNamespace(pk=7, customer=SimpleNamespace(name="Eve"))
+    assert bind("<order.pk>:<order.customer.name>", Basket.pay, Basket(), order) == "7:Eve"
+
+
+def test_a_lazy_object_is_followed() -> None:
+    user = SimpleLazyObject(lambda: SimpleNamespace(pk=7))
+    assert bind("<request.user.pk>", buy, SimpleNamespace(user=user), "a1") == "7"
+
+
+def test_self_is_an_argument_like_others() -> None:
+    basket = Basket()
+    basket.number = 5  # type: ignore[attr-defined]
+    assert bind("<self.number>", Basket.pay, basket, None) == "5"
+    assert bind("<order>", basket.pay, "o1") == "o1"
+
+
+def test_url_captures_arrive_in_kwargs() -> None:
+    def view(request: Any, **captured: Any) -> None: ...
+
+    assert bind("stock:<sku>", view, None, sku="a1") == "stock:a1"
+
+
+def test_positional_only_arguments_have_names_too() -> None:
+    def deduct(sku: str, /) -> None: ...
+
+    assert bind("stock:<sku>", deduct, "a1") == "stock:a1"
+
+
+def test_an_argument_wins_over_its_namesake_in_kwargs() -> None:
+    def deduct(sku: str, /, **more: Any) -> None: ...
+
+    assert bind("stock:<sku>", deduct, "a1", sku="other") == "stock:a1"
+
+
+def test_the_text_of_a_value_cannot_open_a_hole() -> None:
+    assert bind("stock:<sku>", buy, "secret", "<request>") == "stock:<request>"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (False, "False"), (UUID(int=1), str(UUID(int=1))), ("a b", "a b"), (1.5, "1.5")],
+)
+def test_values_are_written_as_text(value: Any, text: str) -> None:
+    assert bind("<sku>", buy, None, value) == text
+
+
+@pytest.mark.parametrize("value", [None, "", " ", "\t\n", "\u2003"])
+def test_a_value_that_names_nothing_is_refused(value: Any) -> None:
+    with pytest.raises(LockKeyError, match="would share one lock"):
+        bind("stock:<sku>", buy, None, value)
+
+
+def test_an_attribute_that_names_nothing_is_refused() -> None:
+    with pytest.raises(LockKeyError, match=r"<order\.pk>.*would share one lock"):
+        bind("<order.pk>", Basket.pay, Basket(), SimpleNamespace(pk=None))
+
+
+def test_a_missing_attribute_is_refused_by_name() -> None:
+    with pytest.raises(LockKeyError, match=r"<order\.pk>.*'pk'"):
+        bind("<order.pk>", Basket.pay, Basket(), SimpleNamespace())
+
+
+def test_a_method_is_no_value() -> None:
+    with pytest.raises(LockKeyError, match="names nothing"):
+        bind("<order.upper>", Basket.pay, Basket(), "o1")
+
+
+def test_an_unset_capture_is_refused_and_the_message_says_what_there_is() -> None:
+    def view(request: Any, **captured: Any) -> None: ...
+
+    with pytest.raises(LockKeyError, match=r"needs an argument 'sku'.*'request', 'slug'"):
+        bind("stock:<sku>", view, None, slug="x")
+
+
+@dataclass
+class Product:
+    """What the decorator sees of a model instance: ``_meta`` and a key."""
+
+    pk: int
+    _meta: object = None
+
+
+def test_a_model_instance_is_refused_in_favour_of_its_key() -> None:
+    with pytest.raises(LockKeyError, match=r"Use <order\.pk>"):
+        bind("<order>", Basket.pay, Basket(), Product(7))
+    assert bind("<order.pk>", Basket.pay, Basket(), Product(7)) == "7"
+
+
+def test_an_object_without_a_text_of_its_own_is_refused() -> None:
+    """Its text is a memory address, another one in each process: nobody would exclude anybody."""
+    with pytest.raises(LockKeyError):
+        bind("<order>", Basket.pay, Basket(), Basket())
+
+
+def test_arguments_that_do_not_fit_raise_what_the_call_would_raise() -> None:
+    with pytest.raises(TypeError, match="missing a required argument: 'sku'"):
+        bind("stock:<sku>", buy, None)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "<", ">", "<>", "a<b", "a>b", "<<sku>>", "<sku", "sku>", "><", "<1>", "<a b>", "<a..b>",
+        "<.a>", "<a.>", "<a.1>", "<a[0]>", "<a()>", "<a-b>", "< sku>", "<order._pk>",
+        "<order.__class__>", "<order.pk.__class__>",
+    ],
+)  # fmt: skip
+def test_a_malformed_template_is_refused_at_once(template: str) -> None:
+    with pytest.raises(LockKeyError):
+        KeyTemplate(template)
+
+
+@pytest.mark.parametrize("template", [None, "", 42, b"stock"])
+def test_a_template_is_text(template: Any) -> None:
+    with pytest.raises(LockKeyError, match="string such as 'stock:<sku>'"):
+        KeyTemplate(template)
+
+
+def accepts_all(*args: Any, **kwargs: Any) -> None:
+    """Nothing can be said of its arguments beforehand."""
+
+
+@pytest.mark.parametrize(
+    ("template", "function", "missing"),
+    [
+        ("report", buy, []),
+        ("<sku>:<shop>", buy, []),
+        ("<sku>:<skew>:<shoop.pk>", buy, ["skew", "shoop"]),
+        ("<self.pk>:<order.pk>", Basket.pay, []),
+        ("<self.pk>", Basket().pay, ["self"]),
+        ("<anything>", accepts_all, []),
+        ("<args>", lambda *args: None, ["args"]),
+    ],
+)
+def test_names_that_no_call_can_have_are_known_beforehand(
+    template: str, function: Callable[..., Any], missing: list[str]
+) -> None:
+    assert KeyTemplate(template).missing_from(inspect.signature(function)) == missing

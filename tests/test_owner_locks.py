@@ -1,0 +1,167 @@
+"""Reentry over hops, on a real lock: whoever awaits may re-enter, a sibling never."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
+
+from distlock import LockBusy, NotOwner, zk_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+modes = pytest.mark.parametrize("thread_sensitive", [True, False])
+
+
+def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def try_once() -> bool:
+    """Take the lock and give it back; True if that went at once."""
+    lock = zk_lock("k")
+    taken = lock.acquire(blocking=False)
+    if taken:
+        lock.release()
+    return taken
+
+
+@modes
+def test_a_hop_re_enters_the_lock_of_its_task(thread_sensitive: bool) -> None:
+    async def main() -> None:
+        async with zk_lock("k"):
+            assert await sync_to_async(try_once, thread_sensitive=thread_sensitive)()
+
+    run(main)
+
+
+@modes
+def test_a_sibling_is_refused_over_a_hop(thread_sensitive: bool) -> None:
+    async def main() -> None:
+        async with zk_lock("k"):
+            hop = sync_to_async(try_once, thread_sensitive=thread_sensitive)
+            assert not any(await asyncio.gather(hop(), hop()))
+
+    run(main)
+
+
+def test_a_sibling_coroutine_is_refused() -> None:
+    async def main() -> None:
+        async def sibling() -> bool:
+            return await zk_lock("k").aacquire(blocking=False)
+
+        async with zk_lock("k"):
+            assert await asyncio.create_task(sibling()) is False
+
+    run(main)
+
+
+def test_a_lock_taken_in_a_hop_is_held_by_the_task_and_released_by_it() -> None:
+    async def main() -> None:
+        lock = zk_lock("k")
+        assert await sync_to_async(lock.acquire)()
+        assert lock.held
+        await lock.arelease()
+        assert not await sync_to_async(lambda: lock.held)()
+
+    run(main)
+
+
+def test_an_async_function_called_from_a_sync_view_re_enters() -> None:
+    async def inner() -> bool:
+        async with zk_lock("k"):
+            return await sync_to_async(try_once)()
+
+    with zk_lock("k"):
+        assert async_to_sync(inner)()
+
+
+def test_a_sync_view_under_asgi_re_enters_over_two_hops() -> None:
+    """As Django runs a sync view that calls an async helper that touches the ORM."""
+
+    async def helper() -> bool:
+        return await sync_to_async(try_once)()
+
+    def view() -> bool:
+        with zk_lock("k"):
+            return async_to_sync(helper)()
+
+    async def request() -> bool:
+        async with ThreadSensitiveContext():
+            return await sync_to_async(view)()
+
+    async def main() -> None:
+        assert await asyncio.create_task(request())
+        assert await asyncio.gather(request())
+
+    run(main)
+
+
+def test_a_child_task_cannot_release_its_parents_lock() -> None:
+    async def main() -> None:
+        async with zk_lock("k") as hold:
+            with pytest.raises(NotOwner):
+                await asyncio.create_task(zk_lock("k").arelease())
+            await asyncio.to_thread(hold.verify)
+
+    run(main)
+
+
+def test_to_thread_is_refused_what_its_task_holds() -> None:
+    """A thread without asgiref's book-keeping is a new owner: it waits, and never enters."""
+
+    async def main() -> None:
+        async with zk_lock("k"):
+            assert await asyncio.to_thread(try_once) is False
+            assert await asyncio.to_thread(lambda: zk_lock("k").held) is False
+
+    run(main)
+
+
+def test_tasks_that_wait_for_each_other_hold_one_at_a_time() -> None:
+    inside: list[object] = []
+
+    async def work(number: int) -> None:
+        async with zk_lock("k", timeout=15):
+            inside.append(number)
+            assert len(inside) == 1
+            if number % 2:
+                await sync_to_async(try_once)()
+            else:
+                await asyncio.sleep(0)
+            inside.pop()
+
+    async def main() -> None:
+        await asyncio.gather(*(work(number) for number in range(12)))
+
+    run(main)
+
+
+def test_a_forked_child_holds_nothing_and_the_parents_lock_is_unharmed() -> None:
+    read, write = os.pipe()
+    with zk_lock("k", timeout=0) as hold:
+        pid = os.fork()
+        if pid == 0:
+            answer = b"%d" % zk_lock("k").held
+            try:
+                zk_lock("k").release()
+            except NotOwner:
+                answer += b" NotOwner"
+            try:
+                with zk_lock("k", timeout=0):
+                    pass
+            except LockBusy:
+                answer += b" LockBusy"
+            os.write(write, answer)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert os.read(read, 100) == b"0 NotOwner LockBusy"
+        hold.verify()
+    os.close(read)
+    os.close(write)

@@ -1,0 +1,138 @@
+"""The owner in threaded code is the thread, and never a thread's number alone.
+
+PITFALLS 23 (thread idents are reused, fork) and 35.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import NotOwner, zk_lock
+from distlock.owner import Owner, current, label
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def in_a_thread(function: Callable[[], object]) -> object:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(10)
+
+
+def test_a_thread_is_one_owner_for_as_long_as_it_runs() -> None:
+    assert current() is current()
+
+
+def test_two_threads_are_two_owners() -> None:
+    assert in_a_thread(current) is not current()
+
+
+def test_a_thread_with_the_number_of_one_that_has_ended_is_another_owner() -> None:
+    owners: dict[int | None, Owner] = {}
+    found: list[Owner] = []
+    for _ in range(200):  # most systems recycle a number at once
+        thread = threading.Thread(target=lambda: found.append(current()))
+        thread.start()
+        thread.join()
+        if thread.ident in owners:
+            assert owners[thread.ident] is not found[-1]
+            return
+        owners[thread.ident] = found[-1]
+    pytest.fail("No thread number was recycled, so this test has shown nothing.")
+
+
+def test_a_thread_that_runs_in_a_copied_context_is_another_owner() -> None:
+    """Django's and anyio's worker threads copy the context of their caller, the mark with it."""
+    mine = current()
+    assert in_a_thread(lambda: copy_context().run(current)) is not mine
+    context = copy_context()
+    assert in_a_thread(lambda: context.run(current)) is not mine
+    assert copy_context().run(current) is mine
+
+
+def test_what_a_context_changed_in_another_thread_does_not_change_the_owner_here() -> None:
+    mine = current()
+    context = copy_context()
+    in_a_thread(lambda: context.run(current))
+    assert context.run(current) is not in_a_thread(current)
+    assert current() is mine
+
+
+def test_an_owner_has_a_text_of_its_own() -> None:
+    other = in_a_thread(current)
+    assert isinstance(other, Owner)
+    assert current().id == current().id
+    assert len({current().id, other.id}) == 2
+
+
+def test_the_label_ends_with_its_block_and_stays_in_its_thread() -> None:
+    with label("GET /buy/42"):
+        assert json.loads(current().describe())["label"] == "GET /buy/42"
+        with label("inner"):
+            assert json.loads(current().describe())["label"] == "inner"
+        assert b"GET" not in in_a_thread(lambda: current().describe())  # type: ignore[operator]
+    assert json.loads(current().describe())["label"] == ""
+
+
+def test_the_node_data_tells_no_more_than_it_says() -> None:
+    said = json.loads(current().describe())
+    assert set(said) == {"v", "owner", "host", "pid", "worker", "label", "since"}
+    assert (said["pid"], said["worker"]) == (os.getpid(), threading.current_thread().name)
+    assert set(json.loads(current().describe(full=False))) == {"v", "owner"}
+
+
+def test_the_node_data_is_small_whatever_the_thread_is_called() -> None:
+    """A megabyte would make the server close the connection that all locks of the process share."""
+    found: list[bytes] = []
+
+    def describe() -> None:
+        with label("\udcff" * 100_000):
+            found.append(current().describe())
+
+    thread = threading.Thread(target=describe, name="é" * 2_000_000)
+    thread.start()
+    thread.join()
+    assert len(found[0]) < 5_000
+
+
+def test_a_forked_child_is_another_owner_and_holds_nothing() -> None:
+    mine = current()
+    read, write = os.pipe()
+    mine.held[("default", "stock:42")] = object()  # type: ignore[assignment]
+    try:
+        pid = os.fork()
+        if pid == 0:
+            owner = current()
+            os.write(write, b"other" if owner.id != mine.id and not owner.held else b"same")
+            os._exit(0)
+        os.waitpid(pid, 0)
+        assert os.read(read, 100) == b"other"
+        assert current() is mine
+    finally:
+        mine.held.clear()
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lock_is_not_reentrant_for_another_thread() -> None:
+    with zk_lock("k"):
+        assert zk_lock("k").acquire(blocking=False)
+        zk_lock("k").release()
+        assert in_a_thread(lambda: zk_lock("k").acquire(blocking=False)) is False
+        assert in_a_thread(lambda: zk_lock("k").held) is False
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lock_is_not_released_by_another_thread() -> None:
+    with zk_lock("k") as hold:
+        with pytest.raises(NotOwner):
+            in_a_thread(lambda: zk_lock("k").release())
+        hold.verify()

@@ -1,0 +1,95 @@
+"""The public names: a list that changes only on purpose, each with a docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+import distlock
+from distlock import Hold, Mutex, signals, zk_lock, zk_locked
+
+PUBLIC = [
+    "DistlockError",
+    "FenceField",
+    "FencedModel",
+    "Hold",
+    "IncompatiblePeer",
+    "LockBusy",
+    "LockInTransaction",
+    "LockKeyError",
+    "LockLost",
+    "LockUnavailable",
+    "Mutex",
+    "NotOwner",
+    "StaleToken",
+    "lock_acquired",
+    "lock_contended",
+    "lock_lost",
+    "lock_released",
+    "zk_lock",
+    "zk_locked",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert distlock.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(distlock, name) is not None
+
+
+def public_objects() -> Iterator[tuple[str, Any]]:
+    for name in PUBLIC:
+        value = getattr(distlock, name)
+        if not isinstance(value, Signal):
+            yield name, value
+        for member, attribute in vars(value).items() if inspect.isclass(value) else ():
+            if not member.startswith("_") and (
+                inspect.isfunction(attribute) or isinstance(attribute, property)
+            ):
+                yield f"{name}.{member}", attribute
+
+
+@pytest.mark.parametrize(
+    "value", [pytest.param(value, id=name) for name, value in public_objects()]
+)
+def test_every_public_name_has_a_docstring_of_its_own(value: Any) -> None:
+    assert value.__doc__
+    assert value.__doc__.strip()[0].isupper()
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name.startswith("lock_")])
+def test_every_signal_is_explained_where_it_is_made(name: str) -> None:
+    """A signal is an object, so what it says stands in a comment above it."""
+    assert isinstance(getattr(distlock, name), Signal)
+    lines = inspect.getsource(signals).splitlines()
+    assert lines[lines.index(f"{name} = Signal()") - 1].startswith("#: ")
+
+
+@pytest.mark.parametrize("function", [zk_lock, zk_locked])
+def test_only_the_first_argument_goes_without_its_name(function: Any) -> None:
+    first, *others = inspect.signature(function).parameters.values()
+    assert first.kind is first.POSITIONAL_OR_KEYWORD
+    assert all(parameter.kind is parameter.KEYWORD_ONLY for parameter in others)
+
+
+def test_a_mutex_is_taken_like_a_lock_of_the_standard_library() -> None:
+    parameters = inspect.signature(Mutex.acquire).parameters
+    assert list(parameters) == ["self", "blocking", "timeout"]
+    assert parameters["blocking"].default is True
+    assert list(inspect.signature(Mutex.release).parameters) == ["self"]
+
+
+def test_a_mutex_and_a_hold_have_what_the_design_names() -> None:
+    of_a_mutex = "acquire release aacquire arelease locked holder participants held"
+    assert set(of_a_mutex.split()) <= set(vars(Mutex))
+    assert {"lost", "check", "verify"} <= set(vars(Hold))
+    assert all(
+        f":ivar {name}:" in str(Hold.__doc__) for name in ["key", "path", "token", "acquired_at"]
+    )

@@ -1,0 +1,116 @@
+"""The waiting line under every order of events that hypothesis can think of, around the wrap.
+
+Answers come one at a time, callers leave and sessions expire in between, ghosts of old sessions
+stay in the list. Never two hold, and whenever all is answered somebody does (no lost wake-up).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from distlock.client import NotConnected
+from tests.fake_session import CountingPlace, FakeSession, Tree
+
+LAST = 2**31 - 1
+SESSIONS = st.integers(0, 1)
+
+
+class WaitingLine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tree = Tree()
+        self.sessions = [FakeSession(self.tree, number) for number in (1, 2)]
+        self.next_session_id = 3
+        self.places: list[CountingPlace] = []
+
+    @initialize(start=st.integers(LAST - 6, LAST + 2) | st.just(0) | st.integers(-3, 0))
+    def begin(self, start: int) -> None:
+        self.tree.sequence = start
+
+    @rule(session=SESSIONS)
+    def join(self, session: int) -> None:
+        self.places.append(self.sessions[session].join())
+
+    @rule(session=SESSIONS, what=st.sampled_from(["create", "children", "watch"]))
+    def join_and_lose(self, session: int, what: str) -> None:
+        self.sessions[session].fails[what] = NotConnected()
+        self.join(session)
+
+    @rule(session=SESSIONS)
+    def join_and_lose_the_reply(self, session: int) -> None:
+        self.sessions[session].lose_reply_of_create = True
+        self.join(session)
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def leave(self, data: Any) -> None:
+        index = data.draw(st.integers(0, len(self.places) - 1))
+        self.places.pop(index).leave()
+
+    @precondition(lambda self: self.tree.under_way)
+    @rule(count=st.integers(1, 3))
+    def answer(self, count: int) -> None:
+        for _ in range(min(count, len(self.tree.under_way))):
+            self.tree.answer_one()
+
+    @rule(session=SESSIONS, nodes_vanish=st.booleans())
+    def expire(self, session: int, nodes_vanish: bool) -> None:
+        self.tree.expire(
+            self.sessions[session], new_id=self.next_session_id, nodes_vanish=nodes_vanish
+        )
+        self.next_session_id += 1
+        # What was granted is lost, and its owner is told so elsewhere.
+        for place in [place for place in self.places if place.granted and not place.standing]:
+            self.places.remove(place)
+            place.leave()
+
+    @rule(data=st.data())
+    def be_broken_by_an_operator(self, data: Any) -> None:
+        waiting = [place for place in self.places if place.node and not place.granted]
+        if waiting:
+            node = data.draw(st.sampled_from(waiting)).node
+            self.tree.remove(node.name)
+
+    @rule()
+    def come_to_rest(self) -> None:
+        self.tree.answer()
+        self._remove_ghosts()
+        self.tree.answer()
+        assert len(self._holders()) == bool(self.places)
+
+    @invariant()
+    def at_most_one_holds(self) -> None:
+        assert len(self._holders()) <= 1
+
+    @invariant()
+    def nobody_is_granted_on_a_node_of_an_earlier_session(self) -> None:
+        assert not any(place.granted_on_a_ghost for place in self.places)
+
+    def teardown(self) -> None:
+        for place in self.places:
+            place.leave()
+        self.tree.answer()
+        self._remove_ghosts()
+        self.tree.answer()
+        assert not self.tree.nodes
+        assert not self.tree.watches
+        assert not any(session.heartbeat.attended for session in self.sessions)
+
+    def _ids(self) -> set[int]:
+        return {session.id for session in self.sessions}
+
+    def _holders(self) -> list[CountingPlace]:
+        return [place for place in self.places if place.granted and place.standing]
+
+    def _remove_ghosts(self) -> None:
+        for name, stat in list(self.tree.nodes.items()):
+            if stat.ephemeralOwner not in self._ids():
+                self.tree.remove(name)
+
+
+TestWaitingLine = WaitingLine.TestCase
+TestWaitingLine.settings = settings(max_examples=200, stateful_step_count=25, deadline=None)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distlock.testing import install
+from distlock.testing.server import (
+    PortInUse,
+    ServerFailed,
+    ServerNotInstalled,
+    ZooKeeper,
+    free_ports,
+)
+from tests.helpers import alive, eventually, raw_client, spawn_python
+
+
+def test_a_started_server_answers_and_keeps_its_port_over_a_restart() -> None:
+    with ZooKeeper() as zookeeper:
+        (server,) = zookeeper.servers
+        folder = zookeeper.data_dir
+        assert zookeeper.hosts == f"127.0.0.1:{server.port}"
+        assert server.command("ruok") == "imok"
+        assert zookeeper.leader() is server
+        assert zookeeper.followers() == []
+
+        with raw_client(zookeeper.hosts) as client:
+            client.create("/kept", b"data")
+        pid = server.pid
+        server.stop()
+        assert server.mode is None
+        assert not alive(pid)
+        server.start()
+        assert server.pid != pid
+        with raw_client(zookeeper.hosts) as client:
+            assert client.get("/kept")[0] == b"data"
+
+        pid = server.pid
+    assert not alive(pid)
+    assert folder is not None
+    assert not folder.exists()
+
+
+def test_the_whole_runner_starts_again_on_the_same_port() -> None:
+    zookeeper = ZooKeeper()
+    with zookeeper:
+        hosts = zookeeper.hosts
+    with zookeeper:
+        assert zookeeper.hosts == hosts
+        assert zookeeper.servers[0].command("ruok") == "imok"
+
+
+def test_a_paused_server_is_silent_until_it_resumes_and_can_be_ended() -> None:
+    with ZooKeeper() as zookeeper:
+        (server,) = zookeeper.servers
+        pid = server.pid
+        server.pause()
+        with pytest.raises(TimeoutError):
+            server.command("srvr", timeout=0.2)
+        server.resume()
+        assert "Mode: standalone" in server.command("srvr")
+        server.pause()
+    assert not alive(pid)
+
+
+def test_config_and_jvm_arguments_reach_the_server() -> None:
+    with ZooKeeper(config={"tickTime": "1500"}, jvm=["-Ddistlock.test=yes"]) as zookeeper:
+        (server,) = zookeeper.servers
+        assert "tickTime=1500" in server.command("conf")
+        listed = subprocess.run(
+            ["ps", "-ww", "-o", "args=", "-p", str(server.pid)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "-Ddistlock.test=yes" in listed.stdout
+
+
+def test_an_ensemble_outlives_its_leader_and_takes_it_back(zookeeper_ensemble: ZooKeeper) -> None:
+    leader = zookeeper_ensemble.leader()
+    assert len(zookeeper_ensemble.followers()) == 2
+    with raw_client(zookeeper_ensemble.hosts) as client:
+        client.create("/before")
+
+    leader.kill()
+    try:
+        assert not leader.running
+        successor = zookeeper_ensemble.leader()
+        assert successor is not leader
+        eventually(lambda: len(zookeeper_ensemble.followers()) == 1)
+        with raw_client(zookeeper_ensemble.hosts) as client:
+            assert client.exists("/before")
+            client.create("/after")
+    finally:
+        leader.start()
+    assert zookeeper_ensemble.leader() is successor
+    assert leader in zookeeper_ensemble.followers()
+
+
+def test_a_named_data_folder_is_kept(tmp_path: Path) -> None:
+    with ZooKeeper(data_dir=tmp_path / "zk") as zookeeper, raw_client(zookeeper.hosts) as client:
+        client.create("/kept")
+    assert (tmp_path / "zk").is_dir()
+    with ZooKeeper(data_dir=tmp_path / "zk") as zookeeper, raw_client(zookeeper.hosts) as client:
+        assert client.exists("/kept")
+
+
+PARENT = """
+import os, threading, time
+from distlock.testing.server import ZooKeeper
+
+zookeeper = ZooKeeper()
+starter = threading.Thread(target=zookeeper.start)   # it ends, and the server must not end with it
+starter.start()
+starter.join()
+forked = os.fork()                                   # it outlives the parent: the server must not
+if forked == 0:
+    time.sleep(60)
+    os._exit(0)
+print(zookeeper.servers[0].pid, forked, zookeeper.data_dir, zookeeper.servers[0].mode)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_server_and_its_folder_end_with_a_parent_that_is_killed(paused: bool) -> None:
+    with spawn_python(PARENT) as parent:
+        assert parent.stdout is not None
+        pid, forked, folder, mode = parent.stdout.readline().split()
+        try:
+            assert mode == "standalone"
+            assert alive(int(pid))
+            if paused:
+                os.kill(int(pid), signal.SIGSTOP)
+            parent.kill()
+            parent.wait()
+            eventually(lambda: not alive(int(pid)), message="the server ended")
+            eventually(lambda: not Path(folder).exists(), message="its folder was removed")
+            assert alive(int(forked))
+        finally:
+            os.kill(int(forked), signal.SIGKILL)
+
+
+def test_the_server_ends_with_a_parent_that_forgets_to_stop_it() -> None:
+    code = (
+        "from distlock.testing.server import ZooKeeper\n"
+        "print(ZooKeeper().start().servers[0].pid)\n"
+        "raise SystemExit(3)"
+    )
+    with spawn_python(code) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert parent.wait(10) == 3
+        eventually(lambda: not alive(pid))
+
+
+def test_a_forked_child_does_not_end_its_parents_server() -> None:
+    with ZooKeeper() as zookeeper:
+        child = os.fork()
+        if child == 0:
+            try:
+                zookeeper.stop()
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert zookeeper.servers[0].command("ruok") == "imok"
+
+
+def test_a_server_that_cannot_run_shows_its_log_and_leaves_nothing() -> None:
+    zookeeper = ZooKeeper(config={"tickTime": "soon"})
+    with pytest.raises(ServerFailed, match="NumberFormatException"):
+        zookeeper.start()
+    assert zookeeper.data_dir is not None
+    assert not zookeeper.data_dir.exists()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", *free_ports(1))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"Port {port} .*another port"):
+            ZooKeeper(port=port).start()
+
+
+def test_free_ports_are_different_and_not_those_excluded() -> None:
+    first = free_ports(20)
+    assert len(set(first)) == 20
+    assert not set(free_ports(20, other_than=first)) & set(first)
+
+
+@pytest.mark.parametrize("nodes", [0, -1, 2, 4])
+def test_an_even_number_of_nodes_is_refused(nodes: int) -> None:
+    with pytest.raises(ValueError, match="odd number"):
+        ZooKeeper(nodes)
+
+
+@pytest.mark.parametrize("port", [-1, 65535, 70000])
+def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
+    with pytest.raises(ValueError, match="from 1 to 65533"):
+        ZooKeeper(3, port=port)
+
+
+def test_without_java_the_message_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(install, "HOMEBREW", ())
+    with pytest.raises(ServerNotInstalled, match="apt-get install zookeeper") as caught:
+        ZooKeeper().start()
+    assert "brew install zookeeper" in str(caught.value)
+    assert "ZOOKEEPER_HOME" in str(caught.value)
+
+
+def test_without_zookeeper_the_message_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("ZOOKEEPER_HOME", raising=False)
+    monkeypatch.setattr(install, "HOMEBREW", ())
+    monkeypatch.setattr(install, "DEBIAN_JARS", tmp_path)
+    with pytest.raises(ServerNotInstalled, match=r"ZooKeeper was not found.*apt-get install"):
+        install.zookeeper_jars()
+
+
+@pytest.mark.parametrize("name", ["JAVA_HOME", "ZOOKEEPER_HOME"])
+def test_a_wrong_home_is_reported_and_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(ServerNotInstalled, match=f"{name} is .*Correct {name} or unset it"):
+        ZooKeeper().start()
+
+
+def test_homes_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for home in (tmp_path, tmp_path / "brew/zookeeper/libexec"):
+        (home / "lib").mkdir(parents=True)
+        (home / "lib/zookeeper-3.9.5.jar").touch()
+        (home / "lib/logback-core.jar").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/java").symlink_to(sys.executable)
+
+    monkeypatch.setenv("ZOOKEEPER_HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    names = ["logback-core.jar", "zookeeper-3.9.5.jar"]
+    assert install.zookeeper_jars() == [tmp_path / "lib" / name for name in names]
+    assert install.java() == tmp_path / "bin/java"
+
+    monkeypatch.delenv("ZOOKEEPER_HOME")
+    monkeypatch.setattr(install, "DEBIAN_JARS", tmp_path)
+    monkeypatch.setattr(install, "HOMEBREW", (tmp_path / "brew",))
+    assert [jar.name for jar in install.zookeeper_jars()] == names
+
+
+def test_the_module_needs_neither_kazoo_nor_settings() -> None:
+    code = (
+        "import sys, distlock; given = set(sys.modules)\n"
+        "import distlock.testing.server\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - given}\n"
+        "print(sorted(new & {'kazoo', 'django'}))"
+    )
+    with spawn_python(code) as process:
+        assert process.communicate(timeout=20)[0].strip() == "[]"

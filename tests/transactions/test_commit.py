@@ -1,0 +1,155 @@
+"""``atomic=`` commits before it releases, seen from another connection to PostgreSQL (promise 9).
+
+A gate in the database stops COMMIT half-way, so "before" is not a matter of speed.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connections, transaction
+
+from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
+from tests.helpers import eventually
+from tests.testproject.elsewhere import in_line
+from tests.testproject.models import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import DjangoDbBlocker
+
+    from tests.testproject.database import ProjectDatabase
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+ALIAS = "project"
+
+
+@pytest.fixture(autouse=True)
+def _alias(database: ProjectDatabase, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Django knows the database as an alias beside "default"."""
+    settings = {ALIAS: database.settings, "default": {}}
+    connections.settings[ALIAS] = connections.configure_settings(settings)[ALIAS]
+    with django_db_blocker.unblock():
+        try:
+            yield
+        finally:
+            connections[ALIAS].close()
+            del connections[ALIAS]
+            del connections.settings[ALIAS]
+
+
+def increment(name: str) -> int:
+    """Read, decide, write: what it has read."""
+    counter = Counter.objects.using(ALIAS).get(name=name)
+    counter.value += 1
+    counter.save(using=ALIAS)
+    return counter.value - 1
+
+
+def in_transaction(alias: str) -> bool:
+    return connections[alias].in_atomic_block
+
+
+def in_thread(work: Callable[[str], int], name: str) -> int:
+    try:
+        return work(name)
+    finally:
+        connections[ALIAS].close()
+
+
+def locked_block(name: str) -> int:
+    with zk_lock(f"counter:{name}", atomic=ALIAS):
+        return increment(name)
+
+
+@zk_locked("counter:<name>", atomic=ALIAS)
+def locked_function(name: str) -> int:
+    return increment(name)
+
+
+both = pytest.mark.parametrize("work", [locked_block, locked_function], ids=["block", "function"])
+
+
+@both
+def test_the_lock_is_held_until_commit_is_done(database: ProjectDatabase, work: Any) -> None:
+    name = database.make_counter()
+    with ThreadPoolExecutor(1) as pool:
+        with database.gate_shut():
+            working = pool.submit(in_thread, work, name)
+            database.await_commit_begun()
+            with pytest.raises(LockBusy):
+                zk_lock(f"counter:{name}", timeout=0).__enter__()
+            assert database.value(name) == 0
+        assert working.result(10) == 0
+    assert database.value(name) == 1
+
+
+@both
+def test_the_next_in_line_reads_what_was_committed(database: ProjectDatabase, work: Any) -> None:
+    name = database.make_counter()
+
+    def read() -> int:
+        with zk_lock(f"counter:{name}"):
+            return database.value(name)
+
+    with ThreadPoolExecutor(2) as pool:
+        with database.gate_shut():
+            working = pool.submit(in_thread, work, name)
+            database.await_commit_begun()
+            reading = pool.submit(read)
+            eventually(lambda: in_line(f"counter:{name}") == 2)
+        assert reading.result(10) == 1
+        assert working.result(10) == 0
+
+
+@both
+def test_an_exception_rolls_back_and_releases(
+    database: ProjectDatabase, monkeypatch: pytest.MonkeyPatch, work: Any
+) -> None:
+    name = database.make_counter()
+
+    def fail(name: str, write: Any = increment) -> int:
+        write(name)
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(globals(), "increment", fail)
+    with pytest.raises(ZeroDivisionError):
+        work(name)
+    assert database.value(name) == 0
+    eventually(lambda: in_line(f"counter:{name}") == 0)
+
+
+def test_a_commit_that_fails_raises_and_releases(database: ProjectDatabase) -> None:
+    name = database.make_counter()
+
+    def work() -> None:
+        with zk_lock(f"counter:{name}", atomic=ALIAS):
+            increment(name)
+            connections[ALIAS].connection.close()  # the server or the network, in real life
+
+    with pytest.raises(Exception, match="closed"):
+        work()
+    assert database.value(name) == 0
+    assert not zk_lock(f"counter:{name}").held
+    eventually(lambda: in_line(f"counter:{name}") == 0)
+
+
+def test_atomic_names_the_database_and_leaves_the_others_alone() -> None:
+    with zk_lock("stock:42", atomic=ALIAS):
+        assert in_transaction(ALIAS)
+        assert not in_transaction("default")
+    with zk_lock("stock:42", atomic=True):
+        assert in_transaction("default")
+        assert not in_transaction(ALIAS)
+
+
+def test_an_open_transaction_on_any_database_counts() -> None:
+    with (
+        transaction.atomic(using=ALIAS),
+        pytest.raises(LockInTransaction, match=f"database '{ALIAS}'"),
+    ):
+        zk_lock("stock:42").acquire()
