@@ -14,8 +14,11 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Result = Literal["bought", "sold out", "gave up", "error"]
 
@@ -47,18 +50,33 @@ class Page:
 
 
 class Crowd:
-    """`size` buyers of the product at `path`, each with `patience` seconds."""
+    """`size` buyers of the product at `path`, each with `patience` seconds.
+
+    A context manager: whoever is still there at its end goes home, however it ends. On Ctrl-C
+    nobody waits for answers: the server ends next, and their connections too.
+    """
 
     def __init__(self, port: int, path: str, *, size: int, patience: float) -> None:
         self._port = port
         self._path = path
         self._size = size
         self._patience = patience
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="buyer")
         self._gone_home = threading.Event()
         self._bell = threading.Barrier(size, action=self._ring)
         self.started = threading.Event()
         self.finished = threading.Event()
         self.rang_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone_home.set()
+        self._bell.abort()
+        self.finished.set()
+        self.started.set()  # whoever waits for a bell that will not ring goes home, too
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _ring(self) -> None:
         self.rang_at = time.monotonic()
@@ -66,23 +84,16 @@ class Crowd:
 
     def rush(self, progress: Callable[[int], None]) -> list[Visit]:
         """Let them all in; return when the last has an answer. `progress` gets the number done."""
-        pool = ThreadPoolExecutor(self._size, thread_name_prefix="buyer")
-        visits = [pool.submit(self._visit, f"buyer-{number:03}") for number in range(self._size)]
-        try:
-            pending: set[Future[Visit]] = set(visits)
-            while pending:
-                done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
-                for visit in done:
-                    visit.result()
-                progress(len(visits) - len(pending))
-            return [visit.result() for visit in visits]
-        finally:
-            # On Ctrl-C nobody waits for answers: the server ends next, and their connections too.
-            self._gone_home.set()
-            self._bell.abort()
-            self.finished.set()
-            self.started.set()  # whoever waits for a bell that will not ring goes home, too
-            pool.shutdown(wait=False, cancel_futures=True)
+        visits = [
+            self._pool.submit(self._visit, f"buyer-{number:03}") for number in range(self._size)
+        ]
+        pending: set[Future[Visit]] = set(visits)
+        while pending:
+            done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
+            for visit in done:
+                visit.result()
+            progress(len(visits) - len(pending))
+        return [visit.result() for visit in visits]
 
     def _visit(self, buyer: str) -> Visit:
         try:

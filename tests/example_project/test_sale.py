@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from example_project.shop.buyers import Crowd
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
 from tests.helpers import ROOT, alive, eventually
@@ -323,3 +325,15 @@ def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) ->
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
     assert "login demo, password demo" in log.read_text()
+
+
+def test_a_crowd_interrupted_while_it_gathers_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    crowd = Crowd(1, "/", size=2, patience=1)
+    monkeypatch.setattr(crowd._pool, "submit", interrupted)
+    with pytest.raises(SystemExit), ThreadPoolExecutor(1) as thread, crowd:  # noqa: PT012
+        bell = thread.submit(crowd.started.wait, 30)  # as the nemesis does, without the limit
+        crowd.rush(print)
+    assert bell.result() is True

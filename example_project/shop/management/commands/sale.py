@@ -177,7 +177,8 @@ class Command(BaseCommand):
                 patience=options["patience"],
             )
             nemesis = Nemesis(product, crowd, server)
-            with ThreadPoolExecutor(1) as thread:
+            # The crowd goes home before the thread is waited for: it may be waiting for the bell.
+            with ThreadPoolExecutor(1) as thread, crowd:
                 struck = thread.submit(
                     nemesis.strike, kills=options["kill"], pauses=options["pause"]
                 )
