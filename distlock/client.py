@@ -1,10 +1,9 @@
-"""kazoo's client, bent to what `session` needs. The only file that knows kazoo.
+"""kazoo's client, bent to what `session` needs. With `requests`, the only file that knows kazoo.
 
 - *Everything happens on the connection thread.* Requests are completed by callbacks that kazoo's
   connection thread runs at once and in the order of the server's answers, and so are watches.
   Callbacks never block, so there are no worker threads, no locks around the line of waiters, and
   no hop between an answer and its consequence.
-- *Any request can be sent*, container nodes and the removal of watches too.
 - *Reconnection backs off to one second*, and one unreachable server does not use up the time of the
   others.
 - *The negotiated session timeout is kept*; kazoo only logs it.
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
+    BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     InvalidACLError,
@@ -42,25 +42,12 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
-from kazoo.protocol.serialization import (
-    SASL,
-    Auth,
-    CheckVersion,
-    CloseInstance,
-    Connect,
-    Create2,
-    Delete,
-    GetChildren,
-    GetData,
-    Sync,
-    Transaction,
-    write_string,
-)
-from kazoo.protocol.states import EventType, KazooState
+from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
+from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from .credentials import sasl_options, tls_context
+from .requests import Requests, access_list
 
 if TYPE_CHECKING:
     from .conf import Configuration
@@ -89,6 +76,7 @@ Done = Callable[[Any, BaseException | None], None]
 
 NoNode: Final = NoNodeError
 NodeExists: Final = NodeExistsError
+BadVersion: Final = BadVersionError
 #: The answer is not known: the request may have been carried out or not.
 ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
 #: The session is over, with all its nodes.
@@ -97,32 +85,6 @@ SessionOver: Final = SessionExpiredError
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.
 NotConnected: Final = ConnectionLoss
-
-_EPHEMERAL_SEQUENTIAL: Final = 1 | 2
-_CONTAINER: Final = 4
-
-
-class _CreateContainer(Create2):  # type: ignore[misc]
-    """Create a node that the server removes after its last child (kazoo has no API for it)."""
-
-    type = 19
-
-
-class _RemoveDataWatches:
-    """Remove this connection's data watches on a path (opcode 18; kazoo has no API for it)."""
-
-    type = 18
-    _DATA_WATCHES = (2).to_bytes(4, "big")
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def serialize(self) -> bytes:
-        return bytes(write_string(self.path)) + self._DATA_WATCHES
-
-    @classmethod
-    def deserialize(cls, data: bytes, offset: int) -> bool:
-        return True
 
 
 class Reply:
@@ -263,7 +225,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return result
 
 
-class Client(KazooClient):  # type: ignore[misc]
+class Client(KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 
     :param changed: called on the connection thread when a connection came (True) or went (False)
@@ -273,7 +235,8 @@ class Client(KazooClient):  # type: ignore[misc]
         servers = conf.hosts.partition("/")[0].count(",") + 1
         # So that one silent server, such as one that is just starting, leaves time for another try.
         per_server = max(conf.connect_timeout / (servers + 1), 0.2)
-        super().__init__(
+        KazooClient.__init__(
+            self,
             hosts=conf.hosts,
             timeout=conf.session_timeout,
             handler=_Handler(f"distlock-{conf.alias}", per_server, tls_context(conf)),
@@ -293,7 +256,7 @@ class Client(KazooClient):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
-        self._acl = _acl(conf)
+        self._acl = access_list(conf)
         self._changed = changed
         self.add_listener(self._state_changed)
 
@@ -362,9 +325,9 @@ class Client(KazooClient):  # type: ignore[misc]
                 # An SSLSocket's own would make it a plain one, in which others may be sending.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
-    def forget_watchers(self, path: str) -> None:
+    def forget_watchers(self, path: str, *, children: bool = False) -> None:
         """Drop the watch callbacks on `path`, once the server has removed its watches."""
-        self._data_watchers.pop(path, None)
+        (self._child_watchers if children else self._data_watchers).pop(path, None)
 
     def say_goodbye(self, seconds: float) -> None:
         """End the session on the server. kazoo's ``stop`` may take ten seconds and more."""
@@ -373,59 +336,6 @@ class Client(KazooClient):  # type: ignore[misc]
         with suppress(OSError):  # it is awake, and has said good-bye already
             self._wake()
         self._connection._connection_routine.join(seconds)
-
-    # --- requests --------------------------------------------------------------------------------
-
-    def contender(self, prefix: str, data: bytes) -> Any:
-        """Create an ephemeral sequential node; answers (path, stat)."""
-        return Create2(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
-
-    def container(self, path: str) -> Any:
-        """Create a node that the server removes after its last child has gone."""
-        return _CreateContainer(path, b"", self._acl, _CONTAINER)
-
-    def listing(self, path: str) -> Any:
-        """List the names of the children."""
-        return GetChildren(path, None)
-
-    def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        """Read a node; answers (data, stat).
-
-        :param changed: called at its next change, with whether it was deleted, and with False when
-            the connection and the watch with it is lost
-        """
-
-        if changed is None:
-            return GetData(path, None)
-        return GetData(path, lambda event: changed(event.type == EventType.DELETED))
-
-    def syncing(self, path: str) -> Any:
-        """Let the server catch up with what the leader knows now."""
-        return Sync(path)
-
-    def proof(self, path: str, *, by_write: bool) -> Any:
-        """Ask what only a server in touch with the leader answers: for catching up, or to write.
-
-        A deposed leader still answers the first for a while, and never the second, which is a
-        transaction that changes nothing: is the node `path` there?
-        """
-        return Transaction([CheckVersion(path, -1)]) if by_write else Sync(path)
-
-    def deletion(self, path: str) -> Any:
-        """Delete a node, whatever its version, if it has no children."""
-        return Delete(path, -1)
-
-    def unwatching(self, path: str) -> Any:
-        """Remove this connection's watches on a node's data."""
-        return _RemoveDataWatches(path)
-
-
-def _acl(conf: Configuration) -> list[Any]:
-    if conf.acl == "open":
-        return list(OPEN_ACL_UNSAFE)
-    if conf.acl == "creator":
-        return list(CREATOR_ALL_ACL)
-    return list(conf.acl)
 
 
 def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause

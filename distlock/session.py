@@ -21,7 +21,7 @@ import time
 from concurrent.futures import Future
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.core.signals import setting_changed
 
@@ -51,6 +51,9 @@ IDLE_PARENT_SECONDS = 60.0
 #: How long an orderly end may take to say good-bye to the server, in seconds.
 CLOSE_SECONDS = 1.0
 
+#: What a watch is on: a path, and whether the names of its children or its own data.
+Watched: TypeAlias = tuple[str, bool]
+
 
 class Session:
     """This process's session with one ensemble, and what must be done on it.
@@ -69,7 +72,7 @@ class Session:
         self._lock = threading.Lock()  # guards _parked, and is never held while sending
         self._parked: list[Callable[[], None]] = []
         self._in_flight: set[Reply] = set()
-        self._watchers: dict[str, set[Callable[[bool], None]]] = {}
+        self._watchers: dict[Watched, set[Callable[[bool], None]]] = {}
         self._deletes: dict[str, Callable[[], None] | None] = {}
         self._idle_parents: dict[str, float] = {}
         #: How long the server cannot yet have expired the session.
@@ -146,6 +149,24 @@ class Session:
         """Create a node that the server removes after its last child has gone."""
         self.send(self._client.container(path), done)
 
+    def create_ephemeral(
+        self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        """Create an ephemeral node of just this name; the value is (path, stat)."""
+        self.send(self._client.ephemeral(path, data), self._proof(done), orphan=orphan)
+
+    def create_persistent(self, path: str, data: bytes, done: Done) -> None:
+        """Create a node that outlives the session; the value is (path, stat)."""
+        self.send(self._client.persistent(path, data), done)
+
+    def write(self, path: str, data: bytes, version: int, done: Done) -> None:
+        """Replace a node's data if it has this version, -1 for any; the value is the new stat."""
+        self.send(self._client.writing(path, data, version), done)
+
+    def remove(self, path: str, version: int, done: Done) -> None:
+        """Delete a node if it has this version. Not repeated: `delete` is for our own nodes."""
+        self.send(self._client.deletion(path, version), done)
+
     def children(self, path: str, done: Done, *, sync: bool = False) -> None:
         """List the names of the children, after what the leader knows now if `sync`."""
         if sync:
@@ -189,45 +210,58 @@ class Session:
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def watch(self, path: str, changed: Callable[[bool], None], done: Done) -> None:
+    def watch(
+        self, path: str, changed: Callable[[bool], None], done: Done, *, children: bool = False
+    ) -> None:
         """Read a node and call ``changed(deleted)`` at its next change, or when the watch is lost.
 
         A watch is set with getData, never with exists: that would leave one behind on a node that
         is gone (CURATOR-107).
+
+        :param children: list the names of the node's children and watch these instead
         """
-        self._watchers.setdefault(path, set()).add(changed)
+        watched = path, children
+        self._watchers.setdefault(watched, set()).add(changed)
 
         def set_or_not(value: Any, error: BaseException | None) -> None:
-            if error is not None and self._discard_watcher(path, changed):
+            if error is not None and self._discard_watcher(watched, changed):
                 # An earlier watcher's may be left, whose removal found this one in its place.
-                self._client.forget_watchers(path)
+                self._client.forget_watchers(path, children=children)
             done(value, error)
 
-        self.send(self._client.reading(path, partial(self._watch_fired, path)), set_or_not)
+        request = self._client.listing if children else self._client.reading
+        self.send(request(path, partial(self._watch_fired, watched)), set_or_not)
 
-    def unwatch(self, path: str, changed: Callable[[bool], None]) -> None:
+    def unwatch(
+        self, path: str, changed: Callable[[bool], None], *, children: bool = False
+    ) -> None:
         """Take a watch back, on the server too if nobody else in this process needs it."""
-        if self._discard_watcher(path, changed):
-            self.send(self._client.unwatching(path), partial(self._watch_removed, path))
+        watched = path, children
+        if self._discard_watcher(watched, changed):
+            self.send(
+                self._client.unwatching(path, children=children),
+                partial(self._watch_removed, watched),
+            )
 
-    def _discard_watcher(self, path: str, changed: Callable[[bool], None]) -> bool:
+    def _discard_watcher(self, watched: Watched, changed: Callable[[bool], None]) -> bool:
         """Forget a watcher; tell whether it was the last one."""
-        watchers = self._watchers.get(path)
+        watchers = self._watchers.get(watched)
         if watchers is None or changed not in watchers:
             return False
         watchers.discard(changed)
         if watchers:
             return False
-        del self._watchers[path]
+        del self._watchers[watched]
         return True
 
-    def _watch_fired(self, path: str, deleted: bool) -> None:
-        for changed in self._watchers.pop(path, ()):
+    def _watch_fired(self, watched: Watched, deleted: bool) -> None:
+        for changed in self._watchers.pop(watched, ()):
             guarded(changed, deleted)
 
-    def _watch_removed(self, path: str, value: Any, error: BaseException | None) -> None:
-        if path not in self._watchers:
-            self._client.forget_watchers(path)
+    def _watch_removed(self, watched: Watched, value: Any, error: BaseException | None) -> None:
+        if watched not in self._watchers:
+            path, children = watched
+            self._client.forget_watchers(path, children=children)
 
     # --- guaranteed delete -----------------------------------------------------------------------
 

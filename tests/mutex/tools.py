@@ -134,7 +134,7 @@ def kept(session: Session) -> dict[str, list[object]]:
         "watchers": list(session._watchers),
         "requests": list(session._in_flight),
         "deletes": list(session._deletes),
-        "kazoo's watchers": list(session._client._data_watchers),
+        "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}
 
