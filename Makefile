@@ -23,12 +23,13 @@ serve: .venv/.ready  ## the shop in your browser, with a demo login
 	.venv/bin/python manage.py serve_demo
 
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps zookeeper postgresql faults
+	@.ci/setup --optional ps zookeeper postgresql faults curator
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: docs/reliability.md
 	@.ci/setup zookeeper
-	.venv/bin/python -m benchmarks.reliability --runs 3 --write --install
+	@.ci/setup --optional curator
+	.venv/bin/python -m benchmarks.reliability --runs 3 --write
 
 lint: .venv/.ready  ## ruff: rules and format
 	.venv/bin/python -m ruff check
@@ -38,7 +39,7 @@ types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps zookeeper postgresql faults
+	@.ci/setup --optional ps zookeeper postgresql faults curator
 
 clean:  ## remove what these targets made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

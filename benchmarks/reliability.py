@@ -1,6 +1,6 @@
 """Bring about faults, and tabulate what Curator, kazoo's `Lock` and distlock do.
 
-python -m benchmarks.reliability [--only FAULT ...] [--runs 3] [--write] [--install]
+python -m benchmarks.reliability [--only FAULT ...] [--runs 3] [--write]
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _commands(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]
     }
     if "Curator" in commands:
         try:
-            commands["Curator"] = curator.command(folder, install=options.install)
+            commands["Curator"] = curator.command(curator.CONTENDER, folder)
         except curator.CuratorMissing as error:
             _tell(f"Curator is not run. {error}")
             del commands["Curator"]
@@ -184,7 +184,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--runs", type=int, default=1, help="the medians of so many runs")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    parser.add_argument("--install", action="store_true", help="get Curator with apt-get")
     options = parser.parse_args(arguments)
     if options.write and set(options.only) < set(FAULTS):
         parser.error("--write replaces all tables of the page, so it does not go with --only.")

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +31,9 @@ _lifelines: set[int] = set()
 class GuardedProcess:
     """A running command, in a session of its own so that the terminal's Ctrl-C does not reach it.
 
-    `output` receives what the command prints. When this process dies, the command gets
-    `last_signal`, and `folder`, if given, is removed.
+    `output` receives what the command prints. With `piped`, the command reads from the pipe `stdin`
+    and prints into the pipe `stdout`, and only its errors go to `output`. When this process dies,
+    the command gets `last_signal`, and `folder`, if given, is removed.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class GuardedProcess:
         cwd: Path,
         folder: Path | None = None,
         last_signal: signal.Signals = signal.SIGKILL,
+        piped: bool = False,
     ) -> None:
         _close_lifelines_in_forks()
         reading, self._lifeline = os.pipe()
@@ -59,9 +61,10 @@ class GuardedProcess:
             with output.open("ab") as log:
                 self._process = subprocess.Popen(
                     [*guard, *(os.fspath(part) for part in command)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if piped else log,
+                    stderr=log,
+                    text=True,
                     cwd=cwd,
                     pass_fds=[reading],
                     start_new_session=True,
@@ -75,6 +78,16 @@ class GuardedProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def stdin(self) -> IO[str]:
+        """The pipe that the command reads from, if it was started `piped`."""
+        return _pipe(self._process.stdin)
+
+    @property
+    def stdout(self) -> IO[str]:
+        """The pipe that the command prints into, if it was started `piped`."""
+        return _pipe(self._process.stdout)
 
     @property
     def running(self) -> bool:
@@ -94,6 +107,12 @@ class GuardedProcess:
         if self._lifeline in _lifelines:
             _lifelines.discard(self._lifeline)
             os.close(self._lifeline)
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    if pipe is None:
+        raise ValueError("This process was started without pipes: give piped=True.")
+    return pipe
 
 
 @functools.cache

@@ -1,0 +1,200 @@
+"""Real Apache Curator on the other side: ``InterProcessMutex`` (promise 10).
+
+Debian's Curator is 5.4.0 in Debian 12. What Java's threads and ours may do with one lock is the
+same in both directions: hold, wait, look, die.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockBusy, LockLost, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distlock.testing.server import ZooKeeper
+
+both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
+
+
+@both_ways
+def test_a_holder_excludes_the_other_language_and_hands_over(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language
+) -> None:
+    holder, waiter = contender(holds), contender(waits)
+    assert holder.acquire()
+    assert not waiter.acquire(timeout=0)
+    assert not waiter.acquire(timeout=0.1)
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    assert not granted.done()
+    holder.release()
+    assert granted.result(PATIENCE)
+    assert not holder.acquire(timeout=0)
+    waiter.release()
+
+
+@both_ways
+def test_reentry_keeps_the_other_language_out_until_the_last_release(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language
+) -> None:
+    holder, waiter = contender(holds), contender(waits)
+    assert holder.acquire()
+    assert holder.acquire()
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    holder.release()
+    assert not contender(waits).acquire(timeout=0.1)
+    assert not granted.done()
+    holder.release()
+    assert granted.result(PATIENCE)
+    waiter.release()
+
+
+def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
+    contender: NewContender, tree: Tree
+) -> None:
+    """Python's waiters have two sessions, so that they hand over locally and over the server."""
+    languages: list[Language] = ["Java", "Python", "Python", "Java", "Java", "Python", "Python"]
+    line = [contender(language) for language in languages]
+    granted = []
+    for number, one in enumerate(line, start=1):
+        granted.append(one.ask())
+        tree.await_line(KEY, number)
+    for turn, one in enumerate(line):
+        assert granted[turn].result(PATIENCE)
+        assert not any(later.done() for later in granted[turn + 1 :])
+        assert len(tree.line(KEY)) == len(line) - turn
+        one.release()
+
+
+def test_a_java_waiter_interrupted_in_the_middle_of_the_line_lets_nobody_in(
+    contender: NewContender, tree: Tree
+) -> None:
+    """PITFALLS 25i: who comes after it looks again, and goes on waiting."""
+    holder, middle, last = contender("Java"), contender("Java"), contender("Python")
+    assert isinstance(middle, InJava)
+    assert holder.acquire()
+    interrupted = middle.ask()
+    tree.await_line(KEY, 2)
+    granted = last.ask()
+    head, _, tail = tree.await_line(KEY, 3)
+    middle.interrupt()
+    with pytest.raises(JavaError, match="InterruptedException"):
+        interrupted.result(PATIENCE)
+    eventually(lambda: tree.line(KEY) == [head, tail], PATIENCE)
+    # It watches the holder now: it has looked again, and was not granted.
+    tree.await_watches(f"{tree.path(KEY)}/{head}")
+    assert not granted.done()
+    holder.release()
+    assert granted.result(PATIENCE)
+    last.release()
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def test_each_language_sees_the_participants_of_both_in_the_same_order(
+    contender: NewContender, tree: Tree
+) -> None:
+    languages: list[Language] = ["Java", "Python", "Java", "Python"]
+    line = [contender(language) for language in languages]
+    granted = []
+    for number, one in enumerate(line, start=1):
+        granted.append(one.ask())
+        names = tree.await_line(KEY, number)
+    paths = [f"{tree.path(KEY)}/{name}" for name in names]
+    assert line[0].participants() == line[1].participants() == paths
+    seen = zk_lock(KEY).participants()
+    assert [one.peer for one in seen] == [True, False, True, False]
+    assert [one.token for one in seen] == sorted(one.token for one in seen)
+    assert zk_lock(KEY).holder() == seen[0]
+    for one, grant in zip(line, granted, strict=True):
+        assert grant.result(PATIENCE)
+        one.release()
+
+
+# What Curator's users put into a node; by default it is their address.
+@pytest.mark.parametrize("data", ["binary", "invalid-utf8", "half-an-object", "megabyte"])
+def test_a_curator_peer_with_unreadable_data_is_told_as_a_peer(
+    contender: NewContender, tree: Tree, data: str
+) -> None:
+    peer, waiter = contender("Java"), contender("Python")
+    recipe = f"mutex-with-data={data}"
+    assert peer.acquire(recipe)
+    (path,) = peer.participants(recipe)
+    if data == "megabyte":
+        assert tree.client.exists(path).dataLength == 1_000_000
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    lock = zk_lock(KEY, timeout=0)
+    holder = lock.holder()
+    assert holder is not None
+    assert (holder.peer, holder.path, holder.host, holder.pid) == (True, path, "", None)
+    assert [one.peer for one in lock.participants()] == [True, False]
+    assert lock.locked()
+    with pytest.raises(LockBusy, match="held by a peer with session 0x") as busy, lock:
+        pass
+    assert busy.value.holder == holder
+    peer.release(recipe)
+    assert granted.result(PATIENCE)
+    waiter.release()
+
+
+# --- those who go without a word -----------------------------------------------------------------
+
+
+def test_a_killed_java_holder_frees_the_lock_when_its_session_ends(
+    java_command: list[str], zookeeper: ZooKeeper, tree: Tree, make_owner: MakeOwner, tmp_path: Path
+) -> None:
+    doomed = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path, session_timeout=2)
+    try:
+        assert doomed.do("holder", "acquire", "mutex", tree.path(KEY), PATIENCE) == "got"
+        waiter = make_owner()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+        tree.await_line(KEY, 2)
+        assert not granted.done()
+    finally:
+        doomed.kill()
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_a_java_service_that_ends_in_order_frees_the_lock(
+    java_command: list[str], zookeeper: ZooKeeper, tree: Tree, make_owner: MakeOwner, tmp_path: Path
+) -> None:
+    leaving = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path)
+    try:
+        assert leaving.do("holder", "acquire", "mutex", tree.path(KEY), PATIENCE) == "got"
+        waiter = make_owner()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+        tree.await_line(KEY, 2)
+    finally:
+        leaving.end()
+    # Its session would have lasted longer than this waits.
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_a_session_of_ours_that_expires_lets_java_in_and_tells_our_holder(
+    contender: NewContender, tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    holder, lock = make_owner(), zk_lock(KEY)
+    hold = holder.now(lock.__enter__)
+    waiter = contender("Java")
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    expire(zookeeper.hosts, session_for())
+    assert granted.result(PATIENCE)
+    eventually(lambda: hold.lost, PATIENCE, "a lost hold")
+    with pytest.raises(LockLost):
+        holder.now(lock.release)
+    assert not lock.acquire(timeout=0)
+    waiter.release()
