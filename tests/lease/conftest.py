@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from distlock import heartbeat, session
 from distlock.client import Client
 from distlock.signals import lock_lost
 from tests.lease.tools import Loss, SetOptions, loss_of
@@ -77,14 +78,23 @@ def set_options(two_sessions: Settings) -> SetOptions:
 @pytest.fixture
 def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets the lease's clock jump ahead, as one that goes on while the machine is stopped."""
-    from distlock import heartbeat, session  # noqa: PLC0415 - only this fixture looks inside
-
     shift, real = 0.0, heartbeat.now
 
     def jump(seconds: float) -> None:
         nonlocal shift
         shift += seconds
 
-    for module in (heartbeat, session):
-        monkeypatch.setattr(module, "now", lambda: real() + shift)
+    _replace_clock(monkeypatch, lambda: real() + shift)
     return jump
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease's clock stands still, so that what is left of a lease can be told to the bit."""
+    now = heartbeat.now()
+    _replace_clock(monkeypatch, lambda: now)
+
+
+def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
+    for module in (heartbeat, session):
+        monkeypatch.setattr(module, "now", now)
