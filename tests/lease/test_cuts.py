@@ -39,18 +39,23 @@ Shift = Callable[[float], None]
 
 
 def test_a_cut_shorter_than_the_lease_keeps_the_hold(
-    tree: Tree, broken_link: TcpProxy, losses: list[Loss], make_owner: MakeOwner
+    tree: Tree,
+    broken_link: TcpProxy,
+    set_options: SetOptions,
+    losses: list[Loss],
+    make_owner: MakeOwner,
 ) -> None:
+    set_options(SESSION_TIMEOUT=8)
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with zk_lock(KEY) as hold:
-        granted = rival.submit(rivals.acquire, timeout=PATIENCE)
+        granted = rival.submit(rivals.acquire, timeout=PATIENCE * 2)
         line = tree.await_line(KEY, 2)
         broken_link.cut()
-        pass_time(T / 4)
+        pass_time(1)
         hold.check()
         broken_link.pass_through()
         await_connection()
-        pass_time(T * 2 / 3)  # longer than what was left of the lease
+        pass_time(8 * 2 / 3)  # longer than what was left of the lease
         hold.check()
         hold.verify()
         assert tree.line(KEY) == line
@@ -61,14 +66,19 @@ def test_a_cut_shorter_than_the_lease_keeps_the_hold(
 
 
 def test_a_cut_longer_than_the_lease_is_told_before_the_rival_has_the_lock(
-    tree: Tree, broken_link: TcpProxy, losses: list[Loss], make_owner: MakeOwner
+    tree: Tree,
+    broken_link: TcpProxy,
+    set_options: SetOptions,
+    losses: list[Loss],
+    make_owner: MakeOwner,
 ) -> None:
+    set_options(SESSION_TIMEOUT=6)  # the rival comes two seconds after the loss
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         rivals_turn = noted(rival.submit(rivals.acquire, timeout=PATIENCE))
         tree.await_line(KEY, 2)
         broken_link.cut()
-        eventually(lambda: hold.lost, T)
+        eventually(lambda: hold.lost, PATIENCE)
         taken_at = rivals_turn()
     (loss,) = losses
     assert taken_at - loss.at > AHEAD_OF_RIVAL
@@ -82,14 +92,21 @@ def test_a_cut_longer_than_the_lease_is_told_before_the_rival_has_the_lock(
 
 
 def test_a_hold_lost_in_a_cut_stays_lost_in_a_session_that_the_server_kept(
-    tree: Tree, broken_link: TcpProxy, set_options: SetOptions, losses: list[Loss]
+    tree: Tree,
+    broken_link: TcpProxy,
+    set_options: SetOptions,
+    shift_clock: Shift,
+    losses: list[Loss],
 ) -> None:
-    set_options(SESSION_TIMEOUT=8)
+    set_options(SESSION_TIMEOUT=20)  # the server keeps it for longer than the cut can last
     lock = zk_lock(KEY)
     lock.acquire()
     session_id = session_for().id
     broken_link.cut()
-    (loss,) = eventually(lambda: losses, 8)
+    eventually(lambda: not session_for().connected)
+    assert not losses
+    shift_clock(20 * 2 / 3)  # the end of the lease, at once
+    (loss,) = eventually(lambda: losses, PATIENCE)
     broken_link.pass_through()
     await_connection()
     assert session_for().id == session_id
@@ -179,7 +196,10 @@ def test_the_inner_block_of_a_lost_hold_raises_no_masking_error(zookeeper: ZooKe
     assert steps
 
 
-def test_a_verification_without_an_answer_is_no_loss(tree: Tree, broken_link: TcpProxy) -> None:
+def test_a_verification_without_an_answer_is_no_loss(
+    tree: Tree, broken_link: TcpProxy, set_options: SetOptions
+) -> None:
+    set_options(SESSION_TIMEOUT=15)
     with zk_lock(KEY) as hold:
         hold.verify()
         broken_link.black_hole()
@@ -188,5 +208,5 @@ def test_a_verification_without_an_answer_is_no_loss(tree: Tree, broken_link: Tc
         hold.check()
         broken_link.pass_through()
         eventually(lambda: session_for().connected)
-        hold.verify()
+        hold.verify(timeout=PATIENCE)
     tree.await_line(KEY, 0)

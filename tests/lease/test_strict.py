@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import Server, ZooKeeper
 
 KEY = "key"
-T = 2.0
+T = 4.0
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -35,7 +35,7 @@ def test_heartbeats_are_writes_if_asked_for(
     set_options(SESSION_TIMEOUT=T, STRICT=strict)
     kind = "Transaction" if strict else "Sync"
     with zk_lock(KEY) as hold:
-        eventually(lambda: "GetData" in requests, T)  # the watch of the own node
+        eventually(lambda: "GetData" in requests, PATIENCE)  # the watch of the own node
         requests.clear()
         before = zxid(server)
         eventually(lambda: requests.count(kind) >= 4, PATIENCE)
@@ -53,14 +53,14 @@ def test_a_strict_hold_outlives_several_timeouts_and_a_short_cut(
     losses: list[Loss],
     make_owner: MakeOwner,
 ) -> None:
-    set_options(SESSION_TIMEOUT=4, STRICT=True)
+    set_options(SESSION_TIMEOUT=T, STRICT=True)
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with zk_lock(KEY) as hold:
         granted = rival.submit(rivals.acquire, timeout=PATIENCE)
         tree.await_line(KEY, 2)
         broken_link.drop()
         await_connection()
-        pass_time(4)
+        pass_time(T)
         hold.check()
         assert not granted.done()
     assert granted.result(PATIENCE)
@@ -74,5 +74,5 @@ def test_a_strict_hold_is_lost_in_a_black_hole(
     set_options(SESSION_TIMEOUT=T, STRICT=True)
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         broken_link.black_hole()
-        eventually(lambda: losses, T)
+        eventually(lambda: losses, PATIENCE)
         assert hold.lost
