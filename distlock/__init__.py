@@ -18,6 +18,7 @@ from .exceptions import (
 )
 from .hold import Hold
 from .mutex import Mutex, zk_lock
+from .revocation import revoke
 from .signals import lock_acquired, lock_contended, lock_lost, lock_released
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "lock_contended",
     "lock_lost",
     "lock_released",
+    "revoke",
     "zk_lock",
     "zk_locked",
 ]

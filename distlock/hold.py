@@ -7,13 +7,13 @@ import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
-from .client import TIMED_OUT, NoNode
+from .client import NoNode
 from .exceptions import LockLost
 
 if TYPE_CHECKING:
     from django.db.transaction import Atomic
 
-    from .queue import Node, Place
+    from .place import Node, Place
 
 
 class Hold:
@@ -45,6 +45,11 @@ class Hold:
         session timeout, when the lock node is gone, and in a forked child. No network.
         """
         return self._place.lost or self._process != os.getpid()
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may hold at the same time: a reader's hold."""
+        return self._place.shared
 
     @property
     def released(self) -> bool:
@@ -83,13 +88,9 @@ class Hold:
         self.check()
         session = self._place.session
         try:
-            session.ask(session.read, self.path).result(timeout)
+            session.answer(session.ask(session.read, self.path), timeout, key=self.key)
         except NoNode:
             self._place.lose()
-        except TIMED_OUT as error:
-            raise session.unavailable(self.key) from error
-        except Exception as error:
-            raise session.unavailable(self.key, error) from error
         self.check()
 
 

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from .client import TIMED_OUT, NoNode
+from .client import NoNode
 from .znodes import Participant, in_line
 
 if TYPE_CHECKING:
@@ -25,13 +25,9 @@ def participants(session: Session, path: str, *, key: str, timeout: float) -> li
 
     def answer(future: Future[Any]) -> Any:
         try:
-            return future.result(max(deadline - time.monotonic(), 0))
+            return session.answer(future, max(deadline - time.monotonic(), 0), key=key)
         except NoNode:
             return None
-        except TIMED_OUT as error:
-            raise session.unavailable(key) from error
-        except Exception as error:
-            raise session.unavailable(key, error) from error
 
     names = answer(session.ask(session.children, path)) or ()
     reads = [

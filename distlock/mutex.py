@@ -20,7 +20,8 @@ from .exceptions import LockBusy, LockLost, NotOwner
 from .hold import Held, Hold
 from .inspection import participant, participants
 from .owner import Owner, current
-from .queue import Place
+from .queue import FairPlace, UnfairPlace
+from .revocation import listener
 from .session import Session, session_for
 from .transactions import refuse_open_transaction
 from .waiting import Attempt, wait, wait_async
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
     from types import TracebackType
 
+    from .place import Place
     from .znodes import Participant
 
 _T = TypeVar("_T")
@@ -47,7 +49,9 @@ class Mutex:
         *,
         timeout: Any = UNSET,
         using: str = "default",
+        fair: bool = True,
         atomic: bool | str = False,
+        on_revoke: Callable[[Mutex], object] | None = None,
     ) -> None:
         self.key = key
         self.using = using
@@ -55,6 +59,8 @@ class Mutex:
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
         self._database = "default" if atomic is True else atomic or None
         self._id = (using, self._name)
+        self._fair = fair
+        self._on_revoke = on_revoke
 
     def __repr__(self) -> str:
         return f"zk_lock({self.key!r}, using={self.using!r})"
@@ -226,14 +232,19 @@ class Mutex:
             refuse_open_transaction(self.key)
         session = session_for(self.using)
         place_for = partial(
-            Place,
+            self._place_of(owner),
             session,
             self._path(session),
             key=self.key,
             data=owner.describe(full=conf.node_data == "full"),
             try_only=limit == 0,
+            on_revoke=listener(self._on_revoke, self),
         )
         return place_for, limit, partial(self._conclude, owner)
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        """Return what makes a place in this lock's line for `owner`."""
+        return FairPlace if self._fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
         node = attempt.outcome()
@@ -380,7 +391,13 @@ def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
 
 
 def zk_lock(
-    key: str, *, timeout: Any = UNSET, using: str = "default", atomic: bool | str = False
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    fair: bool = True,
+    atomic: bool | str = False,
+    on_revoke: Callable[[Mutex], object] | None = None,
 ) -> Mutex:
     """Return the lock named `key`.
 
@@ -393,8 +410,12 @@ def zk_lock(
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
+    :param fair: False does not queue: whoever comes first after a release gets the lock, and all
+        who wait are woken by each release
     :param atomic: True opens a database transaction inside the lock, a text one on that database;
         it is committed before the lock is released
+    :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
+        or waiter to leave (`revoke`); it is up to you what to do
     :raises LockKeyError: `key` is empty or no valid text
     """
-    return Mutex(key, timeout=timeout, using=using, atomic=atomic)
+    return Mutex(key, timeout=timeout, using=using, fair=fair, atomic=atomic, on_revoke=on_revoke)

@@ -1,341 +1,55 @@
-"""The waiting line under one path: join, wait for the turn, leave.
+"""Whose turn it is in the waiting line under one path: the only file that decides it.
 
-The only file that decides whose turn it is. A `Place` is one contender's place in line. It is
-driven by events: `Place.join` sends its requests at once, and every further step happens in a
-completion callback or a watch on the connection thread, which therefore owns all of the state
-below. A caller only starts a place, waits until it is settled, and may `leave` it at any moment:
-that is a flag and a delete, safe from any thread and from any exception that lands in the caller.
-Whether the caller blocks or awaits is not known here.
-
-The order is Curator's (``LockInternals``): a contender waits for the one before it and watches
-nobody else, so each release wakes one waiter.
+The order is Curator's (``LockInternals``): a contender waits for one other and watches nobody else,
+so each release wakes one waiter. What a place in line goes through is in `place`.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import znodes
-from .client import ConnectionLost, NodeExists, NoNode, SessionOver
-from .exceptions import DistlockError, IncompatiblePeer
+from .exceptions import IncompatiblePeer, LockLost
+from .place import Node, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .session import Session
+    from .znodes import NodeName
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The node of a contender, as the server answered its creation."""
+class FairPlace(Place):
+    """A place that is granted when nobody is ahead: first come, first served.
 
-    path: str
-    #: The czxid: it rises from holder to holder of one key, over removed parents too.
-    token: int
-    session_id: int
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-
-class Place:
-    """A place in the line under `path`.
-
-    :param key: what is locked, for messages
-    :param kind: the recipe's part of the node's name
-    :param data: what the node says of its owner
-    :param settled: called once, from any thread, when the place is granted or has failed
-    :param try_only: settle as soon as somebody is ahead
+    Source: Curator's ``StandardLockInternalsDriver``.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        path: str,
-        *,
-        key: str,
-        data: bytes,
-        settled: Callable[[], None],
-        kind: str = znodes.LOCK,
-        try_only: bool = False,
-    ) -> None:
-        self.session = session
-        self.path = path
-        self.key = key
-        self.node: Node | None = None
-        self.granted = False
-        #: Whether the caller has given the place up.
-        self.left = False
-        self.error: DistlockError | None = None
-        #: How many were ahead at the last look; None until the line has been seen.
-        self.ahead: int | None = None
-        #: Whether the line has ever been seen, with this node or an earlier one.
-        self.was_in_line = False
-        #: When the server was last asked for a place (`time.monotonic`).
-        self.asked_at = 0.0
-        #: The path of the first in line at the last look.
-        self.head = ""
-        self._kind = kind
-        self._data = data
-        self._settled = settled
-        self._try_only = try_only
-        self._prefix = ""
-        self._watched = ""
-        self._parents_error: BaseException | None = None
-        self._epoch = 0
-        self._lost = False
-        self._own_watch = False
-        self._on_loss: list[Callable[[], None]] = []
-
-    # --- for the caller --------------------------------------------------------------------------
-
-    def join(self) -> None:
-        """Enter the line as soon as there is a connection; never blocks."""
-        self.session.heartbeat.attend(self)
-        self.session.when_connected(self._join)
-
-    def leave(self) -> None:
-        """Give the place up, granted or not; the node is deleted for certain. May be repeated."""
-        self.left = True
-        self.session.heartbeat.dismiss(self)
-        if self.node is not None:
-            self._delete(self.node)
-
-    @property
-    def standing(self) -> bool:
-        """Whether the place's node belongs to the session of now."""
-        return self.node is not None and self.node.session_id == self.session.id
-
-    # --- once granted ----------------------------------------------------------------------------
-
-    @property
-    def lost(self) -> bool:
-        """Whether the grant is, or was at any moment until it was left, not certain any more."""
-        session = self.session
-        if (
-            not self._lost
-            and not self.left
-            and not (
-                session.lease.remaining > 0 and session.lease.epoch == self._epoch and self.standing
-            )
-        ):
-            self._lost = True
-        return self._lost
-
-    def lose(self) -> None:
-        """The node is known to be gone."""
-        self._lost = True
-
-    def on_loss(self, told: Callable[[], None]) -> None:
-        """Call `told` once, from some thread, if the grant is lost before the place is left."""
-        self._on_loss.append(told)
-
-    def tell_loss(self) -> None:
-        """Tell a loss that has not been told yet."""
-        if self._on_loss and self.lost:
-            try:
-                told = self._on_loss.pop()
-            except IndexError:  # another thread was faster
-                return
-            told()
-
-    def lease_renewed(self) -> None:
-        """Watch the own node from the first heartbeat on: an operator may break the lock."""
-        if self.granted and not self._own_watch and not self.left and self.node is not None:
-            self._own_watch = True
-            self.session.watch(self.node.path, self._own_node_changed, self._own_node_read)
-
-    def _own_node_changed(self, deleted: bool) -> None:
-        self._own_watch = False
-        if deleted and not self.left:
-            self._broken()
-
-    def _own_node_read(self, value: Any, error: BaseException | None) -> None:
-        self._own_watch = error is None
-        if isinstance(error, NoNode) and not self.left:
-            self._broken()
-
-    def _broken(self) -> None:
-        self._lost = True
-        self.session.heartbeat.hurry()
-
-    # --- joining ---------------------------------------------------------------------------------
-
-    def _join(self) -> None:
-        """Create a node and list the line in one go: the server answers in order."""
-        if self.left:
-            return
-        self.node = None
-        self.ahead = None
-        self.asked_at = time.monotonic()
-        prefix = self._prefix = znodes.protected_prefix()
-        self.session.create_contender(
-            f"{self.path}/{prefix}{self._kind}",
-            self._data,
-            partial(self._created, prefix),
-            self._delete_orphan,
-        )
-        self._list(prefix)
-
-    def _join_anew(self) -> None:
-        self.session.when_connected(self._join)
-
-    def _created(self, prefix: str, value: Any, error: BaseException | None) -> None:
-        if error is None:
-            path, stat = value
-            self._stand_on(Node(path, stat.czxid, stat.ephemeralOwner))
-        elif isinstance(error, ConnectionLost):
-            self.session.when_connected(partial(self._recover, prefix))
-        elif isinstance(error, SessionOver):
-            self._join_anew()
-        elif isinstance(error, NoNode):
-            self._make_parents()
-        else:
-            self._fail(error)
-
-    def _stand_on(self, node: Node) -> None:
-        self.node = node
-        if self.left:  # after setting the node: `leave` looks at them in the other order
-            self._delete(node)
-
-    def _delete_orphan(self, value: Any) -> None:
-        path, stat = value
-        self.session.delete(path, stat.ephemeralOwner)
-
-    def _make_parents(self) -> None:
-        """Create the missing parents and join again, all in one round trip.
-
-        An idle parent may be reaped between two steps, so this happens again as often as needed.
-        """
-        if self._parents_error is not None:
-            self._fail(self._parents_error)
-            return
-        names = self.path.split("/")
-        for depth in range(2, len(names) + 1):
-            self.session.create_container("/".join(names[:depth]), self._parent_made)
-        self._join()
-
-    def _parent_made(self, value: Any, error: BaseException | None) -> None:
-        # NoNode: an upper one was reaped just now. Whatever is missing, the join will tell.
-        harmless = NodeExists | NoNode | SessionOver | ConnectionLost
-        if error is not None and not isinstance(error, harmless):
-            self._parents_error = error
-
-    # --- after a lost reply ----------------------------------------------------------------------
-
-    def _recover(self, prefix: str) -> None:
-        """Find out whether the create whose reply was lost has made a node.
-
-        With ``sync``, since the server we are on now may lag behind the one that did it; Curator
-        and kazoo look without and may miss their node.
-        """
-        self.session.children(self.path, partial(self._recovered, prefix), sync=True)
-
-    def _recovered(self, prefix: str, names: Any, error: BaseException | None) -> None:
-        if isinstance(error, ConnectionLost):
-            self.session.when_connected(partial(self._recover, prefix))
-            return
-        if error is not None and not isinstance(error, NoNode | SessionOver):
-            self._fail(error)
-            return
-        name = next((name for name in names or () if name.startswith(prefix)), None)
-        if name is None:
-            self._join_anew()
-        else:
-            path = f"{self.path}/{name}"
-            self.session.read(path, partial(self._found, prefix, path))
-
-    def _found(self, prefix: str, path: str, value: Any, error: BaseException | None) -> None:
-        if isinstance(error, ConnectionLost):
-            self.session.when_connected(partial(self._recover, prefix))
-        elif isinstance(error, NoNode | SessionOver):
-            self._join_anew()
-        elif error is not None:
-            self._fail(error)
-        else:
-            stat = value[1]
-            self._stand_on(Node(path, stat.czxid, stat.ephemeralOwner))
-            self._look_again()
-
-    # --- in line ---------------------------------------------------------------------------------
-
-    def _look_again(self) -> None:
-        """List the line, or start anew where the node went with its session."""
-        if self.left:
-            return
-        if self.standing:
-            self._list(self._prefix)
-        else:
-            self._start_anew()
-
-    def _start_anew(self) -> None:
-        # Our node of an earlier session may still be shown; it never counts (CURATOR-498, -604).
-        if self.node is not None:
-            self._delete(self.node)
-        self._join_anew()
-
-    def _list(self, prefix: str) -> None:
-        self.session.children(self.path, partial(self._listed, prefix))
-
-    def _listed(self, prefix: str, names: Any, error: BaseException | None) -> None:
-        if prefix != self._prefix or self.node is None or self.left:
-            return  # the create of this list has failed, and its own callback goes on
-        if isinstance(error, ConnectionLost | SessionOver):
-            self.session.when_connected(self._look_again)
-        elif isinstance(error, NoNode):
-            self._start_anew()
-        elif error is not None:
-            self._fail(error)
-        else:
-            self._look(self.node, names)
-
     def _look(self, node: Node, names: list[str]) -> None:
-        """Decide: our turn, or whom to wait for."""
         for name in names:
             if znodes.is_kazoo_lock(name):
                 self._refuse_peer(name)
                 return
-        line = [contender.name for contender in znodes.in_line(names)]
-        if not self.standing or node.name not in line:
+        line = znodes.in_line(names)
+        own = next((place for place, other in enumerate(line) if other.name == node.name), None)
+        if not self.standing or own is None:
             self._start_anew()  # expired, or broken by an operator (CURATOR-211)
             return
-        self.ahead = line.index(node.name)
         self.was_in_line = True
-        self.head = f"{self.path}/{line[0]}"
-        if self.ahead == 0:
+        self.head = f"{self.path}/{line[0].name}"
+        blocking = self._blocking(line, own)
+        self.ahead = own if blocking else 0
+        if blocking is None:
             self._grant()
         elif self._try_only:
             self._settled()
         else:
-            self._watched = f"{self.path}/{line[self.ahead - 1]}"
-            self.session.watch(self._watched, self._predecessor_changed, self._watching)
-            if self.left:  # after the watch: `leave` looks at them in the other order
-                self.session.unwatch(self._watched, self._predecessor_changed)
+            self._wait_behind(line, blocking)
 
-    def _watching(self, value: Any, error: BaseException | None) -> None:
-        if isinstance(error, NoNode):
-            self._look_again()
-        elif isinstance(error, ConnectionLost | SessionOver):
-            self.session.when_connected(self._look_again)
-        elif error is not None:
-            self._fail(error)
+    def _blocking(self, line: list[NodeName], own: int) -> NodeName | None:
+        """Return whom the contender at index `own` waits for, None when it is its turn."""
+        return line[own - 1] if own else None
 
-    def _predecessor_changed(self, deleted: bool) -> None:
-        """Look again, whatever happened: the one ahead may have given up in the middle."""
-        self.session.when_connected(self._look_again)
-
-    def _grant(self) -> None:
-        lease = self.session.lease
-        self._epoch = lease.epoch
-        if lease.remaining > 0:
-            self.granted = True
-            self._settled()
-        else:  # news from a server that may be cut off from the leader
-            self.session.prove(lambda _: self.session.when_connected(self._look_again))
+    def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
+        self._wait_for(blocking.name)
 
     def _refuse_peer(self, name: str) -> None:
         self.error = IncompatiblePeer(
@@ -345,14 +59,97 @@ class Place:
         )
         self._settled()
 
-    def _fail(self, error: BaseException) -> None:
-        self.error = self.session.unavailable(self.key, error)
-        self._settled()
 
-    def _delete(self, node: Node) -> None:
-        watched, self._watched = self._watched, ""
-        self.session.delete(
-            node.path,
-            node.session_id,
-            partial(self.session.unwatch, watched, self._predecessor_changed) if watched else None,
+class UnfairPlace(FairPlace):
+    """A place of one who does not queue: whoever comes first after a release gets the lock.
+
+    It joins the same line, and leaves it when it is not first. So it excludes, and is excluded by,
+    those who queue, Java's too; and while it waits, it has no node and watches the first in line.
+    """
+
+    def _join(self) -> None:
+        ahead = self.ahead
+        super()._join()
+        self.ahead = ahead  # busy as far as is known, until the line says otherwise
+
+    def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
+        node, self.node = self.node, None
+        if node is not None:
+            self.session.delete(node.path, node.session_id)
+        self._wait_for(line[0].name)
+
+    def leave(self) -> None:
+        super().leave()
+        if self.node is None and self._watched:
+            self.session.unwatch(self._watched, self._watched_changed)
+
+
+class WriterPlace(FairPlace):
+    """A writer's place: it is granted when nobody is ahead."""
+
+    kind = znodes.WRITE
+
+
+class ReaderPlace(FairPlace):
+    """A reader's place: it is granted when no writer is ahead.
+
+    It waits for the first of them, as Curator's ``InterProcessReadWriteLock`` does. Whoever is no
+    reader counts as a writer, so a mutex on the same path keeps readers out.
+    """
+
+    kind = znodes.READ
+    shared = True
+
+    def _blocking(self, line: list[NodeName], own: int) -> NodeName | None:
+        return next((other for other in line[:own] if other.kind != znodes.READ), None)
+
+
+class DowngradedPlace(Place):
+    """A reader's place in the very spot of the writer that it was: granted at once.
+
+    The node gets the writer's sequence number, so that queued writers stay behind it when the
+    writer's is released (CURATOR-621), and keeps the writer's fencing token.
+
+    :param write: the writer's place, which is held
+    """
+
+    kind = znodes.READ
+
+    def __init__(self, *args: Any, write: Place, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._write = write
+
+    def _create(self, prefix: str) -> None:
+        writer = self._write.node
+        sequence = znodes.sequence_of(writer.name) if writer else ""
+        self.session.create_ephemeral(
+            f"{self.path}/{prefix}{self.kind}{sequence}",
+            self._data,
+            partial(self._created, prefix),
+            self._delete_orphan,
         )
+
+    def _join(self) -> None:
+        if self._write.lost:
+            self._refuse()
+        else:
+            super()._join()
+
+    def _stand_on(self, node: Node) -> None:
+        writer = self._write.node
+        super()._stand_on(Node(node.path, writer.token, node.session_id) if writer else node)
+
+    def _look(self, node: Node, names: list[str]) -> None:
+        if not self.standing or node.name not in names:
+            self._start_anew()
+        elif self._write.lost:
+            self._refuse()
+        else:
+            self.ahead = 0
+            self.was_in_line = True
+            self.head = node.path
+            self._grant()
+
+    def _refuse(self) -> None:
+        self.error = LockLost(f"The write lock {self.key!r} was lost before it became a read lock.")
+        self._settled()

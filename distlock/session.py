@@ -26,9 +26,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from django.core.signals import setting_changed
 
 from .client import (
+    TIMED_OUT,
+    BadVersion,
     Client,
     ConnectionLost,
     Done,
+    NodeExists,
     NoNode,
     NotConnected,
     Reply,
@@ -207,6 +210,23 @@ class Session:
 
         self.when_connected(partial(method, *args, done))
         return future
+
+    def answer(self, future: Future[Any], timeout: float, *, key: str) -> Any:
+        """Wait for a future of `ask`.
+
+        :param timeout: seconds
+        :param key: what it is about, for the message
+        :raises NoNode, NodeExists, BadVersion: as the server said
+        :raises LockUnavailable: the server did not answer in time, or refused
+        """
+        try:
+            return future.result(timeout)
+        except (NoNode, NodeExists, BadVersion):
+            raise
+        except TIMED_OUT as error:
+            raise self.unavailable(key) from error
+        except Exception as error:
+            raise self.unavailable(key, error) from error
 
     # --- watches ---------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .queue import Node, Place
+    from .place import Node, Place
 
 _T = TypeVar("_T")
 

@@ -17,8 +17,12 @@ from uuid import uuid4
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The recipe's part of a mutex node's name.
+#: The recipe's part of a node's name: of a mutex, a reader, a writer.
 LOCK: Final = "lock-"
+READ: Final = "__READ__"
+WRITE: Final = "__WRIT__"
+#: What is written into a participant's node to ask it to leave.
+REVOKE: Final = b"__REVOKE__"
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
@@ -44,6 +48,12 @@ def parse(name: str) -> NodeName | None:
     """Return the parts of `name`, or None where it is not a contender's (CURATOR-43)."""
     found = _NODE.fullmatch(name)
     return found and NodeName(name, found["kind"], int(found["sequence"]))
+
+
+def sequence_of(name: str) -> str:
+    """Return the sequence number at the end of a contender's name, as the server wrote it."""
+    found = _NODE.fullmatch(name)
+    return found["sequence"] if found else ""
 
 
 def is_kazoo_lock(name: str) -> bool:

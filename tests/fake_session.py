@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from distlock.client import NoNode, NotConnected
 from distlock.exceptions import LockUnavailable
 from distlock.heartbeat import Lease, now
-from distlock.queue import Place
+from distlock.queue import FairPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.client import Done
+    from distlock.place import Place
     from distlock.session import Session
 
 LINE = "/distlock/stock:42"
@@ -78,7 +79,7 @@ class Tree:
                 self.remove(name)
 
 
-class CountingPlace(Place):
+class CountingPlace(FairPlace):
     """A place that counts how often it was settled, and notes if that was a grant on a ghost."""
 
     def __init__(self, session: FakeSession, **options: Any) -> None:

@@ -30,6 +30,7 @@ PUBLIC = [
     "lock_contended",
     "lock_lost",
     "lock_released",
+    "revoke",
     "zk_lock",
     "zk_locked",
 ]

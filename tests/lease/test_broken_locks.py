@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.queue import Place
+from distlock.place import Place
 from distlock.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import Loss, await_own_watch

@@ -16,7 +16,7 @@ from django.urls import path
 
 from distlock import LockLost, LockUnavailable, zk_lock, zk_locked
 from distlock.owner import current
-from distlock.queue import Place
+from distlock.place import Place
 from distlock.session import session_for
 from distlock.waiting import Attempt
 from tests.helpers import eventually

@@ -44,7 +44,7 @@ class Guards:
     only_nodes_of_this_session: bool = True
     #: CURATOR-498: ``Node(path, stat.czxid, stat.ephemeralOwner)`` in `queue._found`.
     owner_of_found_node_is_read: bool = True
-    #: PITFALLS 25i: `queue._predecessor_changed` calls `_look_again`, whatever happened.
+    #: PITFALLS 25i: `place._watched_changed` calls `_look_again`, whatever happened.
     look_again_when_predecessor_goes: bool = True
     #: ``sent_at`` in `session._proof`, taken before the request is sent.
     lease_from_send_time: bool = True

@@ -1,0 +1,363 @@
+"""A contender's place in a line: its node, from joining to leaving, through every lost reply.
+
+A `Place` is driven by events: `Place.join` sends its requests at once, and every further step
+happens in a completion callback or a watch on the connection thread, which therefore owns all of
+the state below. A caller only starts a place, waits until it is settled, and may `leave` it at any
+moment: that is a flag and a delete, safe from any thread and from any exception that lands in the
+caller. Whether the caller blocks or awaits is not known here, nor is whose turn it is: see `queue`.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import znodes
+from .client import ConnectionLost, NodeExists, NoNode, SessionOver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .exceptions import DistlockError
+    from .session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The node of a contender, as the server answered its creation."""
+
+    path: str
+    #: The czxid: it rises from holder to holder of one key, over removed parents too.
+    token: int
+    session_id: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class Place:
+    """A place in the line under `path`; what kind of line it is, a subclass knows.
+
+    :param key: what is locked, for messages
+    :param data: what the node says of its owner
+    :param settled: called once, from any thread, when the place is granted or has failed
+    :param try_only: settle as soon as somebody is ahead
+    :param on_revoke: called on the connection thread each time somebody asks to leave
+    """
+
+    #: The recipe's part of the node's name.
+    kind = znodes.LOCK
+    #: Whether others may hold at the same time.
+    shared = False
+
+    def __init__(
+        self,
+        session: Session,
+        path: str,
+        *,
+        key: str,
+        data: bytes,
+        settled: Callable[[], None],
+        try_only: bool = False,
+        on_revoke: Callable[[], None] | None = None,
+    ) -> None:
+        self.session = session
+        self.path = path
+        self.key = key
+        self.node: Node | None = None
+        self.granted = False
+        #: Whether the caller has given the place up.
+        self.left = False
+        self.error: DistlockError | None = None
+        #: How many were ahead at the last look; None until the line has been seen.
+        self.ahead: int | None = None
+        #: Whether the line has ever been seen, with this node or an earlier one.
+        self.was_in_line = False
+        #: When the server was last asked for a place (`time.monotonic`).
+        self.asked_at = 0.0
+        #: The path of the first in line at the last look.
+        self.head = ""
+        self._data = data
+        self._settled = settled
+        self._try_only = try_only
+        self._on_revoke = on_revoke
+        self._revoked_at_version = 0
+        self._prefix = ""
+        self._watched = ""
+        self._parents_error: BaseException | None = None
+        self._epoch = 0
+        self._lost = False
+        self._own_watch = False
+        self._on_loss: list[Callable[[], None]] = []
+
+    # --- for the caller --------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Enter the line as soon as there is a connection; never blocks."""
+        self.session.heartbeat.attend(self)
+        self.session.when_connected(self._join)
+
+    def leave(self) -> None:
+        """Give the place up, granted or not; the node is deleted for certain. May be repeated."""
+        self.left = True
+        self.session.heartbeat.dismiss(self)
+        if self.node is not None:
+            self._delete(self.node)
+
+    @property
+    def standing(self) -> bool:
+        """Whether the place's node belongs to the session of now."""
+        return self.node is not None and self.node.session_id == self.session.id
+
+    # --- once granted ----------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> bool:
+        """Whether the grant is, or was at any moment until it was left, not certain any more."""
+        session = self.session
+        if (
+            not self._lost
+            and not self.left
+            and not (
+                session.lease.remaining > 0 and session.lease.epoch == self._epoch and self.standing
+            )
+        ):
+            self._lost = True
+        return self._lost
+
+    def lose(self) -> None:
+        """The node is known to be gone."""
+        self._lost = True
+
+    def on_loss(self, told: Callable[[], None]) -> None:
+        """Call `told` once, from some thread, if the grant is lost before the place is left."""
+        self._on_loss.append(told)
+
+    def tell_loss(self) -> None:
+        """Tell a loss that has not been told yet."""
+        if self._on_loss and self.lost:
+            try:
+                told = self._on_loss.pop()
+            except IndexError:  # another thread was faster
+                return
+            told()
+
+    def lease_renewed(self) -> None:
+        """Watch the own node from the first heartbeat on: an operator may break the lock."""
+        if self.granted or self._on_revoke is not None:
+            self._watch_own_node()
+
+    def _watch_own_node(self) -> None:
+        if not self._own_watch and not self.left and self.node is not None:
+            self._own_watch = True
+            self.session.watch(
+                self.node.path, self._own_node_changed, partial(self._own_node_read, self.node)
+            )
+
+    def _own_node_changed(self, deleted: bool) -> None:
+        self._own_watch = False
+        if self.left:
+            return
+        if not deleted and self._on_revoke is not None:
+            self._watch_own_node()
+        elif deleted and self.granted:
+            self._broken()
+
+    def _own_node_read(self, node: Node, value: Any, error: BaseException | None) -> None:
+        self._own_watch = error is None
+        if self.left or node is not self.node:
+            return
+        if isinstance(error, NoNode) and self.granted:
+            self._broken()
+        elif error is None and self._on_revoke is not None:
+            data, stat = value
+            if data == znodes.REVOKE and stat.version != self._revoked_at_version:
+                self._revoked_at_version = stat.version
+                self._on_revoke()
+
+    def _broken(self) -> None:
+        self._lost = True
+        self.session.heartbeat.hurry()
+
+    # --- joining ---------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Create a node and list the line in one go: the server answers in order."""
+        if self.left:
+            return
+        self.node = None
+        self.ahead = None
+        self.asked_at = time.monotonic()
+        self._revoked_at_version = 0
+        prefix = self._prefix = znodes.protected_prefix()
+        self._create(prefix)
+        self._list(prefix)
+
+    def _create(self, prefix: str) -> None:
+        self.session.create_contender(
+            f"{self.path}/{prefix}{self.kind}",
+            self._data,
+            partial(self._created, prefix),
+            self._delete_orphan,
+        )
+
+    def _join_anew(self) -> None:
+        self.session.when_connected(self._join)
+
+    def _created(self, prefix: str, value: Any, error: BaseException | None) -> None:
+        if error is None:
+            path, stat = value
+            self._stand_on(Node(path, stat.czxid, stat.ephemeralOwner))
+        elif isinstance(error, ConnectionLost):
+            self.session.when_connected(partial(self._recover, prefix))
+        elif isinstance(error, SessionOver):
+            self._join_anew()
+        elif isinstance(error, NoNode):
+            self._make_parents()
+        else:
+            self._fail(error)
+
+    def _stand_on(self, node: Node) -> None:
+        self.node = node
+        if self.left:  # after setting the node: `leave` looks at them in the other order
+            self._delete(node)
+        elif self._on_revoke is not None:
+            self._watch_own_node()
+
+    def _delete_orphan(self, value: Any) -> None:
+        path, stat = value
+        self.session.delete(path, stat.ephemeralOwner)
+
+    def _make_parents(self) -> None:
+        """Create the missing parents and join again, all in one round trip.
+
+        An idle parent may be reaped between two steps, so this happens again as often as needed.
+        """
+        if self._parents_error is not None:
+            self._fail(self._parents_error)
+            return
+        names = self.path.split("/")
+        for depth in range(2, len(names) + 1):
+            self.session.create_container("/".join(names[:depth]), self._parent_made)
+        self._join()
+
+    def _parent_made(self, value: Any, error: BaseException | None) -> None:
+        # NoNode: an upper one was reaped just now. Whatever is missing, the join will tell.
+        harmless = NodeExists | NoNode | SessionOver | ConnectionLost
+        if error is not None and not isinstance(error, harmless):
+            self._parents_error = error
+
+    # --- after a lost reply ----------------------------------------------------------------------
+
+    def _recover(self, prefix: str) -> None:
+        """Find out whether the create whose reply was lost has made a node.
+
+        With ``sync``, since the server we are on now may lag behind the one that did it; Curator
+        and kazoo look without and may miss their node.
+        """
+        self.session.children(self.path, partial(self._recovered, prefix), sync=True)
+
+    def _recovered(self, prefix: str, names: Any, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLost):
+            self.session.when_connected(partial(self._recover, prefix))
+            return
+        if error is not None and not isinstance(error, NoNode | SessionOver):
+            self._fail(error)
+            return
+        name = next((name for name in names or () if name.startswith(prefix)), None)
+        if name is None:
+            self._join_anew()
+        else:
+            path = f"{self.path}/{name}"
+            self.session.read(path, partial(self._found, prefix, path))
+
+    def _found(self, prefix: str, path: str, value: Any, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLost):
+            self.session.when_connected(partial(self._recover, prefix))
+        elif isinstance(error, NoNode | SessionOver):
+            self._join_anew()
+        elif error is not None:
+            self._fail(error)
+        else:
+            stat = value[1]
+            self._stand_on(Node(path, stat.czxid, stat.ephemeralOwner))
+            self._look_again()
+
+    # --- in line ---------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """List the line, or start anew where the node went with its session."""
+        if self.left:
+            return
+        if self.standing:
+            self._list(self._prefix)
+        else:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        # Our node of an earlier session may still be shown; it never counts (CURATOR-498, -604).
+        if self.node is not None:
+            self._delete(self.node)
+        self._join_anew()
+
+    def _list(self, prefix: str) -> None:
+        self.session.children(self.path, partial(self._listed, prefix))
+
+    def _listed(self, prefix: str, names: Any, error: BaseException | None) -> None:
+        if prefix != self._prefix or self.node is None or self.left:
+            return  # the create of this list has failed, and its own callback goes on
+        if isinstance(error, ConnectionLost | SessionOver):
+            self.session.when_connected(self._look_again)
+        elif isinstance(error, NoNode):
+            self._start_anew()
+        elif error is not None:
+            self._fail(error)
+        else:
+            self._look(self.node, names)
+
+    def _look(self, node: Node, names: list[str]) -> None:
+        """Decide: our turn, or whom to wait for."""
+        raise NotImplementedError
+
+    def _wait_for(self, name: str) -> None:
+        """Look again when this node has changed."""
+        self._watched = f"{self.path}/{name}"
+        self.session.watch(self._watched, self._watched_changed, self._watching)
+        if self.left:  # after the watch: `leave` looks at them in the other order
+            self.session.unwatch(self._watched, self._watched_changed)
+
+    def _watching(self, value: Any, error: BaseException | None) -> None:
+        if isinstance(error, NoNode):
+            self._look_again()
+        elif isinstance(error, ConnectionLost | SessionOver):
+            self.session.when_connected(self._look_again)
+        elif error is not None:
+            self._fail(error)
+
+    def _watched_changed(self, deleted: bool) -> None:
+        """Look again, whatever happened: the one ahead may have given up in the middle."""
+        self.session.when_connected(self._look_again)
+
+    def _grant(self) -> None:
+        lease = self.session.lease
+        self._epoch = lease.epoch
+        if lease.remaining > 0:
+            self.granted = True
+            self._settled()
+        else:  # news from a server that may be cut off from the leader
+            self.session.prove(lambda _: self.session.when_connected(self._look_again))
+
+    def _fail(self, error: BaseException) -> None:
+        self.error = self.session.unavailable(self.key, error)
+        self._settled()
+
+    def _delete(self, node: Node) -> None:
+        watched, self._watched = self._watched, ""
+        self.session.delete(
+            node.path,
+            node.session_id,
+            partial(self.session.unwatch, watched, self._watched_changed) if watched else None,
+        )
