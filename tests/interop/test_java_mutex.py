@@ -71,7 +71,7 @@ def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
     for turn, one in enumerate(line):
         assert granted[turn].result(PATIENCE)
         assert not any(later.done() for later in granted[turn + 1 :])
-        assert len(tree.line(KEY)) == len(line) - turn
+        tree.await_line(KEY, len(line) - turn)
         one.release()
 
 
@@ -96,6 +96,22 @@ def test_a_java_waiter_interrupted_in_the_middle_of_the_line_lets_nobody_in(
     holder.release()
     assert granted.result(PATIENCE)
     last.release()
+
+
+def test_a_lock_of_ours_that_does_not_queue_excludes_java_and_is_excluded(
+    contender: NewContender, tree: Tree
+) -> None:
+    java, python = contender("Java"), contender("Python")
+    assert java.acquire()
+    (head,) = java.participants()
+    assert not python.acquire("unfair", timeout=0)
+    granted = python.ask("unfair")
+    tree.await_watches(head)
+    assert not granted.done()
+    java.release()
+    assert granted.result(PATIENCE)
+    assert not java.acquire(timeout=0)
+    python.release("unfair")
 
 
 # --- looking -------------------------------------------------------------------------------------

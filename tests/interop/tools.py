@@ -156,6 +156,16 @@ class InJava(Contender):
         """``Thread.interrupt``, and the end of this thread."""
         self._peer.do(f"{self._thread}-interrupts", "interrupt", self._thread)
 
+    def make_revocable(self, recipe: str = "mutex") -> None:
+        """Let the next hold be told when somebody asks for it: see `await_revocation`."""
+        self._peer.do(self._thread, "revocable", recipe, self._path)
+
+    def await_revocation(self) -> None:
+        """Wait until somebody has asked."""
+        looks = f"{self._thread}-looks"
+        told = self._peer.order(looks, "await-revocation", self._path, PATIENCE)
+        assert told.result(2 * PATIENCE) == "told"
+
     def participants(self, recipe: str = "mutex") -> list[str]:
         return self._peer.do(f"{self._thread}-looks", "participants", recipe, self._path).split()
 
@@ -181,8 +191,11 @@ class InPython(Contender):
 
 def python_lock(recipe: str, using: str = "default") -> Any:
     """Our lock of `KEY` for a recipe."""
-    name, _, _limit = recipe.partition("=")
-    return {"mutex": lambda: zk_lock(KEY, using=using), "none": NoLock}[name]()
+    return {
+        "mutex": lambda: zk_lock(KEY, using=using),
+        "unfair": lambda: zk_lock(KEY, using=using, fair=False),
+        "none": NoLock,
+    }[recipe]()
 
 
 class NewContender(Protocol):
