@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .decorators import zk_locked
 from .exceptions import (
+    DeadlockDetected,
     DistlockError,
     IncompatiblePeer,
     LockBusy,
@@ -17,19 +18,23 @@ from .exceptions import (
     StaleToken,
 )
 from .hold import Hold
+from .leader import Leader, zk_leader
 from .mutex import Mutex, zk_lock
 from .revocation import revoke
+from .rwlock import zk_rwlock
 from .signals import lock_acquired, lock_contended, lock_lost, lock_released
 
 if TYPE_CHECKING:
     from .fencing import FencedModel, FenceField
 
 __all__ = [
+    "DeadlockDetected",
     "DistlockError",
     "FenceField",
     "FencedModel",
     "Hold",
     "IncompatiblePeer",
+    "Leader",
     "LockBusy",
     "LockInTransaction",
     "LockKeyError",
@@ -43,8 +48,10 @@ __all__ = [
     "lock_lost",
     "lock_released",
     "revoke",
+    "zk_leader",
     "zk_lock",
     "zk_locked",
+    "zk_rwlock",
 ]
 
 

@@ -13,11 +13,13 @@ import distlock
 from distlock import Hold, Mutex, signals, zk_lock, zk_locked
 
 PUBLIC = [
+    "DeadlockDetected",
     "DistlockError",
     "FenceField",
     "FencedModel",
     "Hold",
     "IncompatiblePeer",
+    "Leader",
     "LockBusy",
     "LockInTransaction",
     "LockKeyError",
@@ -31,8 +33,10 @@ PUBLIC = [
     "lock_lost",
     "lock_released",
     "revoke",
+    "zk_leader",
     "zk_lock",
     "zk_locked",
+    "zk_rwlock",
 ]
 
 

@@ -1,0 +1,265 @@
+"""`manage.py distlock run`: a command under a lock, as flock(1) does it on one machine."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import sys
+import time
+from argparse import REMAINDER, ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from distlock.exceptions import DistlockError, LockBusy, LockKeyError, LockLost
+from distlock.mutex import zk_lock
+from distlock.owner import label
+from distlock.session import session_for
+from distlock.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+    from typing_extensions import Self
+
+    from distlock.hold import Hold
+
+HELP = "Run a command under a lock that all machines share, as flock(1) does on one machine."
+
+#: Exit statuses beside the command's own: flock's, a shell's, and those of sysexits.h.
+BUSY: Final = 1
+USAGE: Final = 2
+UNAVAILABLE: Final = os.EX_UNAVAILABLE  # 69
+LOST: Final = os.EX_TEMPFAIL  # 75
+MISCONFIGURED: Final = os.EX_CONFIG  # 78
+
+#: What others tell us is told to the command.
+PASSED_ON: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+#: How often to look at the lock and the signals, in seconds.
+LOOK_SECONDS: Final = 0.1
+#: How long a command may outlive its proven hold, in session timeouts. The proof ends after two
+#: thirds, so this kills before the server ends the session and others have the lock.
+SPARE: Final = 1 / 4
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.usage = "manage.py distlock run --lock KEY [options] -- COMMAND [ARGUMENT ...]"
+    parser.epilog = (
+        "Exit status: the command's; 128 + n after signal n; 1 (or -E) when the lock is busy; "
+        "69 when ZooKeeper is not available; 75 when the lock was lost; 126 and 127 when the "
+        "command cannot be executed or found."
+    )
+    parser.add_argument("--lock", required=True, metavar="KEY", help="the key of the lock")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long to wait for the lock; 0 tries once (default: for ever)",
+    )
+    parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
+    parser.add_argument(
+        "-E",
+        "--conflict-exit-code",
+        type=_exit_status,
+        default=BUSY,
+        metavar="N",
+        help="the exit status when the lock is busy (default 1)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help=(
+            "how long the command may take to end after SIGTERM, before SIGKILL (default 30); "
+            "after the lock was lost no longer than a quarter of the session timeout"
+        ),
+    )
+    parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND")
+
+
+def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    argv = _argv(options["command"])
+    key, using = options["lock"], options["using"]
+    try:
+        lock = zk_lock(key, timeout=options["timeout"], using=using)
+        with _Signals() as signals, label(f"run {Path(argv[0]).name}"), lock as hold:
+            signals.end_the_wait = False
+            spare = session_for(using).timeout * SPARE
+            environment = {"DISTLOCK_KEY": key, "DISTLOCK_TOKEN": str(hold.token)}
+            with WatchedCommand(
+                argv,
+                environment={**os.environ, **environment},
+                seconds=hold.valid_for() + spare,
+            ) as started:
+                status = _Run(
+                    started,
+                    hold,
+                    signals,
+                    grace=options["grace"],
+                    spare=spare,
+                    write=command.stderr.write,
+                ).to_its_end()
+    except LockBusy as busy:
+        by = f" It is held by {busy.holder}." if busy.holder else ""
+        hint = "Wait longer with --timeout, or without it for ever."
+        message = f"The lock {key!r} is busy after {busy.waited:.1f} s.{by} {hint}"
+        raise CommandError(message, returncode=options["conflict_exit_code"]) from None
+    except LockLost as lost:
+        raise CommandError(str(lost), returncode=LOST) from None
+    except LockKeyError as error:
+        raise CommandError(str(error), returncode=USAGE) from None
+    except ImproperlyConfigured as error:
+        raise CommandError(str(error), returncode=MISCONFIGURED) from None
+    except OSError as error:
+        raise CommandError(f"{argv[0]}: {error}", returncode=NOT_EXECUTABLE) from error
+    except DistlockError as error:
+        raise CommandError(str(error), returncode=UNAVAILABLE) from error
+    sys.exit(status)
+
+
+class _Run:
+    """The command at work, until nothing of it is left.
+
+    :param grace: seconds from SIGTERM to SIGKILL
+    :param spare: the same once the lock is lost, while the server still keeps the session
+    """
+
+    def __init__(
+        self,
+        command: WatchedCommand,
+        hold: Hold,
+        signals: _Signals,
+        *,
+        grace: float,
+        spare: float,
+        write: Callable[[str], object],
+    ) -> None:
+        self._command = command
+        self._hold = hold
+        self._signals = signals
+        self._grace = grace
+        self._spare = spare
+        self._write = write
+        self._lost = False
+        self._ending = False
+        self._kill_at = math.inf
+        self._killed_at = math.inf
+
+    def to_its_end(self) -> int:
+        """Return the exit status."""
+        command = self._command
+        while command.running and not self._only_remains():
+            command.wait(LOOK_SECONDS)
+            self._look_at_the_lock()
+            while self._signals.told:
+                self._pass_on(self._signals.told.pop(0))
+            if command.status is not None and not self._ending and command.running:
+                self._end(self._grace, "the command has ended and left processes behind")
+            if time.monotonic() >= self._kill_at:
+                self._kill()
+        return command.status or 0
+
+    def _look_at_the_lock(self) -> None:
+        if not self._hold.lost:
+            self._command.feed(self._hold.valid_for() + self._spare)
+        elif not self._lost:
+            self._lost = True
+            self._end(min(self._grace, self._spare), f"the lock {self._hold.key!r} is lost")
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGTERM:
+            self._end(self._grace)
+        else:
+            self._command.send(number)
+
+    def _end(self, grace: float, why: str = "") -> None:
+        if why:
+            self._say(f"{why}; SIGTERM.")
+        self._command.send(signal.SIGTERM)
+        self._ending = True
+        self._kill_at = min(self._kill_at, time.monotonic() + grace)
+
+    def _kill(self) -> None:
+        self._say("what got SIGTERM has not ended in time; SIGKILL.")
+        self._command.send(signal.SIGKILL)
+        self._kill_at, self._killed_at = math.inf, time.monotonic()
+
+    def _only_remains(self) -> bool:
+        """Whether there can only be zombies, whose new parent does not look after them."""
+        return self._command.status is not None and time.monotonic() > self._killed_at + 1
+
+    def _say(self, text: str) -> None:
+        self._write(f"distlock run: {text}")
+
+
+class _Signals:
+    """Notes what we are told in `told`; ends the wait for the lock as long as there is one."""
+
+    def __init__(self) -> None:
+        self.end_the_wait = True
+        self.told: list[int] = []
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in PASSED_ON:
+            if signal.getsignal(number) != signal.SIG_IGN:  # by nohup, or a shell's &
+                self._before[number] = signal.signal(number, self._came)
+        # Ctrl-Z would stop us alone, and thereby end the session and the command.
+        self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, lambda *_: None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        if self.end_the_wait:
+            sys.exit(128 + number)
+        self.told.append(number)
+
+
+def _argv(given: list[str]) -> list[str]:
+    """Return the command, once it is known that it can be run: nobody should wait for nothing."""
+    argv = given[1:] if given[:1] == ["--"] else given
+    if not argv:
+        raise CommandError(
+            "Name the command after --, such as: distlock run --lock nightly -- sh nightly.sh",
+            returncode=USAGE,
+        )
+    if shutil.which(argv[0]) is None:
+        if Path(argv[0]).exists() and "/" in argv[0]:
+            raise CommandError(f"{argv[0]} is not executable.", returncode=NOT_EXECUTABLE)
+        raise CommandError(f"{argv[0]} was not found.", returncode=NOT_FOUND)
+    return argv
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0:
+        raise ArgumentTypeError(f"{text} is no number of seconds from 0 up")
+    return value
+
+
+def _exit_status(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= 255:
+        raise ArgumentTypeError(f"{text} is no exit status from 0 to 255")
+    return value

@@ -1,0 +1,204 @@
+"""A command that does not outlive its lock, whatever becomes of the process that holds the lock.
+
+That process cannot be relied on for this: it may be killed, or stopped. So it feeds a *watchdog*, a
+small process beside the command, with the moment until which nobody else can have the lock. When
+that moment passes without a new one, the watchdog kills the command. When the pipe between the two
+closes, because the holder has died, the command is asked to end first.
+
+The command begins as this file, run as a script: it leaves the watchdog behind and then becomes the
+command, so there is no moment without a watchdog, and the process id is the command's own. The
+watchdog is nobody's child: a command that waits for all of its children must not wait for it.
+
+The command leads a session, and thereby a process group, of its own. Signals go to the whole group,
+for a shell passes none on, and what a script has started must not go on without the lock. As a
+leader of a session it has no controlling terminal, so it may still read from one, and Ctrl-C and
+Ctrl-Z reach the holder alone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+#: Exit statuses of a command that could not be started, as a shell has them.
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+
+# The machine may sleep, and the server will not wait for it.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MOMENT = struct.Struct("d")
+_LOOK_SECONDS = 0.05
+
+
+class WatchedCommand:
+    """A running command with its watchdog; a context manager, which kills what is left of it.
+
+    :param argv: the program and its arguments
+    :param environment: of the command
+    :param seconds: for how long it may run unless `feed` is called
+    """
+
+    def __init__(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], seconds: float
+    ) -> None:
+        reading, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        moment = repr(_now() + seconds)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-IS", __file__, str(reading), moment, *argv],
+                env=environment,
+                pass_fds=[reading],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(reading)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.running:
+            self.send(signal.SIGKILL)
+        self._process.wait()
+        self.feed(math.inf)
+        os.close(self._pipe)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, 128 + n after signal n as a shell says it; None while it runs."""
+        status = self._process.poll()
+        return status if status is None or status >= 0 else 128 - status
+
+    @property
+    def running(self) -> bool:
+        """Whether the command, or anything that it has left in its process group, still runs."""
+        if self._process.poll() is None:
+            return True
+        with suppress(ChildProcessError):  # as the first process of a container we get orphans
+            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+                pass
+        return _exists(self.pid)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the command has ended, or for so long."""
+        if self._process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+        else:
+            time.sleep(min(seconds, _LOOK_SECONDS))
+
+    def send(self, number: int) -> None:
+        """Send a signal to the command's process group, as far as there is one and we may."""
+        _signal(self.pid, number)
+
+    def feed(self, seconds: float) -> None:
+        """Let it run for so long from now."""
+        # A watchdog that somebody has stopped or killed must not stop us.
+        with suppress(BlockingIOError, BrokenPipeError):
+            os.write(self._pipe, _MOMENT.pack(_now() + seconds))
+
+
+def _now() -> float:
+    return time.clock_gettime(_CLOCK)
+
+
+def _exists(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
+def _signal(group: int, number: int) -> None:
+    # Another user's (sudo) cannot be ended by us, only waited for.
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+# --- in the process that becomes the command -----------------------------------------------------
+
+
+def _become(argv: list[str], *, pipe: int, moment: float) -> None:
+    """Leave a watchdog behind and turn this process into the command."""
+    group = os.getpid()
+    if os.fork() == 0:
+        if os.fork() == 0:
+            try:
+                _watch(group, pipe, moment)
+            finally:
+                os._exit(0)
+        os._exit(0)
+    os.wait()
+    os.close(pipe)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)  # noqa: S606 - the user's command, and no shell is wanted
+    except OSError as error:
+        _say(f"{argv[0]}: {error.strerror}")
+        os._exit(NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE)
+
+
+def _watch(group: int, pipe: int, moment: float) -> None:
+    """Kill the command at `moment`, unless a later one is told in time."""
+    os.setsid()
+    os.chdir("/")
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1):  # who reads the command's output waits for its end
+        os.dup2(nowhere, standard)
+    fed = True
+    while fed and (left := moment - _now()) > 0:
+        # In small steps, for a sleep of the machine does not count here.
+        if select.select([pipe], [], [], min(left, 1))[0]:
+            told = os.read(pipe, 512 * _MOMENT.size)
+            fed = bool(told)
+            if fed:
+                (moment,) = _MOMENT.unpack(told[-_MOMENT.size :])
+    if moment == math.inf:
+        return
+    if not fed and _exists(group):
+        _say("the process that holds the lock has died; the command gets SIGTERM.")
+        _signal(group, signal.SIGTERM)
+        while _exists(group) and _now() < moment:
+            time.sleep(_LOOK_SECONDS)
+    if _exists(group):
+        _say("the lock is about to be lost and nobody has ended the command; it gets SIGKILL.")
+        _signal(group, signal.SIGKILL)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # nobody listens any more
+        os.write(2, f"distlock run: {text}\n".encode(errors="replace"))
+
+
+if __name__ == "__main__":
+    _become(sys.argv[3:], pipe=int(sys.argv[1]), moment=float(sys.argv[2]))
