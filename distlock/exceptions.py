@@ -8,6 +8,7 @@
     ├── LockLost            you had it, and have it no longer
     ├── NotOwner            you release what you do not hold
     ├── LockInTransaction   a lock taken inside an open database transaction
+    ├── DeadlockDetected    waiting on would never end
     ├── StaleToken          a write with the fencing token of a former holder
     ├── LockKeyError        a key that names nothing, or cannot be one
     └── IncompatiblePeer    a client with another lock recipe waits on the same path
@@ -112,6 +113,33 @@ class LockInTransaction(DistlockError):
     It would be released before COMMIT, and the next holder would read the old rows.
     Take the lock first and open the transaction inside it: ``zk_lock(key, atomic=True)``.
     """
+
+
+class DeadlockDetected(DistlockError):
+    """Waiting would never end: who asks for the lock waits for a lock that it holds itself.
+
+    It holds that directly (a reader that asks for the write lock of the same key), or others in a
+    circle wait for one another. Nothing was acquired, and what was held is still held. Release
+    that, and take what you need at once or always in the same order: ``zk_multilock`` does.
+
+    :ivar key: the key that was asked for
+    :ivar using: the alias in ``DISTLOCK``
+    :ivar cycle: the :class:`~distlock.znodes.Participant` of each who waits in the circle; empty
+        where the asker waits for itself alone
+    """
+
+    def __init__(
+        self,
+        message: str = "Waiting for this lock would never end.",
+        *,
+        key: str = "",
+        using: str = "default",
+        cycle: tuple[Participant, ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.using = using
+        self.cycle = cycle
 
 
 class StaleToken(DistlockError):

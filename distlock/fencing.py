@@ -40,8 +40,15 @@ _M = TypeVar("_M", bound="FencedModel")
 def token_of(fence: Hold | int) -> int:
     """Return the fencing token of a hold, or a token that is one already.
 
+    :raises ValueError: a reader's hold, whose write would refuse those of its fellow readers
     :raises TypeError: anything else, such as None
     """
+    if isinstance(fence, Hold) and fence.shared:
+        raise ValueError(
+            f"The hold of {fence.key!r} is a reader's. Others may hold the lock at the same time, "
+            "so its token says nothing about whose write is the newer one. Take the write lock to "
+            "write: zk_rwlock(key).write."
+        )
     token = fence.token if isinstance(fence, Hold) else fence
     if isinstance(token, bool) or not isinstance(token, int):
         raise TypeError(f"fence is a Hold or its token (an int), not {fence!r:.80}.")

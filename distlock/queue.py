@@ -7,7 +7,7 @@ so each release wakes one waiter. What a place in line goes through is in `place
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import znodes
 from .exceptions import IncompatiblePeer, LockLost
@@ -110,7 +110,7 @@ class DowngradedPlace(Place):
     The node gets the writer's sequence number, so that queued writers stay behind it when the
     writer's is released (CURATOR-621), and keeps the writer's fencing token.
 
-    :param write: the writer's place, which is held
+    :param write: the writer's place, which is granted
     """
 
     kind = znodes.READ
@@ -118,12 +118,11 @@ class DowngradedPlace(Place):
     def __init__(self, *args: Any, write: Place, **options: Any) -> None:
         super().__init__(*args, **options)
         self._write = write
+        self._writer = cast("Node", write.node)
 
     def _create(self, prefix: str) -> None:
-        writer = self._write.node
-        sequence = znodes.sequence_of(writer.name) if writer else ""
         self.session.create_ephemeral(
-            f"{self.path}/{prefix}{self.kind}{sequence}",
+            f"{self.path}/{prefix}{self.kind}{znodes.sequence_of(self._writer.name)}",
             self._data,
             partial(self._created, prefix),
             self._delete_orphan,
@@ -136,14 +135,14 @@ class DowngradedPlace(Place):
             super()._join()
 
     def _stand_on(self, node: Node) -> None:
-        writer = self._write.node
-        super()._stand_on(Node(node.path, writer.token, node.session_id) if writer else node)
+        super()._stand_on(Node(node.path, self._writer.token, node.session_id))
 
     def _look(self, node: Node, names: list[str]) -> None:
-        if not self.standing or node.name not in names:
-            self._start_anew()
-        elif self._write.lost:
+        # An operator may have broken the writer's lock: then the spot beside it is nobody's.
+        if self._write.lost or self._writer.name not in names:
             self._refuse()
+        elif not self.standing or node.name not in names:
+            self._start_anew()
         else:
             self.ahead = 0
             self.was_in_line = True
@@ -151,5 +150,6 @@ class DowngradedPlace(Place):
             self._grant()
 
     def _refuse(self) -> None:
+        self._write.lose()
         self.error = LockLost(f"The write lock {self.key!r} was lost before it became a read lock.")
         self._settled()

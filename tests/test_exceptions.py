@@ -12,6 +12,7 @@ from django.db import transaction
 
 import distlock
 from distlock import (
+    DeadlockDetected,
     DistlockError,
     Hold,
     IncompatiblePeer,
@@ -39,6 +40,7 @@ CAUSES = [
     LockLost,
     NotOwner,
     LockInTransaction,
+    DeadlockDetected,
     StaleToken,
     LockKeyError,
     IncompatiblePeer,
@@ -66,6 +68,7 @@ def test_the_standard_librarys_expectations_are_met() -> None:
         LockLost("lost"),
         NotOwner("not yours"),
         LockInTransaction("in a transaction"),
+        DeadlockDetected("for ever", key="a", using="inventory", cycle=(HOLDER,)),
         StaleToken("too late", token=3, newer=5),
         LockKeyError("no key"),
         IncompatiblePeer("kazoo"),

@@ -1,0 +1,182 @@
+"""Many readers or one writer: a port of Curator's ``InterProcessReadWriteLock``.
+
+Readers and writers stand in one line. A writer waits for all ahead, a reader for the writers ahead,
+so a queued writer is not starved by the readers who come after it. Whose turn it is is decided in
+`queue`; the two locks of one key are mutexes with nodes of their own kind.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import znodes
+from .conf import UNSET
+from .exceptions import DeadlockDetected
+from .mutex import Mutex
+from .queue import DowngradedPlace, ReaderPlace, WriterPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .owner import Owner
+    from .place import Place
+    from .znodes import Participant
+
+
+class ReadWriteLock:
+    """A lock that many may hold for reading, or one for writing. Made by `zk_rwlock`.
+
+    Source: Curator's ``InterProcessReadWriteLock``.
+
+    :ivar read: the readers' lock, a `Mutex`
+    :ivar write: the writers' lock, a `Mutex`
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        on_revoke: Callable[[Mutex], object] | None = None,
+    ) -> None:
+        self.read: Mutex = _ReadLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
+        self.write: Mutex = _WriteLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
+
+    def __repr__(self) -> str:
+        return f"zk_rwlock({self.read.key!r}, using={self.read.using!r})"
+
+
+class _Side(Mutex):
+    """One of the two locks of a key, held and counted apart from the other."""
+
+    _reads: bool
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        self._in_the_way = ((self._id, _OTHER_RECIPE),)
+        # No znode name has a "/". The writer's sorts before the reader's: the order in which one
+        # owner can have both.
+        self._write_id = (self.using, f"{self._name}/1-write")
+        self._read_id = (self.using, f"{self._name}/2-read")
+
+    def __repr__(self) -> str:
+        side = "read" if self._reads else "write"
+        return f"zk_rwlock({self.key!r}, using={self.using!r}).{side}"
+
+    def participants(self) -> list[Participant]:
+        """Return all of this kind who stand in line, first come first. Asks the server.
+
+        :raises LockUnavailable: ZooKeeper did not answer in time
+        """
+        return [one for one in super().participants() if self._is_mine(one)]
+
+    def holder(self) -> Participant | None:
+        """Return who holds this lock: the writer, or the first of the readers. Asks the server."""
+        everybody = super().participants()
+        # A writer that reads, too, stands twice in the very spot.
+        return next(
+            (
+                one
+                for one in everybody
+                if self._is_mine(one) and one.sequence == everybody[0].sequence
+            ),
+            None,
+        )
+
+    def _is_mine(self, participant: Participant) -> bool:
+        # Whoever is no reader excludes as a writer does, such as a mutex on the same key.
+        node = znodes.parse(participant.path.rpartition("/")[2])
+        return (node is not None and node.kind == znodes.READ) == self._reads
+
+    def _refuse_to_wait_for_self(self, owner: Owner) -> None:
+        """Refuse what would wait for a lock that this very owner holds.
+
+        :raises LockLost: it has lost that lock
+        """
+        for identity, advice in self._in_the_way:
+            held = owner.held.get(identity)
+            if held is not None:
+                held.hold.check()
+                raise DeadlockDetected(
+                    f"{self!r} would wait for ever: it was asked for by one who holds {advice}",
+                    key=self.key,
+                    using=self.using,
+                )
+
+
+class _ReadLock(_Side):
+    """The lock of those who read."""
+
+    _reads = True
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        self._id = self._read_id
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        self._refuse_to_wait_for_self(owner)
+        write = owner.held.get(self._write_id)
+        if write is None:
+            return ReaderPlace
+        write.hold.check()
+        return partial(DowngradedPlace, write=write.place)
+
+
+class _WriteLock(_Side):
+    """The lock of those who write."""
+
+    _reads = False
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        self._id = self._write_id
+        self._in_the_way = (*self._in_the_way, (self._read_id, _UPGRADE))
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        self._refuse_to_wait_for_self(owner)
+        return WriterPlace
+
+
+_UPGRADE = (
+    "it for reading. Release the read lock first, or take the write lock from the start: whoever "
+    "has that can take the read lock inside it, and keep it."
+)
+_OTHER_RECIPE = (
+    "zk_lock() of the same key, and one key is one line. Give the two keys of their own, or use "
+    "the write lock for both."
+)
+
+
+def zk_rwlock(
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    on_revoke: Callable[[Mutex], object] | None = None,
+) -> ReadWriteLock:
+    """Return the read/write lock named `key`: many may read, or one may write.
+
+    ::
+
+        prices = zk_rwlock("prices", timeout=2)
+
+        with prices.read:
+            ...
+        with prices.write as hold:
+            ...
+
+    Both locks are reentrant. Who writes may read, too, and goes on reading when the write lock is
+    released first: no other writer comes between. Who reads cannot begin to write, which would wait
+    for itself: `DeadlockDetected` is raised at once.
+
+    :param key: what is locked, as text: ``"prices"``; `zk_lock` of the same key excludes both
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :param on_revoke: called with the lock, reader's or writer's, in a thread of its own, when
+        somebody asks this holder or waiter to leave (`revoke`); it is up to you what to do
+    :raises LockKeyError: `key` is empty or no valid text
+    """
+    return ReadWriteLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
