@@ -23,7 +23,7 @@ serve: .venv/.ready  ## the shop in your browser, with a demo login
 	.venv/bin/python manage.py serve_demo
 
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps zookeeper postgresql faults curator
+	@.ci/setup --optional ps zookeeper postgresql redis faults curator
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: docs/reliability.md
@@ -39,7 +39,7 @@ types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps zookeeper postgresql faults curator
+	@.ci/setup --optional ps zookeeper postgresql redis faults curator
 
 clean:  ## remove what these targets made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

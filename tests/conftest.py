@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
-from tests.services import Postgres, PostgresNotInstalled
+from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 
 if TYPE_CHECKING:
@@ -58,6 +58,20 @@ def postgres() -> Iterator[Postgres]:
     try:
         server.start()
     except PostgresNotInstalled as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis() -> Iterator[Redis]:
+    """A Redis server; each `redis.new_database()` is a broker of its own."""
+    server = Redis()
+    try:
+        server.start()
+    except RedisNotInstalled as error:
         pytest.skip(str(error))
     try:
         yield server

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -159,3 +161,79 @@ def _accepts_sessions(port: int, programs: Path) -> bool:
         [programs / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={port}"], check=False
     )
     return ready.returncode == 0
+
+
+class RedisNotInstalled(RuntimeError):
+    """No redis-server on this machine."""
+
+
+class Redis:
+    """A Redis server of the tests' own: loopback, a free port, nothing on disk.
+
+    It ends with `stop` and with this process, however that ends.
+    """
+
+    DATABASES = 1000
+
+    def __init__(self) -> None:
+        self._process: GuardedProcess | None = None
+        self._folder: Path | None = None
+        self._databases = itertools.count()
+
+    def start(self) -> Self:
+        program = shutil.which("redis-server")
+        if program is None:
+            raise RedisNotInstalled(
+                "redis-server was not found. Install it with `apt-get install redis-server` "
+                "(Debian, Ubuntu) or `brew install redis` (macOS)."
+            )
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
+        (self._port,) = free_ports(1)
+        log = folder / "redis.log"
+        options = f"--bind 127.0.0.1 --port {self._port} --save --appendonly no"
+        self._process = GuardedProcess(
+            [program, *options.split(), "--databases", str(self.DATABASES)],
+            output=log,
+            cwd=folder,
+            folder=folder,
+        )
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers():
+            if not self._process.running or time.monotonic() > deadline:
+                said = log.read_text()
+                self.stop()
+                raise RuntimeError(f"Redis did not start:\n{said}")
+            time.sleep(0.02)
+        return self
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send(signal.SIGKILL)  # nothing is to be saved
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def new_database(self) -> str:
+        """The URL of a database that nobody has used."""
+        return f"redis://127.0.0.1:{self._port}/{next(self._databases) % self.DATABASES}"
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self._port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False
