@@ -90,7 +90,7 @@ class Place:
         self._parents_error: BaseException | None = None
         self._epoch = 0
         self._lost = False
-        self._own_watch = False
+        self._watched_own: Node | None = None
         self._on_loss: list[Callable[[], None]] = []
 
     # --- for the caller --------------------------------------------------------------------------
@@ -151,28 +151,32 @@ class Place:
             self._watch_own_node()
 
     def _watch_own_node(self) -> None:
-        if not self._own_watch and not self.left and self.node is not None:
-            self._own_watch = True
+        node = self.node
+        if node is not None and node is not self._watched_own and not self.left:
+            self._watched_own = node
             self.session.watch(
-                self.node.path, self._own_node_changed, partial(self._own_node_read, self.node)
+                node.path,
+                partial(self._own_node_changed, node),
+                partial(self._own_node_read, node),
             )
 
-    def _own_node_changed(self, deleted: bool) -> None:
-        self._own_watch = False
-        if self.left:
+    def _own_node_changed(self, node: Node, deleted: bool) -> None:
+        if self.left or node is not self._watched_own:
             return
+        self._watched_own = None
         if not deleted and self._on_revoke is not None:
             self._watch_own_node()
         elif deleted and self.granted:
             self._broken()
 
     def _own_node_read(self, node: Node, value: Any, error: BaseException | None) -> None:
-        self._own_watch = error is None
-        if self.left or node is not self.node:
+        if self.left or node is not self._watched_own:
             return
-        if isinstance(error, NoNode) and self.granted:
-            self._broken()
-        elif error is None and self._on_revoke is not None:
+        if error is not None:
+            self._watched_own = None
+            if isinstance(error, NoNode) and self.granted:
+                self._broken()
+        elif self._on_revoke is not None:
             data, stat = value
             if data == znodes.REVOKE and stat.version != self._revoked_at_version:
                 self._revoked_at_version = stat.version
@@ -290,8 +294,8 @@ class Place:
 
     def _look_again(self) -> None:
         """List the line, or start anew where the node went with its session."""
-        if self.left:
-            return
+        if self.left or self.granted or self.node is None:
+            return  # a second wake-up by one event: the join that is under way will list the line
         if self.standing:
             self._list(self._prefix)
         else:
@@ -299,15 +303,16 @@ class Place:
 
     def _start_anew(self) -> None:
         # Our node of an earlier session may still be shown; it never counts (CURATOR-498, -604).
-        if self.node is not None:
-            self._delete(self.node)
+        node, self.node = self.node, None
+        if node is not None:
+            self._delete(node)
         self._join_anew()
 
     def _list(self, prefix: str) -> None:
         self.session.children(self.path, partial(self._listed, prefix))
 
     def _listed(self, prefix: str, names: Any, error: BaseException | None) -> None:
-        if prefix != self._prefix or self.node is None or self.left:
+        if prefix != self._prefix or self.node is None or self.left or self.granted:
             return  # the create of this list has failed, and its own callback goes on
         if isinstance(error, ConnectionLost | SessionOver):
             self.session.when_connected(self._look_again)
@@ -324,10 +329,10 @@ class Place:
 
     def _wait_for(self, name: str) -> None:
         """Look again when this node has changed."""
-        self._watched = f"{self.path}/{name}"
-        self.session.watch(self._watched, self._watched_changed, self._watching)
+        watched = self._watched = f"{self.path}/{name}"
+        self.session.watch(watched, self._watched_changed, self._watching)
         if self.left:  # after the watch: `leave` looks at them in the other order
-            self.session.unwatch(self._watched, self._watched_changed)
+            self.session.unwatch(watched, self._watched_changed)
 
     def _watching(self, value: Any, error: BaseException | None) -> None:
         if isinstance(error, NoNode):

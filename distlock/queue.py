@@ -68,20 +68,31 @@ class UnfairPlace(FairPlace):
     """
 
     def _join(self) -> None:
-        ahead = self.ahead
+        ahead, self._watched = self.ahead, ""
         super()._join()
         self.ahead = ahead  # busy as far as is known, until the line says otherwise
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         node, self.node = self.node, None
         if node is not None:
-            self.session.delete(node.path, node.session_id)
+            self._delete(node)
         self._wait_for(line[0].name)
+
+    def _look_again(self) -> None:
+        if self.node is None and self._watched and not self.left:
+            self._join()
+        else:
+            super()._look_again()
 
     def leave(self) -> None:
         super().leave()
-        if self.node is None and self._watched:
-            self.session.unwatch(self._watched, self._watched_changed)
+        watched = self._watched
+        if self.node is None and watched:
+            # On the connection thread, lest it comes between another's watch and its request.
+            self.session.read(watched, partial(self._unwatch, watched))
+
+    def _unwatch(self, watched: str, value: Any, error: BaseException | None) -> None:
+        self.session.unwatch(watched, self._watched_changed)
 
 
 class WriterPlace(FairPlace):
