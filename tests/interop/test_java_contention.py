@@ -69,8 +69,9 @@ def contention(
     "recipes",
     [
         ["mutex", "mutex", "mutex"],
+        ["write", "read", "read"],
     ],
-    ids=["mutex"],
+    ids=["mutex", "read/write"],
 )
 def test_no_two_are_inside_who_may_not_be_there_together(
     contention: Contention, recipes: list[str]

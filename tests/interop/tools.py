@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
-from distlock import zk_lock
+from distlock import zk_lock, zk_rwlock
 from distlock.testing.guard import GuardedProcess
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner
 
@@ -193,6 +193,8 @@ def python_lock(recipe: str, using: str = "default") -> Any:
     """Our lock of `KEY` for a recipe."""
     return {
         "mutex": lambda: zk_lock(KEY, using=using),
+        "read": lambda: zk_rwlock(KEY, using=using).read,
+        "write": lambda: zk_rwlock(KEY, using=using).write,
         "unfair": lambda: zk_lock(KEY, using=using, fair=False),
         "none": NoLock,
     }[recipe]()
