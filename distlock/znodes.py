@@ -21,12 +21,15 @@ if TYPE_CHECKING:
 LOCK: Final = "lock-"
 READ: Final = "__READ__"
 WRITE: Final = "__WRIT__"
+#: That of a semaphore's lease, which stands in no line: whoever has a node has a lease.
+LEASE: Final = "lease-"
 #: What is written into a participant's node to ask it to leave.
 REVOKE: Final = b"__REVOKE__"
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 _NODE = re.compile(r".*?(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
+_LEASE = re.compile(r".*?(?P<kind>lease-)" + _SEQUENCE)
 _KAZOO_LOCK = re.compile(r".*__r?lock__" + _SEQUENCE)
 
 
@@ -46,7 +49,11 @@ class NodeName:
 
 def parse(name: str) -> NodeName | None:
     """Return the parts of `name`, or None where it is not a contender's (CURATOR-43)."""
-    found = _NODE.fullmatch(name)
+    return _parse(_NODE, name)
+
+
+def _parse(pattern: re.Pattern[str], name: str) -> NodeName | None:
+    found = pattern.fullmatch(name)
     return found and NodeName(name, found["kind"], int(found["sequence"]))
 
 
@@ -67,7 +74,16 @@ def in_line(names: Iterable[str]) -> list[NodeName]:
     The sequence is a signed 32-bit counter that wraps, so the order is that of a ring: contenders
     of one moment are never half the ring apart, and the longest gap is before the first of them.
     """
-    nodes = sorted(filter(None, map(parse, names)), key=lambda node: node.sequence)
+    return _in_order(map(parse, names))
+
+
+def leases(names: Iterable[str]) -> list[NodeName]:
+    """Return a semaphore's leases among `names`, the oldest first."""
+    return _in_order(_parse(_LEASE, name) for name in names)
+
+
+def _in_order(found: Iterable[NodeName | None]) -> list[NodeName]:
+    nodes = sorted(filter(None, found), key=lambda node: node.sequence)
     if nodes and nodes[-1].sequence - nodes[0].sequence >= 2**31:
         start = next(i for i, node in enumerate(nodes) if node.sequence >= 0)
         return nodes[start:] + nodes[:start]
@@ -78,8 +94,9 @@ def in_line(names: Iterable[str]) -> list[NodeName]:
 class Participant:
     """Who stands in a line, as its node tells: a holder or a waiter.
 
-    Nodes of Curator and other peers carry other data; then only `path`, `sequence` and `token` are
-    known and `peer` is true.
+    Nodes of Curator and other peers carry other data; then only `path`, `sequence`, `token` and
+    `session_id` are known and `peer` is true. So it is with one who was asked to leave, since the
+    request takes the place of the data: `revoked` is true, and whether it is a peer is not known.
     """
 
     path: str
@@ -87,6 +104,7 @@ class Participant:
     token: int
     session_id: int
     peer: bool = False
+    revoked: bool = False
     host: str = ""
     pid: int | None = None
     worker: str = ""
@@ -95,6 +113,8 @@ class Participant:
     since: datetime | None = None
 
     def __str__(self) -> str:
+        if self.revoked:
+            return f"a participant with session 0x{self.session_id:x}, who was asked to leave"
         if self.peer:
             return f"a peer with session 0x{self.session_id:x}"
         who = f"{self.host}:{self.pid} {self.worker}".strip() if self.host else self.owner_id
@@ -104,8 +124,9 @@ class Participant:
     def from_node(
         cls, path: str, data: bytes, *, token: int, session_id: int
     ) -> Participant | None:
-        """Read a node. Return None where its name is not a contender's."""
-        node = parse(path.rpartition("/")[2])
+        """Read a node. Return None where its name is neither a contender's nor a lease's."""
+        name = path.rpartition("/")[2]
+        node = parse(name) or _parse(_LEASE, name)
         if node is None:
             return None
         said = _read_json(data)
@@ -114,7 +135,8 @@ class Participant:
             sequence=node.sequence,
             token=token,
             session_id=session_id,
-            peer="v" not in said,
+            peer="v" not in said and data != REVOKE,
+            revoked=data == REVOKE,
             host=_text(said.get("host")),
             pid=said["pid"] if type(said.get("pid")) is int else None,
             worker=_text(said.get("worker")),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from distlock.client import NoNode, NotConnected
 from distlock.exceptions import LockUnavailable
 from distlock.heartbeat import Lease, now
-from distlock.queue import FairPlace
+from distlock.queue import FairPlace, UnfairPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +94,10 @@ class CountingPlace(FairPlace):
         self.granted_on_a_ghost |= self.granted and not self.standing
 
 
+class CountingUnfairPlace(CountingPlace, UnfairPlace):
+    """The same of one who does not queue."""
+
+
 class FakeHeartbeat:
     """Notes for whom the lease would be kept."""
 
@@ -118,9 +122,9 @@ class FakeSession:
         #: Whether the next create is carried out and its reply lost.
         self.lose_reply_of_create = False
 
-    def join(self, **options: Any) -> CountingPlace:
+    def join(self, *, fair: bool = True, **options: Any) -> CountingPlace:
         """A place that has sent its first requests."""
-        place = CountingPlace(self, **options)
+        place = (CountingPlace if fair else CountingUnfairPlace)(self, **options)
         place.join()
         return place
 

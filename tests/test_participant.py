@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.owner import current, label
-from distlock.znodes import Participant
+from distlock.znodes import REVOKE, Participant
 
 PATH = "/distlock/stock:42/_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000007"
 OURS = {"v": 1, "host": "web1", "pid": 41, "worker": "MainThread", "owner": "abc", "label": "GET /"}
@@ -75,6 +75,15 @@ def test_data_that_is_not_ours_makes_a_peer(data: bytes) -> None:
     participant = read(data)
     assert participant.peer
     assert str(participant) == "a peer with session 0x1001"
+
+
+def test_one_who_was_asked_to_leave_is_said_to_be() -> None:
+    participant = read(REVOKE)
+    assert participant.revoked
+    assert not participant.peer
+    assert str(participant) == "a participant with session 0x1001, who was asked to leave"
+    assert not read(b"__REVOKE__ ").revoked
+    assert not said().revoked
 
 
 @given(st.binary(max_size=200))

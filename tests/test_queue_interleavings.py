@@ -1,7 +1,8 @@
 """The waiting line under every order of events that hypothesis can think of, around the wrap.
 
 Answers come one at a time, callers leave and sessions expire in between, ghosts of old sessions
-stay in the list. Never two hold, and whenever all is answered somebody does (no lost wake-up).
+stay in the list, and some do not queue. Never two hold, and whenever all is answered somebody does
+(no lost wake-up).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.fake_session import CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1
 SESSIONS = st.integers(0, 1)
+LOSABLE = ["create", "children", "watch"]
 
 
 class WaitingLine(RuleBasedStateMachine):
@@ -31,19 +33,27 @@ class WaitingLine(RuleBasedStateMachine):
     def begin(self, start: int) -> None:
         self.tree.sequence = start
 
-    @rule(session=SESSIONS)
-    def join(self, session: int) -> None:
-        self.places.append(self.sessions[session].join())
+    @rule(session=SESSIONS, fair=st.booleans())
+    def join(self, session: int, fair: bool) -> None:
+        self.places.append(self.sessions[session].join(fair=fair))
 
-    @rule(session=SESSIONS, what=st.sampled_from(["create", "children", "watch"]))
-    def join_and_lose(self, session: int, what: str) -> None:
+    @rule(session=SESSIONS, fair=st.booleans(), what=st.sampled_from(LOSABLE))
+    def join_and_lose(self, session: int, fair: bool, what: str) -> None:
         self.sessions[session].fails[what] = NotConnected()
-        self.join(session)
+        self.join(session, fair)
 
-    @rule(session=SESSIONS)
-    def join_and_lose_the_reply(self, session: int) -> None:
+    @rule(session=SESSIONS, fair=st.booleans())
+    def join_and_lose_the_reply(self, session: int, fair: bool) -> None:
         self.sessions[session].lose_reply_of_create = True
-        self.join(session)
+        self.join(session, fair)
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data(), times=st.integers(1, 2))
+    def be_woken_for_nothing(self, data: Any, times: int) -> None:
+        """As when a connection is lost: by the watch, and by the answer that never came."""
+        place = data.draw(st.sampled_from(self.places))
+        for _ in range(times):
+            place._watched_changed(False)
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())
