@@ -19,6 +19,7 @@ from .exceptions import LockBusy
 from .keys import KeyTemplate
 from .mutex import Mutex
 from .responses import refusal
+from .revocation import check_listener
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,9 @@ def zk_locked(
     timeout: Any = UNSET,
     on_busy: OnBusy | None = None,
     using: str = "default",
+    fair: bool = True,
     atomic: bool | str = False,
+    on_revoke: Callable[[Mutex], object] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run the decorated function under the lock that `template` names.
 
@@ -55,7 +58,9 @@ def zk_locked(
         ``"skip"`` returns None without a call (a view answers 204);
         a callable is called with the `LockBusy` and the arguments, and its result is returned
     :param using: the alias in ``DISTLOCK``
+    :param fair: False does not queue, as in `zk_lock`
     :param atomic: True opens a database transaction inside the lock, a text one on that database
+    :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
     :raises LockBusy: see `on_busy`
     :raises LockUnavailable: ZooKeeper did not answer
     :raises LockKeyError: at decoration for a malformed template, at the call for an empty value
@@ -65,11 +70,19 @@ def zk_locked(
         raise ValueError(
             f"on_busy is one of {', '.join(map(repr, _POLICIES))} or a callable, not {on_busy!r}."
         )
+    check_listener(on_revoke)
     if timeout is not UNSET:
         timeout = conf.seconds(timeout)
     if on_busy == "wait" and timeout is UNSET:
         timeout = None
-    make_mutex = functools.partial(Mutex, timeout=timeout, using=using, atomic=atomic)
+    make_mutex = functools.partial(
+        Mutex,
+        timeout=timeout,
+        using=using,
+        fair=fair,
+        atomic=atomic,
+        on_revoke=on_revoke,
+    )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         return cast("Callable[P, R]", _Locked(function, parsed, make_mutex, on_busy).wrapper())

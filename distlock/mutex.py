@@ -21,7 +21,7 @@ from .hold import Held, Hold
 from .inspection import participant, participants
 from .owner import Owner, current
 from .queue import FairPlace, UnfairPlace
-from .revocation import listener
+from .revocation import check_listener, listener
 from .session import Session, session_for
 from .transactions import refuse_open_transaction
 from .waiting import Attempt, wait, wait_async
@@ -53,6 +53,7 @@ class Mutex:
         atomic: bool | str = False,
         on_revoke: Callable[[Mutex], object] | None = None,
     ) -> None:
+        check_listener(on_revoke)
         self.key = key
         self.using = using
         self._name = keys.znode_name(key)

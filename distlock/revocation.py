@@ -12,6 +12,8 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from asgiref.sync import iscoroutinefunction
+
 from .client import NoNode
 from .session import session_for
 from .znodes import REVOKE
@@ -26,18 +28,19 @@ logger = logging.getLogger("distlock")
 _L = TypeVar("_L")
 
 
-def revoke(participant: Participant, *, using: str = "default") -> bool:
+def revoke(participant: Participant | None, *, using: str = "default") -> bool:
     """Ask a holder or waiter to leave; return False where it has left already.
 
     ::
 
-        for participant in zk_lock("report").participants():
-            revoke(participant)
+        revoke(zk_lock("report").holder())
 
-    :param participant: one of those that ``participants()`` or ``holder()`` returned
+    :param participant: what ``holder()`` returned, or one of ``participants()``
     :param using: the alias in ``DISTLOCK`` of its lock
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
+    if participant is None:
+        return False
     session = session_for(using)
     written = session.ask(session.write, participant.path, REVOKE, -1)
     try:
@@ -45,6 +48,19 @@ def revoke(participant: Participant, *, using: str = "default") -> bool:
     except NoNode:
         return False
     return True
+
+
+def check_listener(on_revoke: object) -> None:
+    """Refuse an ``on_revoke`` that a thread cannot call.
+
+    :raises TypeError: it is no function, or a coroutine function
+    """
+    if on_revoke is not None and (not callable(on_revoke) or iscoroutinefunction(on_revoke)):
+        raise TypeError(
+            "on_revoke is a function that a thread of its own calls with the lock, and no "
+            f"coroutine function, not {on_revoke!r}. To reach a task from it, use "
+            "loop.call_soon_threadsafe()."
+        )
 
 
 def listener(on_revoke: Callable[[_L], object] | None, lock: _L) -> Callable[[], None] | None:
