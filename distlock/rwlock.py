@@ -55,7 +55,8 @@ class _Side(Mutex):
 
     def __init__(self, key: str, **options: Any) -> None:
         super().__init__(key, **options)
-        self._in_the_way = ((self._id, _OTHER_RECIPE),)
+        #: What its owner may not hold, and what to say then.
+        self._in_the_way = [(self._id, _OTHER_RECIPE)]
         # No znode name has a "/". The writer's sorts before the reader's: the order in which one
         # owner can have both.
         self._write_id = (self.using, f"{self._name}/1-write")
@@ -132,7 +133,7 @@ class _WriteLock(_Side):
     def __init__(self, key: str, **options: Any) -> None:
         super().__init__(key, **options)
         self._id = self._write_id
-        self._in_the_way = (*self._in_the_way, (self._read_id, _UPGRADE))
+        self._in_the_way.append((self._read_id, _UPGRADE))
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         self._refuse_to_wait_for_self(owner)

@@ -1,0 +1,260 @@
+"""A writer that reads goes on reading when it writes no more, and nobody writes in between.
+
+PITFALLS 26 (CURATOR-621: the downgrade lets a queued writer in), 30 (a downgraded read keeps the
+token of its write).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import Hold, LockLost, zk_rwlock
+from distlock.owner import current
+from distlock.session import session_for
+from distlock.testing.proxy import TcpProxy
+from tests.helpers import eventually
+from tests.lease.tools import beneficiaries
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from pytest_django import Settings
+
+    from distlock import Mutex
+    from distlock.testing.server import ZooKeeper
+    from tests.mutex.tools import Owner
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+WRITE, READ = "__WRIT__", "__READ__"
+
+
+def queue_up(owner: Owner, tree: Tree, lock: Mutex, place: int = 2) -> Future[bool]:
+    """Let an owner wait at the end of the line, as number `place`."""
+    granted = owner.submit(lock.acquire, timeout=PATIENCE)
+    tree.await_line("key", place)
+    return granted
+
+
+def test_the_reader_stands_in_the_spot_of_the_writer_that_it_was(tree: Tree) -> None:
+    lock = zk_rwlock("key")
+    with lock.write as write, lock.read as read:
+        sequence = write.path.rpartition(WRITE)[2]
+        assert read.path.rpartition(READ)[2] == sequence
+        stat = tree.client.get(read.path)[1]
+        assert stat.ephemeralOwner == session_for().id
+
+
+@pytest.mark.parametrize("using", ["default", "other"])
+def test_a_queued_writer_stays_out_until_the_reader_has_gone_too(
+    tree: Tree, make_owner: MakeOwner, using: str
+) -> None:
+    lock, rival, writer = zk_rwlock("key"), zk_rwlock("key", using=using), make_owner()
+    for _ in range(3):
+        lock.write.acquire()
+        writes = queue_up(writer, tree, rival.write)
+        assert lock.read.acquire(timeout=0)
+        lock.write.release()
+        tree.await_line("key", 2)
+        newcomer = make_owner()
+        assert not newcomer.now(rival.write.acquire, timeout=0)
+        assert not writes.done()
+        (holder,) = lock.read.participants()
+        assert holder.path.rpartition("/")[2] == tree.line("key")[0]
+        lock.read.release()
+        assert writes.result(PATIENCE)
+        writer.now(rival.write.release)
+        tree.await_line("key", 0)
+
+
+def test_a_writer_that_waits_looks_at_the_reader_when_the_writer_ahead_has_gone(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    """It may have watched either of the two nodes in the spot ahead of it."""
+    lock, rival, writer = zk_rwlock("key"), zk_rwlock("key", using="other"), make_owner()
+    lock.write.acquire()
+    with lock.read as read:
+        writes = queue_up(writer, tree, rival.write, 3)
+        lock.write.release()
+        tree.await_watches(read.path)
+        assert not writes.done()
+    assert writes.result(PATIENCE)
+    writer.now(rival.write.release)
+
+
+def test_the_reader_may_be_released_first_and_the_writer_stays(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    lock, other = zk_rwlock("key"), make_owner()
+    with lock.write:
+        with lock.read:
+            pass
+        tree.await_line("key", 1)
+        assert lock.write.held
+        assert not other.now(lock.read.acquire, timeout=0)
+    tree.await_line("key", 0)
+
+
+def test_other_readers_are_in_once_the_writer_is_a_reader(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    lock, there, reader = zk_rwlock("key"), zk_rwlock("key", using="other"), make_owner()
+    lock.write.acquire()
+    lock.read.acquire()
+    reads = queue_up(reader, tree, there.read, 3)
+    assert not make_owner().now(there.read.acquire, timeout=0)
+    lock.write.release()
+    assert reads.result(PATIENCE)
+    assert lock.read.held
+    lock.read.release()
+    reader.now(there.read.release)
+
+
+def test_readers_behind_a_queued_writer_stay_behind_it(tree: Tree, make_owner: MakeOwner) -> None:
+    lock, there = zk_rwlock("key"), zk_rwlock("key", using="other")
+    writer, reader = make_owner(), make_owner()
+    lock.write.acquire()
+    writes = queue_up(writer, tree, there.write)
+    reads = queue_up(reader, tree, there.read, 3)
+    lock.read.acquire()
+    lock.write.release()
+    lock.read.release()
+    assert writes.result(PATIENCE)
+    assert not reads.done()
+    writer.now(there.write.release)
+    assert reads.result(PATIENCE)
+    reader.now(there.read.release)
+
+
+def test_the_token_of_the_writer_is_kept_and_it_is_no_shared_hold(make_owner: MakeOwner) -> None:
+    lock, reader = zk_rwlock("key"), make_owner()
+    with lock.read as plain:
+        assert plain.shared
+    lock.write.acquire()
+    with lock.read as read:
+        token = held(lock.write).token
+        assert (read.token, read.shared) == (token, False)
+        lock.write.release()
+        assert (read.token, read.shared) == (token, False)
+        assert reader.now(lock.read.acquire)
+        other = reader.now(held, lock.read)
+        assert other.shared
+        assert other.token > token
+        reader.now(lock.read.release)
+        read.check()
+        read.verify()
+    with lock.write as following:
+        assert following.token > token
+
+
+def held(lock: Mutex) -> Hold:
+    """The hold that this owner has of a lock."""
+    return current().held[lock._id].hold
+
+
+def test_a_task_downgrades(tree: Tree, make_owner: MakeOwner) -> None:
+    async def downgrade() -> None:
+        lock = zk_rwlock("key")
+        async with lock.write as write:
+            assert await lock.read.aacquire(timeout=0)
+            assert held(lock.read).token == write.token
+        await asyncio.to_thread(tree.await_line, "key", 1)
+        assert not make_owner().now(lock.write.acquire, timeout=0)
+        await lock.read.arelease()
+
+    asyncio.run(downgrade())
+    tree.await_line("key", 0)
+
+
+def test_reading_again_and_again_inside_takes_one_node(tree: Tree) -> None:
+    lock = zk_rwlock("key")
+    with lock.write, lock.read as outer, lock.read as inner:
+        assert inner is outer
+        assert len(tree.line("key")) == 2
+
+
+def test_a_write_lock_that_is_lost_does_not_become_a_read_lock(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    lock = zk_rwlock("key")
+    with pytest.raises(LockLost) as lost, lock.write as write:  # noqa: PT012
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: write.lost, PATIENCE)
+        with pytest.raises(LockLost, match="is lost"):
+            lock.read.acquire()
+        assert not lock.read.held
+    assert lost.value.hold is write
+    tree.await_line("key", 0)
+
+
+@pytest.mark.parametrize("reaped", [False, True], ids=["node", "parent too"])
+def test_a_write_lock_that_an_operator_broke_does_not_become_a_read_lock(
+    tree: Tree, make_owner: MakeOwner, reaped: bool
+) -> None:
+    """Nobody has noticed yet: a hold watches its own node from its first heartbeat on."""
+    lock, rival = zk_rwlock("key"), make_owner()
+    with pytest.raises(LockLost), lock.write as write:  # noqa: PT012
+        tree.client.delete(write.path)
+        if reaped:
+            tree.client.delete(tree.path("key"))
+        assert rival.now(zk_rwlock("key", using="other").write.acquire)
+        with pytest.raises(LockLost, match="before it became a read lock"):
+            lock.read.acquire()
+        assert not lock.read.held
+        assert write.lost  # and that is known now
+    assert len(tree.await_line("key", 1)) == 1
+    assert beneficiaries(session_for()) == 0
+    rival.now(zk_rwlock("key", using="other").write.release)
+
+
+# --- lost replies --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def link(two_sessions: Settings, broken_link: TcpProxy) -> TcpProxy:
+    """A link that breaks, of a session that outlives that on a busy machine, lease and all."""
+    aliases = two_sessions.DISTLOCK
+    two_sessions.DISTLOCK = {**aliases, "default": {**aliases["default"], "SESSION_TIMEOUT": 20}}
+    return broken_link
+
+
+@pytest.mark.parametrize("heal", [TcpProxy.pass_through, TcpProxy.drop])
+def test_a_read_node_whose_reply_is_late_or_lost_is_found_and_used(
+    tree: Tree, link: TcpProxy, make_owner: MakeOwner, heal: Callable[[TcpProxy], None]
+) -> None:
+    lock, owner = zk_rwlock("key"), make_owner()
+    assert owner.now(lock.write.acquire)
+    token = owner.now(held, lock.write).token
+    link.black_hole("to_client")
+    reads = owner.submit(lock.read.acquire, timeout=PATIENCE)
+    line = tree.await_line("key", 2)
+    heal(link)
+    link.pass_through()
+    assert reads.result(PATIENCE)
+    assert tree.line("key") == line
+    assert owner.now(held, lock.read).token == token
+    owner.now(lock.write.release)
+    owner.now(lock.read.release)
+    tree.await_line("key", 0)
+    forgets_all(session_for())
+
+
+def test_a_read_node_of_a_caller_that_gave_up_is_deleted(
+    tree: Tree, link: TcpProxy, make_owner: MakeOwner
+) -> None:
+    lock, owner = zk_rwlock("key"), make_owner()
+    assert owner.now(lock.write.acquire)
+    (line,) = tree.line("key")
+    link.black_hole("to_client")
+    assert owner.submit(lock.read.acquire, timeout=0.1).exception(PATIENCE) is not None
+    tree.await_line("key", 2)
+    link.pass_through()
+    assert tree.await_line("key", 1) == [line]
+    assert owner.now(lambda: lock.write.held)
+    assert not owner.now(lambda: lock.read.held)
+    owner.now(lock.write.release)
