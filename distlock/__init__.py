@@ -19,6 +19,7 @@ from .exceptions import (
 )
 from .hold import Hold
 from .leader import Leader, zk_leader
+from .leases import zk_lease
 from .mutex import Mutex, zk_lock
 from .revocation import revoke
 from .rwlock import zk_rwlock
@@ -49,6 +50,7 @@ __all__ = [
     "lock_released",
     "revoke",
     "zk_leader",
+    "zk_lease",
     "zk_lock",
     "zk_locked",
     "zk_rwlock",

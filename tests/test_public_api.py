@@ -34,6 +34,7 @@ PUBLIC = [
     "lock_released",
     "revoke",
     "zk_leader",
+    "zk_lease",
     "zk_lock",
     "zk_locked",
     "zk_rwlock",

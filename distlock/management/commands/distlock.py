@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from distlock.management.subcommands import chaos, run, server
+from distlock.management.subcommands import chaos, run, server, sweep
 
 
 class Subcommand(Protocol):
@@ -19,7 +19,7 @@ class Subcommand(Protocol):
     def handle(self, command: BaseCommand, options: dict[str, Any]) -> None: ...
 
 
-SUBCOMMANDS: dict[str, Subcommand] = {"chaos": chaos, "run": run, "server": server}
+SUBCOMMANDS: dict[str, Subcommand] = {"chaos": chaos, "run": run, "server": server, "sweep": sweep}
 
 
 class Command(BaseCommand):

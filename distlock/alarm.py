@@ -1,0 +1,74 @@
+"""Steps that are due at a time: one thread for the whole process, however many wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
+
+from .client import guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def call_later(seconds: float, method: Callable[[], None]) -> None:
+    """Call a bound method after so many seconds, on the alarm's thread, if its object still lives.
+
+    There is nothing to cancel: the method finds out for itself whether it still matters.
+    """
+    _running().orders.put((time.monotonic() + seconds, next(_order), WeakMethod(method)))
+
+
+class _Alarm(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="distlock-alarm", daemon=True)
+        #: (when, a number that settles ties, what); this queue may be fed from a signal handler.
+        self.orders: SimpleQueue[tuple[float, int, WeakMethod[Any]]] = SimpleQueue()
+
+    def run(self) -> None:
+        due: list[tuple[float, int, WeakMethod[Any]]] = []
+        while True:
+            with suppress(Empty):
+                heappush(due, self.orders.get(timeout=_until(due[0][0]) if due else None))
+            while due and _until(due[0][0]) == 0:
+                _call(heappop(due)[2])
+
+
+def _until(when: float) -> float:
+    return max(when - time.monotonic(), 0.0)
+
+
+def _call(reference: WeakMethod[Any]) -> None:
+    method = reference()
+    if method is not None:
+        guarded(method)
+
+
+_order = count()
+_alarm: _Alarm | None = None
+_starting = threading.Lock()
+
+
+def _running() -> _Alarm:
+    global _alarm  # noqa: PLW0603 - one per process
+    with _starting:
+        if _alarm is None:
+            _alarm = _Alarm()
+            _alarm.start()
+        return _alarm
+
+
+def _forget_the_parent() -> None:
+    # Threads do not survive a fork, and locks may be taken for ever.
+    global _alarm, _starting
+    _alarm, _starting = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)
