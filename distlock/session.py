@@ -208,7 +208,11 @@ class Session:
             else:
                 future.set_exception(error)
 
-        self.when_connected(partial(method, *args, done))
+        def step() -> None:
+            if not future.cancelled():  # its caller has given up: nothing is done behind its back
+                method(*args, done)
+
+        self.when_connected(step)
         return future
 
     def answer(self, future: Future[Any], timeout: float, *, key: str) -> Any:
@@ -224,6 +228,7 @@ class Session:
         except (NoNode, NodeExists, BadVersion):
             raise
         except TIMED_OUT as error:
+            future.cancel()
             raise self.unavailable(key) from error
         except Exception as error:
             raise self.unavailable(key, error) from error
@@ -271,7 +276,7 @@ class Session:
         watchers.discard(changed)
         if watchers:
             return False
-        del self._watchers[watched]
+        self._watchers.pop(watched, None)  # the connection thread may have been faster
         return True
 
     def _watch_fired(self, watched: Watched, deleted: bool) -> None:

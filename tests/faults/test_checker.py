@@ -270,6 +270,18 @@ def test_a_stopped_process_is_not_blamed_for_being_late(story: Story) -> None:
     assert story.gates() == []
 
 
+@pytest.mark.parametrize(("ended", "gates"), [(4.6, []), (4.8, ["overruns"])])
+def test_what_held_a_process_up_does_not_count_as_its_overrun(
+    story: Story, ended: float, gates: list[str]
+) -> None:
+    story.ask(1, "a", timeout=3)
+    story.held_up(0.5, 1.1)  # of which a tenth of a second is the call's
+    story.held_up(2, 2.1)
+    story.held_up(2, 3, pid=2)
+    story.end(ended, "a", "busy")
+    assert story.gates() == gates
+
+
 def test_a_killed_process_is_not_blamed_for_not_answering(story: Story) -> None:
     story.ask(1, "a", timeout=3)
     story.add(2, "killed", pid=1)

@@ -72,6 +72,10 @@ class Story:
         self.add(begin, "stopped", pid=pid)
         self.add(end, "continued", pid=pid)
 
+    def held_up(self, begin: float, end: float, *, pid: int = 1) -> None:
+        """The machine did not let a process run."""
+        self.add(end, "held up", pid=pid, since=round(begin * 1e9))
+
     def cut_off(self, begin: float, end: float, *, pid: int = 1) -> None:
         self.add(begin, "cut off", pid=pid)
         self.add(end, "joined", pid=pid)

@@ -8,7 +8,8 @@ A time is taken *after* the thing for what begins a right ("got": acquire has re
 it for what ends one ("release": release is about to be called), so a violation is one for certain.
 
 What a process does that was stopped (SIGSTOP) is judged from when it ran again: no code of it could
-have done better. The half second of `timeline.GRACE` is for its threads to get their turn.
+have done better. The half second of `timeline.GRACE` is for its threads to get their turn. What a
+call may take is counted without the time for which the machine was too busy to run it.
 """
 
 from __future__ import annotations
@@ -195,8 +196,9 @@ def overrun_times(timeline: Timeline) -> Iterator[tuple[Call, float, str]]:
             if end is None and call.killed is not None:
                 continue
             end = timeline.until if end is None else end  # noqa: PLW2901
-            if not timeline.was_stopped(call.pid, Span(begin, end)):
-                yield call, end - begin - allowed, what
+            span = Span(begin, end)
+            if not timeline.was_stopped(call.pid, span):
+                yield call, end - begin - timeline.held_up(call.pid, span) - allowed, what
 
 
 def slow_recoveries(timeline: Timeline) -> Iterator[Violation]:

@@ -109,6 +109,10 @@ class Timeline:
         self.tick = float(self.run.get("tick", 1.0))
         self.stops = self._spans("stopped", "continued")
         self.cut_offs = self._spans("cut off", "joined")
+        self.delays: dict[int, list[Span]] = defaultdict(list)
+        for event in self.of("held up"):
+            span = Span(self._time(event, "since"), self._time(event))
+            self.delays[event["pid"]].append(span)
         self.calls = self._read_calls()
         self.writes = [
             Write(
@@ -154,6 +158,13 @@ class Timeline:
             if stop.begin <= span.end and span.begin <= stop.end + GRACE:
                 return stop
         return None
+
+    def held_up(self, pid: int, span: Span) -> float:
+        """Return for how many seconds of a span the machine kept a process from running."""
+        return sum(
+            max(min(delay.end, span.end) - max(delay.begin, span.begin), 0.0)
+            for delay in self.delays.get(pid, ())
+        )
 
     def _time(self, event: Event, name: str = "at") -> float:
         return (int(event[name]) - self.zero) / 1e9

@@ -38,6 +38,10 @@ PAUSES = (0.002, 0.01, 0.03, 0.08)
 #: The pause between a check and the write that it allows, in one of so many steps: for those whom
 #: only the fence can stop.
 UNLUCKY = 8
+#: How often a thread asks to be woken that notices when the machine is late, in seconds.
+TICK = 0.02
+#: By how much it must be late to be told, in seconds.
+LATE = 0.02
 #: How long a forked child may live, in seconds.
 CHILD_SECONDS = 8
 
@@ -75,6 +79,7 @@ class Worker:
         signal.signal(signal.SIGUSR1, self._interrupt)
         threading.Thread(target=self._obey, daemon=True).start()
         threading.Thread(target=self._make_traffic, daemon=True).start()
+        threading.Thread(target=self._notice_delays, daemon=True).start()
         threads = [
             threading.Thread(target=self._work, args=(number,), daemon=True)
             for number in range(1, self._options["threads"])
@@ -121,6 +126,15 @@ class Worker:
         while not self._ended.wait(0.1):
             if time.monotonic() < self._traffic_until:
                 self._recipe.send_something()
+
+    def _notice_delays(self) -> None:
+        """Tell when a thread that only waits was late, and so was all else in this process."""
+        before = time.monotonic()
+        while not self._ended.wait(TICK):
+            now = time.monotonic()
+            if now - before > TICK + LATE:
+                self._say("held up", since=round((before + TICK) * 1e9))
+            before = now
 
     # --- work ------------------------------------------------------------------------------------
 
