@@ -23,6 +23,8 @@ from .leases import zk_lease
 from .mutex import Mutex, zk_lock
 from .revocation import revoke
 from .rwlock import zk_rwlock
+from .semaphore import zk_semaphore
+from .semaphore_mutex import zk_semaphore_mutex
 from .signals import lock_acquired, lock_contended, lock_lost, lock_released
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ __all__ = [
     "zk_lock",
     "zk_locked",
     "zk_rwlock",
+    "zk_semaphore",
+    "zk_semaphore_mutex",
 ]
 
 

@@ -10,15 +10,26 @@ from .client import NoNode
 from .znodes import Participant, in_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from .session import Session
+    from .znodes import NodeName
 
 
-def participants(session: Session, path: str, *, key: str, timeout: float) -> list[Participant]:
+def participants(
+    session: Session,
+    path: str,
+    *,
+    key: str,
+    timeout: float,
+    order: Callable[[Iterable[str]], list[NodeName]] = in_line,
+) -> list[Participant]:
     """Return all who stand in the line under `path`, the holder first; empty where there is none.
 
     One list and one batch of reads; nodes that vanish in between are left out.
 
     :param timeout: seconds for all of it
+    :param order: which of the names count, and in which order
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     deadline = time.monotonic() + timeout
@@ -32,7 +43,7 @@ def participants(session: Session, path: str, *, key: str, timeout: float) -> li
     names = answer(session.ask(session.children, path)) or ()
     reads = [
         (node_path, session.ask(session.read, node_path))
-        for node_path in (f"{path}/{node.name}" for node in in_line(names))
+        for node_path in (f"{path}/{node.name}" for node in order(names))
     ]
     found = (participant(node_path, answer(read)) for node_path, read in reads)
     return [one for one in found if one is not None]

@@ -1,7 +1,8 @@
 """Signals in the past tense. The app's own logging is a receiver of these (see `apps`).
 
-All are sent with ``sender=Mutex`` in the thread or task that caused them, after the fact, through
-`announce`: a receiver that raises is logged and never harms the lock.
+All are sent with the lock's class as ``sender`` (`Mutex`, `Semaphore`), in the thread or task that
+caused them, after the fact, through `announce`: a receiver that raises is logged and never harms
+the lock.
 """
 
 from __future__ import annotations
