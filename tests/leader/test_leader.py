@@ -1,0 +1,226 @@
+"""`zk_leader`: one leads, the others wait, and whoever is asked says the truth.
+
+Curator: TestLeaderSelector.testBasic, testLeaderNodeDeleteOnInterrupt, testServerDying by intent;
+TestLeaderLatch.testBasic, testWaiting, testUncreatedPathGetLeader, testCallbackNotifier by intent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockBusy, LockKeyError, LockLost, zk_leader, zk_lock
+from distlock.conf import UNSET
+from distlock.keys import key_of, znode_name
+from distlock.leader import PREFIX
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from distlock.testing.server import ZooKeeper
+
+NAME = "beat"
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def line(tree: Tree) -> list[str]:
+    """The lock nodes of the leader and the candidates."""
+    return [name for name in tree.children(f"{tree.namespace}/{PREFIX}{NAME}") if "lock-" in name]
+
+
+def test_nobody_leads_where_nobody_asked() -> None:
+    leader = zk_leader(NAME)
+    assert leader.leader() is None
+    assert leader.participants() == []
+    assert not leader.is_leader
+
+
+def test_the_leader_is_in_the_block_and_everybody_can_see_it(make_owner: MakeOwner) -> None:
+    here, there = zk_leader(NAME), zk_leader(NAME, using="other")
+    with here as hold:
+        assert here.is_leader
+        assert make_owner().now(lambda: here.is_leader)  # asked by another thread
+        assert not there.is_leader
+        seen = there.leader()
+        assert seen is not None
+        assert (seen.path, seen.token, seen.pid) == (hold.path, hold.token, os.getpid())
+    assert not here.is_leader
+    assert hold.released
+
+
+def test_the_next_in_line_leads_when_the_leader_leaves(tree: Tree, make_owner: MakeOwner) -> None:
+    leaders = [zk_leader(NAME, using=using) for using in ["default", "other", "default"]]
+    owners = [make_owner() for _ in leaders]
+    elected: list[Future[bool]] = []
+    for place, (owner, leader) in enumerate(zip(owners, leaders, strict=True), start=1):
+        elected.append(owner.submit(leader.acquire))
+        eventually(lambda place=place: len(line(tree)) == place, PATIENCE)
+    for place, (owner, leader) in enumerate(zip(owners, leaders, strict=True)):
+        assert elected[place].result(PATIENCE)
+        assert [one.is_leader for one in leaders] == [one is leader for one in leaders]
+        assert len(leader.participants()) == len(leaders) - place
+        owner.now(leader.release)
+
+
+def test_it_waits_for_ever_unless_a_timeout_is_given() -> None:
+    assert zk_leader(NAME)._limit(True, UNSET) is None
+    assert zk_leader(NAME, timeout=timedelta(seconds=2))._limit(True, UNSET) == 2
+
+
+def test_a_candidate_gives_up_after_its_timeout(make_owner: MakeOwner) -> None:
+    leading, owner = zk_leader(NAME, using="other"), make_owner()
+    assert owner.now(leading.acquire)
+    with pytest.raises(LockBusy, match="held by"), zk_leader(NAME, timeout=0.1):
+        pytest.fail("led beside the leader")
+    assert leading.is_leader
+    owner.now(leading.release)
+
+
+def test_an_async_leader() -> None:
+    leader = zk_leader(NAME)
+
+    async def lead() -> None:
+        async with leader as hold:
+            assert await asyncio.to_thread(lambda: leader.is_leader)
+            hold.verify()
+        assert not leader.is_leader
+
+    asyncio.run(lead())
+
+
+def test_a_leader_is_reentrant_and_leads_until_the_last_release() -> None:
+    outer, inner = zk_leader(NAME), zk_leader(NAME)
+    with outer as hold, inner as same:
+        assert hold is same
+        assert inner.is_leader
+    assert not outer.is_leader
+    with outer as hold:
+        with inner:
+            pass
+        assert outer.is_leader
+
+
+def test_a_leader_whose_session_is_over_does_not_lead(
+    zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    rival, rivals = make_owner(), zk_leader(NAME, using="other")
+    leader = zk_leader(NAME)
+    with pytest.raises(LockLost), leader as hold:  # noqa: PT012
+        elected = rival.submit(rivals.acquire)
+        eventually(lambda: len(rivals.participants()) == 2, PATIENCE)
+        expire(zookeeper.hosts, session_for())
+        assert elected.result(PATIENCE)
+        eventually(lambda: hold.lost, PATIENCE)
+        assert not leader.is_leader
+    assert rivals.is_leader
+    rival.now(rivals.release)
+
+
+def test_a_forked_child_does_not_lead() -> None:
+    leader = zk_leader(NAME)
+    with leader:
+        reading, writing = os.pipe()
+        if (pid := os.fork()) == 0:
+            os.write(writing, b"leads" if leader.is_leader else b"does not lead")
+            os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as child:
+            assert child.read() == "does not lead"
+        os.waitpid(pid, 0)
+        assert leader.is_leader
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "key", [NAME, f"leader:{NAME}", f"{PREFIX}{NAME}", f"%leader%3A{NAME}"], ids=str
+)
+def test_a_leader_never_meets_the_lock_of_any_key(key: str) -> None:
+    assert not znode_name(key).startswith(PREFIX)
+    with zk_leader(NAME), zk_lock(key, timeout=0, using="other"):
+        pass
+
+
+def test_a_leader_is_shown_under_its_key() -> None:
+    leader = zk_leader("Ärger um 5")
+    with leader as hold:
+        assert hold.key == leader.key == "%leader:Ärger um 5"
+        assert key_of(hold.path.split("/")[-2]) == leader.key
+    assert repr(leader) == "zk_leader('Ärger um 5', using='default')"
+
+
+def test_names_lead_apart() -> None:
+    with zk_leader(NAME), zk_leader("another", timeout=0, using="other"):
+        pass
+
+
+@pytest.mark.parametrize("name", ["", None, "\ud800"], ids=["empty", "None", "surrogate"])
+def test_a_name_must_name_something(name: str) -> None:
+    with pytest.raises(LockKeyError):
+        zk_leader(name)
+
+
+# --- stop ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("waiters", [1, 3])
+def test_stop_ends_the_waits_in_line_with_nothing_left(
+    tree: Tree, make_owner: MakeOwner, waiters: int
+) -> None:
+    leading, leader = zk_leader(NAME, using="other"), zk_leader(NAME)
+    boss, owners = make_owner(), [make_owner() for _ in range(waiters)]
+    assert boss.now(leading.acquire)
+    waits = [owner.submit(leader.__enter__) for owner in owners]
+    eventually(lambda: len(line(tree)) == 1 + waiters, PATIENCE)
+    leader.stop()
+    for wait in waits:
+        with pytest.raises(LockBusy, match="stop"):
+            wait.result(PATIENCE)
+    eventually(lambda: len(line(tree)) == 1, PATIENCE)
+    assert not leader._candidates
+    forgets_all(session_for())
+    boss.now(leading.release)
+
+
+def test_stop_ends_an_async_wait(tree: Tree, make_owner: MakeOwner) -> None:
+    leading, leader, boss = zk_leader(NAME, using="other"), zk_leader(NAME), make_owner()
+    assert boss.now(leading.acquire)
+
+    async def wait() -> None:
+        async with leader:
+            pytest.fail("led beside the leader")
+
+    waiting = make_owner().submit(asyncio.run, wait())
+    eventually(lambda: len(line(tree)) == 2, PATIENCE)
+    leader.stop()
+    with pytest.raises(LockBusy, match="stop"):
+        waiting.result(PATIENCE)
+    eventually(lambda: len(line(tree)) == 1, PATIENCE)
+    boss.now(leading.release)
+
+
+def test_a_stopped_candidate_does_not_wait_again(make_owner: MakeOwner) -> None:
+    leading, leader, boss = zk_leader(NAME, using="other"), zk_leader(NAME), make_owner()
+    assert boss.now(leading.acquire)
+    leader.stop()
+    with pytest.raises(LockBusy, match="stop"):
+        make_owner().now(leader.acquire)
+    boss.now(leading.release)
+
+
+def test_stop_leaves_the_leader_alone() -> None:
+    leader = zk_leader(NAME)
+    with leader as hold:
+        leader.stop()
+        leader.stop()
+        assert leader.is_leader
+        hold.verify()
