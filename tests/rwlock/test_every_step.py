@@ -1,0 +1,99 @@
+"""An exception at every single step of a read/write lock leaves nothing (promise 4).
+
+By the technique, and with the exceptions, of tests/lease/test_every_step.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockBusy, zk_rwlock
+from tests.lease.test_every_step import (
+    KEY,
+    SoftLimit,
+    SoftTimeLimit,
+    cancel_everywhere,
+    interrupt_everywhere,
+)
+from tests.mutex.tools import await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from distlock.testing.proxy import TcpProxy
+    from tests.mutex.tools import MakeOwner, Tree
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def read() -> None:
+    with suppress(LockBusy), zk_rwlock(KEY, timeout=0).read:
+        pass
+
+
+def write() -> None:
+    with suppress(LockBusy), zk_rwlock(KEY, timeout=0).write:
+        pass
+
+
+def read_inside_write() -> None:
+    lock = zk_rwlock(KEY, timeout=0)
+    with suppress(LockBusy), lock.write, lock.read:
+        pass
+
+
+@pytest.fixture
+def parents(tree: Tree) -> None:
+    """The parents of the lock, which the server does not remove."""
+    with zk_rwlock(KEY).read:
+        tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
+    tree.await_line(KEY, 0)
+
+
+@pytest.mark.usefixtures("parents")
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (read, SoftLimit),
+        (read, SoftTimeLimit),
+        (write, SoftTimeLimit),
+        (read_inside_write, SoftLimit),
+    ],
+)
+def test_an_exception_before_any_line_leaves_nothing(
+    tree: Tree, call: Callable[[], None], error: type[BaseException]
+) -> None:
+    steps = interrupt_everywhere(tree, call, error)
+    assert len(steps) > 80
+    assert {"rwlock.py", "mutex.py", "place.py"} <= {step.partition(":")[0] for step in steps}
+
+
+@pytest.mark.parametrize("call", [read, write])
+def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
+    tree: Tree, make_owner: MakeOwner, call: Callable[[], None]
+) -> None:
+    holder, lock = make_owner(), zk_rwlock(KEY, using="other")
+    assert holder.now(lock.write.acquire)
+    assert len(interrupt_everywhere(tree, call, SoftLimit)) > 80
+    holder.now(lock.write.release)
+
+
+async def read_inside_write_async() -> None:
+    lock = zk_rwlock(KEY, timeout=5)
+    async with lock.write, lock.read:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("parents")
+@pytest.mark.parametrize("late", [False, True])
+def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
+    tree: Tree, broken_link: TcpProxy, late: bool
+) -> None:
+    await_connection()
+    broken_link.delay(0.02)  # no answer is there before the task awaits it
+    call: Callable[[], Awaitable[None]] = read_inside_write_async
+    assert cancel_everywhere(tree, call, late=late, after=lambda: None) >= 2
