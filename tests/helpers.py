@@ -19,8 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 T = TypeVar("T")
 
+#: How long a call waits for an answer where just that is not the subject, in seconds.
+ANSWER_SECONDS = 10.0
 
-def eventually(condition: Callable[[], T], timeout: float = 10, message: str = "") -> T:
+
+def eventually(condition: Callable[[], T], timeout: float = 20, message: str = "") -> T:
     """Call `condition` until it returns something true, and return that; fail after `timeout` s."""
     deadline = time.monotonic() + timeout
     while not (result := condition()):
@@ -71,7 +74,7 @@ def spawn_python(
 def raw_client(hosts: str, **options: Any) -> Iterator[KazooClient]:
     """A started kazoo client of its own, for looking at the tree from outside."""
     client = KazooClient(hosts, **options)
-    client.start(timeout=10)
+    client.start(timeout=30)
     try:
         yield client
     finally:

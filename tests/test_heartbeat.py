@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T = 600.0  # so long that nothing happens by itself: `Line.step` lets the thread look
-SOON = 5.0
+SOON = 15.0
 
 
 class Clock:

@@ -7,6 +7,7 @@ from tests.mutex.conftest import (
     broken_link,
     make_owner,
     own_zookeeper,
+    patient_link,
     tree,
     two_sessions,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "broken_link",
     "make_owner",
     "own_zookeeper",
+    "patient_link",
     "tree",
     "two_sessions",
 ]

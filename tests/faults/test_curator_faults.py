@@ -77,6 +77,7 @@ def lists_fail(
 # --- TestLockInternals ---------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("as_shipped")
 @pytest.mark.parametrize("error", [NoNode, ValueError])
 def test_node_deleted_cleanly_with_faults(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
@@ -109,7 +110,7 @@ def test_attempt_lock_failed_exception(
 # --- TestFrameworkEdges --------------------------------------------------------------------------
 
 
-def test_missed_response_on_ephemeral_sequential_create(tree: Tree, broken_link: TcpProxy) -> None:
+def test_missed_response_on_ephemeral_sequential_create(tree: Tree, patient_link: TcpProxy) -> None:
     """A task's create is done and its reply is lost: that very node is found, used and released."""
     keep_parents(tree)
 
@@ -118,11 +119,11 @@ def test_missed_response_on_ephemeral_sequential_create(tree: Tree, broken_link:
             return hold.path
 
     async def lose_the_reply() -> None:
-        broken_link.black_hole("to_client")
+        patient_link.black_hole("to_client")
         using = asyncio.create_task(use())
         (node,) = await asyncio.to_thread(tree.await_line, KEY, 1)
-        broken_link.cut()
-        broken_link.pass_through()
+        patient_link.cut()
+        patient_link.pass_through()
         assert await using == f"{tree.path(KEY)}/{node}"
 
     asyncio.run(lose_the_reply())
@@ -130,16 +131,16 @@ def test_missed_response_on_ephemeral_sequential_create(tree: Tree, broken_link:
 
 
 @pytest.mark.parametrize("lost", ["request", "response"])
-def test_missed_response_on_delete(tree: Tree, broken_link: TcpProxy, lost: str) -> None:
+def test_missed_response_on_delete(tree: Tree, patient_link: TcpProxy, lost: str) -> None:
     """A release's delete is lost, or done and its reply is lost: it is repeated in any case."""
     keep_parents(tree)
     session_id = session_for().id
     with zk_lock(KEY):
-        broken_link.black_hole("both" if lost == "request" else "to_client")
+        patient_link.black_hole("both" if lost == "request" else "to_client")
     tree.await_line(KEY, 1 if lost == "request" else 0)
     assert session_for()._deletes
-    broken_link.cut()
-    broken_link.pass_through()
+    patient_link.cut()
+    patient_link.pass_through()
     tree.await_line(KEY, 0)
     forgets_all(session_for())
     assert session_for().id == session_id
@@ -148,18 +149,18 @@ def test_missed_response_on_delete(tree: Tree, broken_link: TcpProxy, lost: str)
 
 
 def test_protected_create_node_deletion(
-    tree: Tree, broken_link: TcpProxy, monkeypatch: pytest.MonkeyPatch
+    tree: Tree, patient_link: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The caller has given up, and the first searches for its node fail too: it is deleted."""
     keep_parents(tree)
-    broken_link.black_hole("to_client")
+    patient_link.black_hole("to_client")
     with pytest.raises(LockUnavailable):
         zk_lock(KEY).acquire(timeout=0.1)
     tree.await_line(KEY, 1)
     session_id = session_for().id
     asked = lists_fail(monkeypatch, NotConnected, times=2)
-    broken_link.cut()
-    broken_link.pass_through()
+    patient_link.cut()
+    patient_link.pass_through()
     tree.await_line(KEY, 0)
     assert len(asked) > 2
     assert session_for().id == session_id  # deleted, and not gone with its session
@@ -167,17 +168,17 @@ def test_protected_create_node_deletion(
 
 
 def test_protection_with_killed_session(
-    tree: Tree, broken_link: TcpProxy, zookeeper: ZooKeeper, make_owner: MakeOwner
+    tree: Tree, patient_link: TcpProxy, zookeeper: ZooKeeper, make_owner: MakeOwner
 ) -> None:
     """CURATOR-498: the reply is lost and so is the session: one node is left, of the new one."""
     keep_parents(tree)
-    broken_link.black_hole("to_client")
+    patient_link.black_hole("to_client")
     owner = make_owner()
     granted = owner.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
     stale = tree.await_line(KEY, 1)
-    broken_link.cut()
+    patient_link.cut()
     expired = expire(zookeeper.hosts, session_for())
-    broken_link.pass_through()
+    patient_link.pass_through()
     assert granted.result(PATIENCE)
     (node,) = tree.await_line(KEY, 1)
     assert node not in stale

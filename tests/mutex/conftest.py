@@ -14,7 +14,7 @@ from distlock.session import close_sessions
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
 from tests.helpers import eventually, raw_client
-from tests.mutex.tools import MakeOwner, Owner, Tree
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def _main_thread_holds_nothing() -> Iterator[None]:
 
 def assert_clean(tree: Tree) -> None:
     """To be called before the sessions end, which removes whatever a lock has left behind."""
-    eventually(lambda: not tree.lock_nodes(), 2, f"a tree without lock nodes: {tree.lock_nodes()}")
+    eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")
 
 
 @pytest.fixture
@@ -81,6 +81,14 @@ def broken_link(two_sessions: Settings, tree: Tree, zookeeper: ZooKeeper) -> Ite
         proxy.pass_through()
         assert_clean(tree)
         close_sessions()
+
+
+@pytest.fixture
+def patient_link(broken_link: TcpProxy, two_sessions: Settings) -> TcpProxy:
+    """The same for callers who bear to be without a connection for as long as a test takes."""
+    default = {**two_sessions.DISTLOCK["default"], "CONNECT_TIMEOUT": PATIENCE}
+    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "default": default}
+    return broken_link
 
 
 @pytest.fixture

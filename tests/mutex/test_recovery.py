@@ -37,12 +37,12 @@ KEY = "key"
 
 
 @pytest.fixture
-def connected(tree: Tree, broken_link: TcpProxy) -> TcpProxy:
+def connected(tree: Tree, patient_link: TcpProxy) -> TcpProxy:
     """The link that breaks, in use, with parents of the lock that the server does not remove."""
     with zk_lock(KEY):
         tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
     tree.await_line(KEY, 0)
-    return broken_link
+    return patient_link
 
 
 def cut_and_heal(link: TcpProxy) -> None:

@@ -14,10 +14,11 @@ from django.conf import settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from distlock import waiting
 from distlock.keys import znode_name
 from distlock.session import session_for
 from distlock.znodes import in_line
-from tests.helpers import eventually
+from tests.helpers import ANSWER_SECONDS, eventually
 from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: How long a test waits for what must happen, in seconds.
-PATIENCE = 15.0
+PATIENCE = 20.0
 #: By how much a call may overrun its time, whatever breaks, in seconds (promise 7).
 OVERRUN = 0.5
 
@@ -102,7 +103,7 @@ class Tree:
         """Wait until exactly these paths are watched, each by one session."""
         expected = Counter(paths)
         with suppress(AssertionError):
-            eventually(lambda: self.watches() == expected, 5)
+            eventually(lambda: self.watches() == expected, PATIENCE)
         watched = self.watches()
         assert watched == expected, f"watched: {watched}, expected: {expected}"
 
@@ -141,7 +142,7 @@ def kept(session: Session) -> dict[str, list[object]]:
 
 def forgets_all(session: Session) -> None:
     """Wait until a session remembers nothing."""
-    eventually(lambda: not kept(session), 5, f"nothing kept by the session: {kept(session)}")
+    eventually(lambda: not kept(session), PATIENCE, f"nothing kept: {kept(session)}")
 
 
 @contextmanager
@@ -154,9 +155,14 @@ def within(seconds: float) -> Iterator[None]:
     )
 
 
-def set_up(hosts: str, namespace: str, **options: Any) -> None:
-    """Make Django and distlock ready in a process of a test's own."""
+def set_up(hosts: str, namespace: str, *, as_shipped: bool = False, **options: Any) -> None:
+    """Make Django and distlock ready in a process of a test's own.
+
+    :param as_shipped: how long a call waits for an answer is the subject
+    """
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     defaults = {"HOSTS": hosts, "NAMESPACE": namespace, "SESSION_TIMEOUT": 4, "TIMEOUT": None}
     settings.DISTLOCK = {"default": {**defaults, **options}}
     django.setup()
+    if not as_shipped:
+        waiting.ANSWER_SECONDS = ANSWER_SECONDS
