@@ -144,7 +144,7 @@ def test_the_successor_of_one_who_gave_up_in_the_middle_goes_on_waiting(
     holder, quitter, successor = make_owner(), make_owner(), make_owner()
     lock, other = zk_lock("key"), zk_lock("key", using="other")
     holder.now(lock.acquire)
-    gives_up = quitter.submit(lock.acquire, timeout=0.4)
+    gives_up = quitter.submit(lock.acquire, timeout=2)
     line = tree.await_line("key", 2)
     granted = successor.submit(other.acquire, timeout=PATIENCE)
     tree.await_line("key", 3)

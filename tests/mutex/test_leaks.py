@@ -64,8 +64,8 @@ def test_a_watch_that_another_waiter_of_the_process_needs_is_not_removed(
     # removeWatches removes all watches of the connection on a path. The second comes to watch the
     # holder when the first leaves, which is when the first's watch on the holder is taken back.
     first, second = make_owner(), make_owner()
-    for _ in range(5):
-        gives_up = first.submit(zk_lock("key").acquire, timeout=0.4)
+    for _ in range(3):
+        gives_up = first.submit(zk_lock("key").acquire, timeout=2)
         tree.await_line("key", 2)
         granted = second.submit(zk_lock("key").acquire, timeout=PATIENCE)
         assert gives_up.result(PATIENCE) is False
@@ -187,13 +187,13 @@ def test_a_cancelled_task_leaves_no_node(tree: Tree) -> None:
 
 
 def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_hold(tree: Tree) -> None:
-    chance = random.Random()  # noqa: S311 - no secret
+    chance, longest = random.Random(), 0.02  # noqa: S311 - no secret
     holding = 0
 
     async def try_for_a_moment() -> bool:
         nonlocal holding
         with suppress(asyncio.TimeoutError):
-            async with asyncio.timeout(chance.uniform(0.0001, 0.02)), zk_lock("key"):
+            async with asyncio.timeout(chance.uniform(0.0001, longest)), zk_lock("key"):
                 holding += 1
                 assert holding == 1
                 try:
@@ -204,8 +204,13 @@ def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_hold(tree: Tree) -> 
         return False
 
     async def hammer() -> list[bool]:
-        rounds = [await asyncio.gather(*(try_for_a_moment() for _ in range(5))) for _ in range(40)]
-        return [entered for entered_in_round in rounds for entered in entered_in_round]
+        nonlocal longest
+        entered: list[bool] = []
+        for _ in range(40):
+            entered += await asyncio.gather(*(try_for_a_moment() for _ in range(5)))
+            # So that some enter and some do not, on any machine.
+            longest = min(longest * (0.9 if any(entered[-5:]) else 1.5), 1.0)
+        return entered
 
     entered = asyncio.run(hammer())
     assert any(entered)
@@ -249,7 +254,7 @@ def test_a_parent_removed_again_and_again_does_not_disturb_the_lock(
     try:
         users = [make_owner().submit(use_it, using) for using in ("default", "other")]
         for user in users:
-            user.result(PATIENCE * 2)
+            user.result(PATIENCE * 4)
     finally:
         done.set()
         remover.join()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,11 @@ import pytest
 
 from distlock import zk_lock
 from tests.helpers import spawn_python
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, within
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
@@ -65,7 +65,7 @@ def test_four_processes_of_two_threads_each_never_hold_together(
     with ExitStack() as stack:
         processes = [stack.enter_context(spawn_python(COUNTS, *arguments)) for _ in range(4)]
         for process in processes:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=120)
             assert process.returncode == 0, errors
     assert int(counter.read_text()) == 4 * 2 * rounds
     holds = [json.loads(line) for line in history.read_text().splitlines()]
@@ -92,16 +92,15 @@ if how == "_exit":
     os._exit(0)
 """
 
-SESSION_TIMEOUT = 2  # the least that the server grants
+SESSION_TIMEOUT = 4
+WaitingFor = Callable[[float, Callable[["subprocess.Popen[str]"], None]], Stopwatch]
 
 
 @pytest.fixture
-def waiting_for(
-    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> Callable[[float, Callable[[subprocess.Popen[str]], None]], float]:
-    """How many seconds the next in line waits after the holder's process was made to end."""
+def waiting_for(tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner) -> WaitingFor:
+    """How long the next in line waits after the holder's process was made to end."""
 
-    def wait(session_timeout: float, end: Callable[[subprocess.Popen[str]], None]) -> float:
+    def wait(session_timeout: float, end: Callable[[subprocess.Popen[str]], None]) -> Stopwatch:
         arguments = (zookeeper.hosts, tree.namespace, str(session_timeout))
         with spawn_python(HOLDS, *arguments) as process:
             assert process.stdout is not None
@@ -109,13 +108,12 @@ def waiting_for(
             waiter = make_owner()
             granted = waiter.submit(zk_lock("key").acquire, timeout=PATIENCE)
             tree.await_line("key", 2)
-            started = time.monotonic()
-            end(process)
-            process.communicate(timeout=PATIENCE)
-            assert granted.result(PATIENCE)
-            waited = time.monotonic() - started
+            with Stopwatch() as watch:
+                end(process)
+                process.communicate(timeout=PATIENCE)
+                assert granted.result(PATIENCE)
             waiter.now(zk_lock("key").release)
-            return waited
+            return watch
 
     return wait
 
@@ -139,20 +137,19 @@ def send(number: signal.Signals) -> Callable[[subprocess.Popen[str]], None]:
     ids=["return", "raise", "SIGTERM", "SIGINT"],
 )
 def test_a_process_that_ends_in_order_frees_its_locks_at_once(
-    waiting_for: Callable[[float, Callable[[subprocess.Popen[str]], None]], float],
-    end: Callable[[subprocess.Popen[str]], None],
+    waiting_for: WaitingFor, end: Callable[[subprocess.Popen[str]], None]
 ) -> None:
-    assert waiting_for(20, end) < 2
+    assert waiting_for(20, end).taken < 5
 
 
 @pytest.mark.parametrize("end", [say("_exit"), send(signal.SIGKILL)], ids=["_exit", "SIGKILL"])
 def test_a_process_that_dies_keeps_its_locks_until_its_session_ends(
-    waiting_for: Callable[[float, Callable[[subprocess.Popen[str]], None]], float],
-    end: Callable[[subprocess.Popen[str]], None],
+    waiting_for: WaitingFor, end: Callable[[subprocess.Popen[str]], None]
 ) -> None:
     waited = waiting_for(SESSION_TIMEOUT, end)
     # The server counts from the last heartbeat, and rounds up to its tick of one second.
-    assert SESSION_TIMEOUT / 3 < waited < SESSION_TIMEOUT + 1 + 0.5
+    assert waited.elapsed > SESSION_TIMEOUT / 3
+    assert waited.taken < SESSION_TIMEOUT + 1 + 1
 
 
 # Forks a child of multiprocessing that holds and simply returns; such children run no atexit.
@@ -253,8 +250,7 @@ def test_a_forked_child_starts_clean_and_leaves_the_hold_of_its_parent_alone(
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.readline() == "released\n"
-        with within(1):
-            assert zk_lock("key").acquire()
+        assert zk_lock("key").acquire()  # while the other process lives
         zk_lock("key").release()
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
@@ -296,5 +292,5 @@ def test_a_child_can_lock_whatever_its_parent_was_doing_at_the_fork(
     tree: Tree, zookeeper: ZooKeeper
 ) -> None:
     with spawn_python(FORKS_IN_MOTION, zookeeper.hosts, tree.namespace) as process:
-        said, errors = process.communicate(timeout=40)
+        said, errors = process.communicate(timeout=80)
     assert said == f"{[7] * 5}\n", errors

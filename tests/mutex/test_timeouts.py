@@ -36,7 +36,7 @@ def test_a_wait_ends_when_its_time_is_up_and_not_before(timeout: float | timedel
 def test_a_short_wait_is_short_when_the_server_answers() -> None:
     assert zk_lock("elsewhere").acquire()  # the session is there already
     zk_lock("elsewhere").release()
-    with within(0.25):
+    with within(1):  # far less than it would wait for an answer
         assert zk_lock("key").acquire(timeout=0.05) is False
 
 
@@ -80,10 +80,10 @@ def test_the_setting_is_the_timeout_of_a_call_that_says_none(
 def test_changes_ahead_do_not_start_the_time_anew(tree: Tree, make_owner: MakeOwner) -> None:
     quitters = [make_owner() for _ in range(4)]
     for place, quitter in enumerate(quitters, start=2):
-        quitter.submit(zk_lock("key", using="other").acquire, timeout=1 - place * 0.15)
+        quitter.submit(zk_lock("key", using="other").acquire, timeout=4.5 - place * 0.5)
         tree.await_line("key", place)
-    with within(1.2 + OVERRUN):
-        assert zk_lock("key").acquire(timeout=1.2) is False
+    with within(4 + OVERRUN):
+        assert zk_lock("key").acquire(timeout=4) is False
     tree.await_line("key", 1)
 
 
