@@ -32,7 +32,7 @@ from distlock.owner import current
 from distlock.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import beneficiaries
-from tests.mutex.tools import Owner, Tree, await_connection, kept
+from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -123,8 +123,8 @@ def nothing_is_left(tree: Tree, line: list[str]) -> None:
     session = session_for()
     assert not current().held
     assert beneficiaries(session) == 0
-    eventually(lambda: tree.line(KEY) == line, 3, "the line as it was")
-    eventually(lambda: not kept(session), 3, f"nothing kept: {kept(session)}")
+    eventually(lambda: tree.line(KEY) == line, PATIENCE, "the line as it was")
+    forgets_all(session)
 
 
 def interrupt_everywhere(
@@ -158,7 +158,7 @@ def test_an_exception_before_any_line_of_a_call_leaves_nothing(
     tree.await_line(KEY, 0)
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
-    assert {"mutex.py", "queue.py", "session.py", "client.py"} <= {
+    assert {"mutex.py", "place.py", "session.py", "client.py"} <= {
         step.partition(":")[0] for step in steps
     }
 

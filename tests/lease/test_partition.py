@@ -8,7 +8,6 @@ their own, in which packets between servers are dropped.
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -20,8 +19,8 @@ from distlock.session import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
 from tests.helpers import eventually, raw_client
-from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
+from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted, pass_time
+from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import Server
 
 KEY = "key"
-T = 3.0
+T = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def connect_to(settings: Settings, **aliases: Server) -> str:
 
 def answers(client: KazooClient, path: str) -> bool:
     """Whether a server still shows a node."""
-    return client.get_async(path).get(timeout=2) is not None
+    return client.get_async(path).get(timeout=5) is not None
 
 
 def test_a_holder_on_a_cut_off_follower_loses_its_hold_before_the_rival_has_it(
@@ -75,7 +74,7 @@ def test_a_holder_on_a_cut_off_follower_loses_its_hold_before_the_rival_has_it(
             rivals_turn = noted(rival.submit(rivals.acquire, timeout=PATIENCE))
             Tree(onlooker, namespace).await_line(KEY, 2)
             with network.isolated(follower):
-                eventually(lambda: hold.lost, T)
+                eventually(lambda: hold.lost, PATIENCE)
                 (loss,) = eventually(lambda: losses)
                 taken_at = rivals_turn()
                 # This is what a holder that trusts kazoo, its reads and its pings goes by.
@@ -94,14 +93,13 @@ def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
     with raw_client(partitionable.leader().address) as onlooker:
         tree = Tree(onlooker, namespace)
         holders.acquire()
-        started = time.monotonic()
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=T)
-        tree.await_line(KEY, 2)
-        with network.isolated(follower):
-            holders.release()
-            with pytest.raises(LockUnavailable):
-                granted.result(PATIENCE)
-        assert time.monotonic() - started < T + 0.5
+        with within(T + OVERRUN):
+            granted = waiter.submit(zk_lock(KEY).acquire, timeout=T)
+            tree.await_line(KEY, 2)
+            with network.isolated(follower):
+                holders.release()
+                with pytest.raises(LockUnavailable):
+                    granted.result(PATIENCE)
         tree.await_line(KEY, 0)
 
 
@@ -121,12 +119,11 @@ def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
         zk_lock(KEY) as hold,
         network.isolated(leader),
     ):
-        cut_at = time.monotonic()
         if strict:
-            eventually(lambda: hold.lost, T)
-            assert time.monotonic() - cut_at < T * 2 / 3 + 0.5
-            assert onlooker.sync_async("/").get(timeout=1)  # a sync would have been no proof
+            with within(T * 2 / 3 + 0.5):
+                eventually(lambda: hold.lost, PATIENCE)
+            assert onlooker.sync_async("/").get(timeout=5)  # a sync would have been no proof
         else:
-            eventually(lambda: time.monotonic() - cut_at > T * 2 / 3 + 0.2, T)
+            pass_time(T * 2 / 3 + 0.2)
             hold.check()
             assert hold.valid_for() > 0

@@ -6,7 +6,6 @@ the time anew), 25f. An ensemble's faults are in `test_ensemble`.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +25,7 @@ from tests.mutex.tools import (
     forgets_all,
     within,
 )
+from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy
@@ -69,16 +69,15 @@ def test_a_new_session_goes_to_the_end_of_the_line_within_the_same_time(
     tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
 ) -> None:
     first, second, holders = make_owner(), make_owner(), zk_lock(KEY, using="other")
-    with within(3 + OVERRUN):
-        started = time.monotonic()
-        firsts = first.submit(zk_lock(KEY).acquire, timeout=3)
+    with within(6 + OVERRUN):
+        firsts = first.submit(zk_lock(KEY).acquire, timeout=6)
         line = tree.await_line(KEY, 2)
         seconds = second.submit(zk_lock(KEY, using="other").acquire, timeout=PATIENCE)
         *_, seconds_node = tree.await_line(KEY, 3)
         expire(zookeeper.hosts, session_for())
         eventually(lambda: len(new := tree.line(KEY)) == 3 and new[1] == seconds_node)
         assert tree.line(KEY)[0] == line[0]
-        assert time.monotonic() - started < 3
+        assert not firsts.done()
         holder.now(holders.release)
         assert seconds.result(PATIENCE)
         assert firsts.result(PATIENCE) is False
@@ -106,16 +105,17 @@ def test_a_waiter_whose_time_ends_in_an_outage_is_told_so_at_its_deadline(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner, fault: str
 ) -> None:
     waiter, session = make_owner(), await_connection()
-    started = time.monotonic()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=2)
-    await_waiter(tree, KEY)
-    getattr(broken_link, fault)()
-    try:
-        assert granted.result(PATIENCE) is False
-        assert fault == "black_hole"  # of which nobody may know yet
-    except LockUnavailable:
-        pass
-    assert 1.9 < time.monotonic() - started < 2 + OVERRUN
+    with Stopwatch() as watch:
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=4)
+        await_waiter(tree, KEY)
+        getattr(broken_link, fault)()
+        try:
+            assert granted.result(PATIENCE) is False
+            assert fault == "black_hole"  # of which nobody may know yet
+        except LockUnavailable:
+            pass
+    assert watch.elapsed > 3.9
+    assert watch.taken < 4 + OVERRUN
     assert beneficiaries(session) == 0
     broken_link.pass_through()
     tree.await_line(KEY, 1)
@@ -128,19 +128,20 @@ def test_a_restart_of_the_server_ends_in_a_grant_or_at_the_deadline(
     own_zookeeper: ZooKeeper, make_owner: MakeOwner, namespace: str, stays_down: bool
 ) -> None:
     (server,) = own_zookeeper.servers
-    timeout, waiter = (3 if stays_down else 15), make_owner()
+    timeout, waiter = (4 if stays_down else 15), make_owner()
     lock = zk_lock(KEY, using="other")
     with raw_client(own_zookeeper.hosts) as client:
         tree = Tree(client, namespace)
         lock.acquire()
-        started = time.monotonic()
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=timeout)
-        line = tree.await_line(KEY, 2)
-        server.kill()
+        with Stopwatch() as watch:
+            granted = waiter.submit(zk_lock(KEY).acquire, timeout=timeout)
+            line = tree.await_line(KEY, 2)
+            server.kill()
+            if stays_down:
+                with pytest.raises(LockUnavailable):
+                    granted.result(PATIENCE)
         if stays_down:
-            with pytest.raises(LockUnavailable):
-                granted.result(PATIENCE)
-            assert time.monotonic() - started < timeout + OVERRUN
+            assert watch.taken < timeout + OVERRUN
             server.start()
             lock.release()
         else:
