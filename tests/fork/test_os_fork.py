@@ -14,7 +14,7 @@ from distlock import zk_lock
 from distlock.testing.proxy import TcpProxy
 from tests.fork.tools import SLACK, heard, program
 from tests.lease.tools import tell
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, within
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -228,7 +228,8 @@ def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
     tree: Tree, broken_link: TcpProxy, before: str, fault: object
 ) -> None:
     assert callable(fault)
-    with program(FORKS_WHILE_CONNECTING, broken_link.address, tree.namespace, before) as process:
+    arguments = broken_link.address, tree.namespace, before
+    with program(FORKS_WHILE_CONNECTING, *arguments, as_shipped=True) as process:
         assert heard(process) == "ready"
         fault(broken_link)
         tell(process)
@@ -240,6 +241,5 @@ def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
         broken_link.pass_through()
         tell(process)
         assert heard(process) == {"free": False, "status": 0}
-        with within(PATIENCE):
-            process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode == 0

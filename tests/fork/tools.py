@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tests.helpers import spawn_python
+from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,14 +37,14 @@ def in_a_child(act: Callable[[], dict[str, Any]]) -> Any:
 @contextmanager
 def timed(found: dict[str, Any], name: str) -> Iterator[None]:
     """Note under a name how long a block took, and which exception ended it."""
-    started = time.monotonic()
     outcome = "done"
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - to be looked at by the test
-        outcome = type(error).__name__
+    with Stopwatch() as watch:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - to be looked at by the test
+            outcome = type(error).__name__
     found[name] = outcome
-    found[f"{name} took"] = time.monotonic() - started
+    found[f"{name} took"] = watch.taken
 
 
 def tell(found: Any) -> None:
@@ -58,14 +58,17 @@ def hear() -> str:
 
 
 @contextmanager
-def program(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    code: str, *arguments: str, as_shipped: bool = False
+) -> Iterator[subprocess.Popen[str]]:
     """Run a program with the tools at hand."""
+    options = f"TIMEOUT=5, CONNECT_TIMEOUT=5, as_shipped={as_shipped}"
     preamble = (
         "import os, signal, sys, threading, time\n"
         "from tests.fork.tools import hear, in_a_child, tell, timed\n"
         "from tests.mutex.tools import await_connection, set_up\n"
         "if __name__ == '__main__':\n"
-        "    set_up(sys.argv[1], sys.argv[2], TIMEOUT=5, CONNECT_TIMEOUT=1)\n"
+        f"    set_up(sys.argv[1], sys.argv[2], {options})\n"
         "from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock\n"
         "from distlock.session import session_for\n"
     )
