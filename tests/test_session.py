@@ -10,9 +10,7 @@ import logging
 import os
 import socket
 import threading
-import time
 from contextlib import suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +23,7 @@ from distlock.session import Session, close_sessions, session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import eventually, raw_client
+from tests.mutex.tools import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,12 +58,12 @@ def make_session(zookeeper: ZooKeeper, namespace: str) -> Iterator[MakeSession]:
 def ephemeral_node(one: Session) -> tuple[str, Any]:
     """Create the node of a contender and return its path and stat."""
     with suppress(NodeExists):
-        one.ask(one.create_container, one.root).result(5)
+        one.ask(one.create_container, one.root).result(20)
 
     def create(done: Done) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
 
-    path, stat = one.ask(create).result(5)
+    path, stat = one.ask(create).result(20)
     return path, stat
 
 
@@ -112,9 +111,8 @@ def test_each_alias_has_a_session_of_its_own(
 
 def test_a_first_use_does_not_wait_for_the_server(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {"HOSTS": f"127.0.0.1:{free_ports(1)[0]}"}}
-    started = time.monotonic()
-    assert not session_for().connected
-    assert time.monotonic() - started < 0.5
+    with within(0.5):
+        assert not session_for().connected
     assert session_for().id == 0
 
 
@@ -143,15 +141,13 @@ def test_a_chroot_comes_before_the_namespace(
 def test_tries_to_reconnect_come_at_least_once_a_second() -> None:
     """kazoo's own back-off grows to an hour."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(10)
+        listener.settimeout(20)
         one = Session(Configuration(hosts=f"127.0.0.1:{listener.getsockname()[1]}"))
-        times = []
         for _ in range(9):
-            connection, _ = listener.accept()
-            times.append(time.monotonic())
+            with within(1.3):
+                connection, _ = listener.accept()
             connection.close()
         one.close()
-    assert max(later - earlier for earlier, later in pairwise(times)) < 1.3
 
 
 def test_an_expired_session_is_followed_by_another_in_the_same_object(
@@ -198,7 +194,7 @@ def test_a_step_that_fails_harms_no_other(
         raise RuntimeError("a mistake of ours")
 
     one.children("/", fail)
-    assert "zookeeper" in one.ask(one.children, "/").result(5)
+    assert "zookeeper" in one.ask(one.children, "/").result(20)
     assert "this is a bug in distlock" in caplog.text
 
 
@@ -245,7 +241,7 @@ def test_a_close_frees_what_the_session_held_at_once(
     with raw_client(zookeeper.hosts) as client:
         assert client.exists(path)
         one.close()
-        eventually(lambda: not client.exists(path), timeout=1)
+        eventually(lambda: not client.exists(path), timeout=10)
     assert one.over
 
 
@@ -255,18 +251,16 @@ def test_a_close_into_a_black_hole_takes_about_a_second(
     with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
         one = make_session(hosts=proxy.address)
         proxy.black_hole()
-        started = time.monotonic()
-        one.close()
-        assert time.monotonic() - started < 2
+        with within(2):
+            one.close()
         assert one.over
 
 
 def test_a_close_without_a_connection_does_not_wait() -> None:
     one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}"))
-    started = time.monotonic()
-    one.close()
-    one.close()
-    assert time.monotonic() - started < 2
+    with within(2):
+        one.close()
+        one.close()
     assert one.over
 
 
