@@ -94,8 +94,9 @@ def configure(settings: Settings, namespace: str) -> Iterator[Configure]:
     """Call it with the options of "default"; called again, sessions begin anew."""
 
     def configure(**options: Any) -> None:
-        common = {"NAMESPACE": namespace, "SESSION_TIMEOUT": 4, "TIMEOUT": 3, "CONNECT_TIMEOUT": 2}
-        settings.DISTLOCK = {"default": common | options}
+        # Java takes its time for a first handshake.
+        times = {"SESSION_TIMEOUT": 15, "TIMEOUT": 15, "CONNECT_TIMEOUT": 10}
+        settings.DISTLOCK = {"default": {"NAMESPACE": namespace} | times | options}
 
     yield configure
     release_all(current())  # what a failed test has left must not fail the next

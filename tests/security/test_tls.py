@@ -12,13 +12,16 @@ from django.core.exceptions import ImproperlyConfigured
 from kazoo.exceptions import NoAuthError
 
 from distlock import LockUnavailable, zk_lock
-from tests.helpers import raw_client
+from distlock.session import session_for
+from tests.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD, Authority
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.security.conftest import Configure, SecureServer
+
+pytestmark = pytest.mark.usefixtures("as_shipped")
 
 
 @pytest.fixture
@@ -33,7 +36,9 @@ def under_another_name(address: str) -> str:
 
 def refusal(configure: Configure, hosts: str, tls: dict[str, Any]) -> str:
     """What an acquire says that cannot connect."""
-    configure(HOSTS=hosts, TLS=tls, TIMEOUT=2)
+    configure(HOSTS=hosts, TLS=tls, TIMEOUT=1)
+    client = session_for()._client
+    eventually(lambda: client.trouble)
     with pytest.raises(LockUnavailable) as refused:
         zk_lock("key").acquire()
     message = str(refused.value)
