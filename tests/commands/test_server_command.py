@@ -35,7 +35,7 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, Path]
         assert process.stdout is not None
         line = process.stdout.readline()
         ready = READY.fullmatch(line)
-        assert ready, f"{line!r} {process.communicate(timeout=10)}"
+        assert ready, f"{line!r} {process.communicate(timeout=30)}"
         yield process, ready[1], Path(ready[3])
 
 
@@ -59,7 +59,7 @@ def test_it_serves_until_a_signal_and_ends_with_status_0(number: signal.Signals)
         assert len(pids) == 1
 
         process.send_signal(number)
-        rest, errors = process.communicate(timeout=10)
+        rest, errors = process.communicate(timeout=30)
         assert (process.returncode, rest, errors) == (0, "", "")
         assert not any(alive(pid) for pid in pids)
         assert not folder.exists()
@@ -74,7 +74,7 @@ def test_three_nodes_on_the_asked_ports_with_named_data(tmp_path: Path) -> None:
         pids = servers_of(folder)
         assert len(pids) == 3
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
         assert not any(alive(pid) for pid in pids)
     assert (tmp_path / "node-3/data/version-2").is_dir()
 
@@ -92,7 +92,7 @@ def test_a_server_that_dies_ends_the_command_with_an_error() -> None:
     with running("--port", "0") as (process, _, folder):
         (pid,) = servers_of(folder)
         os.kill(pid, signal.SIGKILL)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
         assert "CommandError: ZooKeeper ended by itself" in errors
 

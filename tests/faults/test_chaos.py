@@ -48,7 +48,7 @@ def chaos(folder: Path, *arguments: str) -> tuple[int, str, str, Timeline]:
     """Run the command; return status, stdout, stderr, and what its history tells."""
     path = folder / "history.jsonl"
     with spawn_python(CODE, *arguments, "--history", str(path)) as process:
-        output, errors = process.communicate(timeout=SECONDS + 40)
+        output, errors = process.communicate(timeout=SECONDS + 120)
     return process.returncode, output, errors, Timeline(history.read(path))
 
 
@@ -97,10 +97,10 @@ def test_ctrl_c_ends_all_that_it_has_started(tmp_path: Path) -> None:
         children = descendants(process.pid)
         assert len(children) > 3  # the workers, and the server with its guard
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Interrupted" in errors
-    eventually(lambda: not any(alive(pid) for pid in children), 5, f"no process of {children}")
+    eventually(lambda: not any(alive(pid) for pid in children), 20, f"no process of {children}")
 
 
 def descendants(pid: int) -> list[int]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.testproject.database import ProjectDatabase
 
-STOP_SECONDS = 10
+STOP_SECONDS = 30
 
 
 class Site:
@@ -115,8 +115,8 @@ class WebServer:
         self.process = process
         self._log = log
         self._listening = listening
-        self._port = eventually(self._find_port, timeout=20, message="The server listens")
-        eventually(self.serves, timeout=20, message="The server serves")
+        self._port = eventually(self._find_port, timeout=60, message="The server listens")
+        eventually(self.serves, timeout=60, message="The server serves")
 
     def _find_port(self) -> int:
         if not self.process.running:

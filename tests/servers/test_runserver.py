@@ -29,11 +29,11 @@ def test_a_reload_frees_the_locks_at_once(site: Site) -> None:
             watched.touch()
             return not alive(before)
 
-        eventually(ended, timeout=20, message="The old process has ended")
+        eventually(ended, timeout=60, message="The old process has ended")
         assert site.nodes(f"counter:{name}") == []
         starts = "development server at"
-        eventually(lambda: server.log.count(starts) > 1, timeout=20, message="A second start")
-        eventually(server.serves, timeout=20, message="The new process serves")
+        eventually(lambda: server.log.count(starts) > 1, timeout=60, message="A second start")
+        eventually(server.serves, timeout=60, message="The new process serves")
         status, said = server.post(f"/function/{name}/")
         assert status == 200
         assert said["pid"] != before
