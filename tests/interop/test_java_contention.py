@@ -70,8 +70,9 @@ def contention(
     [
         ["mutex", "mutex", "mutex"],
         ["write", "read", "read"],
+        ["semaphore=2", "semaphore=2", "semaphore=2"],
     ],
-    ids=["mutex", "read/write"],
+    ids=["mutex", "read/write", "semaphore"],
 )
 def test_no_two_are_inside_who_may_not_be_there_together(
     contention: Contention, recipes: list[str]

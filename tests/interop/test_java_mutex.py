@@ -106,7 +106,7 @@ def test_a_lock_of_ours_that_does_not_queue_excludes_java_and_is_excluded(
     (head,) = java.participants()
     assert not python.acquire("unfair", timeout=0)
     granted = python.ask("unfair")
-    tree.await_watches(head)
+    tree.await_watches(f"{tree.path(KEY)}/{head}")
     assert not granted.done()
     java.release()
     assert granted.result(PATIENCE)
@@ -126,8 +126,7 @@ def test_each_language_sees_the_participants_of_both_in_the_same_order(
     for number, one in enumerate(line, start=1):
         granted.append(one.ask())
         names = tree.await_line(KEY, number)
-    paths = [f"{tree.path(KEY)}/{name}" for name in names]
-    assert line[0].participants() == line[1].participants() == paths
+    assert line[0].participants() == line[1].participants() == names
     seen = zk_lock(KEY).participants()
     assert [one.peer for one in seen] == [True, False, True, False]
     assert [one.token for one in seen] == sorted(one.token for one in seen)
@@ -145,7 +144,7 @@ def test_a_curator_peer_with_unreadable_data_is_told_as_a_peer(
     peer, waiter = contender("Java"), contender("Python")
     recipe = f"mutex-with-data={data}"
     assert peer.acquire(recipe)
-    (path,) = peer.participants(recipe)
+    path = f"{tree.path(KEY)}/{peer.participants(recipe)[0]}"
     if data == "megabyte":
         assert tree.client.exists(path).dataLength == 1_000_000
     granted = waiter.ask()

@@ -162,10 +162,9 @@ def test_each_language_sees_the_readers_and_the_writers_of_both(
     for number, (one, (_, recipe)) in enumerate(zip(contenders, line, strict=True), start=1):
         granted.append(one.ask(recipe))
         names = tree.await_line(KEY, number)
-    paths = [f"{tree.path(KEY)}/{name}" for name in names]
     java, python = contenders[:2]
-    assert java.participants("read") == python.participants("read") == paths[:2]
-    assert java.participants("write") == python.participants("write") == paths[2:]
+    assert java.participants("read") == python.participants("read") == names[:2]
+    assert java.participants("write") == python.participants("write") == names[2:]
     for one, grant, (_, recipe) in zip(contenders, granted, line, strict=True):
         assert grant.result(PATIENCE)
         one.release(recipe)

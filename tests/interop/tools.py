@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
-from distlock import zk_lock, zk_rwlock
+from distlock import zk_lock, zk_rwlock, zk_semaphore, zk_semaphore_mutex
 from distlock.testing.guard import GuardedProcess
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner
 
@@ -127,7 +127,7 @@ class Contender(ABC):
 
     @abstractmethod
     def participants(self, recipe: str = "mutex") -> list[str]:
-        """The paths of the nodes that this language sees in the line."""
+        """The names of the nodes that this language sees."""
 
 
 class InJava(Contender):
@@ -167,7 +167,9 @@ class InJava(Contender):
         assert told.result(2 * PATIENCE) == "told"
 
     def participants(self, recipe: str = "mutex") -> list[str]:
-        return self._peer.do(f"{self._thread}-looks", "participants", recipe, self._path).split()
+        # Of a mutex Curator tells the paths, of a semaphore the names.
+        seen = self._peer.do(f"{self._thread}-looks", "participants", recipe, self._path)
+        return [node.rpartition("/")[2] for node in seen.split()]
 
 
 class InPython(Contender):
@@ -183,7 +185,8 @@ class InPython(Contender):
         self._owner.now(self._lock(recipe).release)
 
     def participants(self, recipe: str = "mutex") -> list[str]:
-        return [participant.path for participant in self._lock(recipe).participants()]
+        seen = self._lock(recipe).participants()
+        return [participant.path.rpartition("/")[2] for participant in seen]
 
     def _lock(self, recipe: str) -> Any:
         return self._locks.setdefault(recipe, python_lock(recipe, self._using))
@@ -191,13 +194,16 @@ class InPython(Contender):
 
 def python_lock(recipe: str, using: str = "default") -> Any:
     """Our lock of `KEY` for a recipe."""
+    name, _, limit = recipe.partition("=")
     return {
+        "semaphore": lambda: zk_semaphore(KEY, int(limit), using=using),
         "mutex": lambda: zk_lock(KEY, using=using),
         "read": lambda: zk_rwlock(KEY, using=using).read,
         "write": lambda: zk_rwlock(KEY, using=using).write,
+        "semaphore-mutex": lambda: zk_semaphore_mutex(KEY, using=using),
         "unfair": lambda: zk_lock(KEY, using=using, fair=False),
         "none": NoLock,
-    }[recipe]()
+    }[name]()
 
 
 class NewContender(Protocol):
