@@ -236,7 +236,8 @@ def test_a_loss_ends_a_stay_at_once(
 
 
 def test_the_next_hold_is_stayed_in_after_one_was_lost(tree: Tree, make_owner: MakeOwner) -> None:
-    leader, stays = zk_leader(NAME), []
+    leader = zk_leader(NAME)
+    stays: list[bool] = []
 
     def work(hold: Hold) -> None:
         if not stays:
