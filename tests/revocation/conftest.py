@@ -1,0 +1,60 @@
+"""Fixtures of the revocation tests: those of the mutex and lease tests, and who was asked."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from tests.helpers import eventually
+from tests.lease.conftest import requests, set_options
+from tests.mutex.conftest import (
+    _main_thread_holds_nothing,
+    broken_link,
+    holder,
+    make_owner,
+    own_zookeeper,
+    tree,
+    two_sessions,
+)
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from distlock import Mutex
+
+__all__ = [
+    "_main_thread_holds_nothing",
+    "broken_link",
+    "holder",
+    "make_owner",
+    "own_zookeeper",
+    "requests",
+    "set_options",
+    "tree",
+    "two_sessions",
+]
+
+
+class Call(NamedTuple):
+    """One call of ``on_revoke``."""
+
+    lock: Mutex
+    thread: str
+
+
+class Asked(list[Call]):
+    """An ``on_revoke`` that notes its calls."""
+
+    def __call__(self, lock: Mutex) -> None:
+        self.append(Call(lock, threading.current_thread().name))
+
+    def times(self, number: int) -> None:
+        """Wait for so many calls; more of them fail the test."""
+        eventually(lambda: len(self) >= number, PATIENCE, f"on_revoke was called {number} times")
+        assert len(self) == number
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()

@@ -1,0 +1,156 @@
+"""Revocation when something breaks: a cut, an expired session, no server.
+
+PITFALLS 21: watches are gone after a disconnect, so they are set again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.security import make_acl
+
+from distlock import Hold, LockLost, LockUnavailable, revoke, zk_lock
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.lease.tools import SetOptions, await_own_watch, watchers
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, expire
+
+if TYPE_CHECKING:
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+    from tests.revocation.conftest import Asked
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+@pytest.fixture
+def link(broken_link: TcpProxy, set_options: SetOptions) -> TcpProxy:
+    """The link of "default", whose sessions outlive what is done to it."""
+    set_options(SESSION_TIMEOUT=20)
+    return broken_link
+
+
+def ask_holder() -> bool:
+    """Ask whoever holds "key" to leave, over a session whose link is whole."""
+    return revoke(zk_lock("key", using="other").holder(), using="other")
+
+
+def cut(link: TcpProxy) -> None:
+    """Break the link of "default" and wait until its session knows."""
+    link.cut()
+    eventually(lambda: not session_for().connected, PATIENCE, "a lost connection")
+
+
+def heal(link: TcpProxy) -> None:
+    link.pass_through()
+    eventually(lambda: session_for().connected, PATIENCE, "a connection")
+
+
+def await_watch_again(tree: Tree, hold: Hold) -> None:
+    """Wait until the holder watches its own node over the new connection, and has read it."""
+    await_own_watch(tree, hold)
+    eventually(lambda: not session_for()._in_flight, PATIENCE, "no request under way")
+
+
+def test_a_request_is_heard_after_a_reconnection(link: TcpProxy, tree: Tree, asked: Asked) -> None:
+    with zk_lock("key", on_revoke=asked) as hold:
+        cut(link)
+        heal(link)
+        await_watch_again(tree, hold)
+        assert ask_holder()
+        asked.times(1)
+
+
+def test_a_request_of_the_time_without_a_connection_is_heard_after_it(
+    link: TcpProxy, asked: Asked
+) -> None:
+    with zk_lock("key", on_revoke=asked):
+        cut(link)
+        assert ask_holder()
+        assert not asked
+        heal(link)
+        asked.times(1)
+
+
+def test_a_request_that_was_told_is_not_told_again_after_a_reconnection(
+    link: TcpProxy, tree: Tree, asked: Asked
+) -> None:
+    with zk_lock("key", on_revoke=asked) as hold:
+        for number in range(1, 3):
+            assert ask_holder()
+            asked.times(number)
+            cut(link)
+            heal(link)
+            await_watch_again(tree, hold)
+        assert ask_holder()
+        asked.times(3)
+
+
+def test_a_waiter_is_asked_after_a_reconnection(
+    link: TcpProxy, tree: Tree, holder: Owner, make_owner: MakeOwner, asked: Asked
+) -> None:
+    waiter, lock = make_owner(), zk_lock("key", on_revoke=asked)
+    granted = waiter.submit(lock.acquire, timeout=PATIENCE * 2)
+    line = tree.await_line("key", 2)
+    cut(link)
+    assert revoke(zk_lock("key", using="other").participants()[1], using="other")
+    heal(link)
+    asked.times(1)
+    assert tree.line("key") == line
+    holder.now(zk_lock("key", using="other").release)
+    assert granted.result(PATIENCE)
+    waiter.now(lock.release)
+
+
+def test_a_waiter_whose_session_expired_is_asked_on_its_new_node(
+    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner, asked: Asked
+) -> None:
+    waiter, lock = make_owner(), zk_lock("key", on_revoke=asked)
+    granted = waiter.submit(lock.acquire, timeout=PATIENCE * 2)
+    _, before = tree.await_line("key", 2)
+    assert revoke(zk_lock("key").participants()[1])
+    asked.times(1)
+    expire(zookeeper.hosts, session_for())
+    eventually(lambda: before not in tree.line("key"), PATIENCE, "an expired session")
+    _, after = tree.await_line("key", 2)
+    path = f"{tree.path('key')}/{after}"
+    eventually(lambda: watchers(tree, path), PATIENCE, "a watch on the new node")
+    assert revoke(zk_lock("key").participants()[1])
+    asked.times(2)
+    holder.now(zk_lock("key", using="other").release)
+    assert granted.result(PATIENCE)
+    waiter.now(lock.release)
+
+
+def test_one_whose_lock_is_lost_is_not_asked(
+    tree: Tree, zookeeper: ZooKeeper, asked: Asked
+) -> None:
+    lock = zk_lock("key", on_revoke=asked)
+    with pytest.raises(LockLost), lock as hold:  # noqa: PT012 - leaving the block raises
+        mine = lock.holder()
+        expire(zookeeper.hosts, session_for())
+        eventually(lambda: hold.lost, PATIENCE, "a lost hold")
+        tree.await_line("key", 0)
+        assert not revoke(mine, using="other")
+    assert not asked
+
+
+def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper, asked: Asked) -> None:
+    with zk_lock("key", on_revoke=asked):
+        mine = zk_lock("key").holder()
+        own_zookeeper.servers[0].kill()
+        with pytest.raises(LockUnavailable):
+            revoke(mine)
+        own_zookeeper.servers[0].start()
+        eventually(lambda: session_for().connected, PATIENCE, "a connection")
+        assert revoke(mine)
+        eventually(lambda: asked, PATIENCE, "a call")
+
+
+def test_asking_takes_the_permission_to_write(tree: Tree, asked: Asked) -> None:
+    with zk_lock("key", on_revoke=asked) as hold:
+        tree.client.set_acls(hold.path, [make_acl("world", "anyone", read=True)])
+        with pytest.raises(LockUnavailable, match="no permission"):
+            revoke(zk_lock("key").holder(), using="other")
+    assert not asked

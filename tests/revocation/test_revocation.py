@@ -1,0 +1,316 @@
+"""A participant is asked to leave, and decides: Curator's ``Revoker`` and ``Revocable``.
+
+With Java on the other side: ``tests/interop/test_java_revocation.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockBusy, Mutex, revoke, zk_lock, zk_locked
+from distlock.session import session_for
+from distlock.znodes import REVOKE
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
+
+if TYPE_CHECKING:
+    from tests.revocation.conftest import Asked
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def ask_holder(using: str = "other") -> bool:
+    """Ask whoever holds "key" to leave, over the session of somebody else."""
+    return revoke(zk_lock("key", using=using).holder(), using=using)
+
+
+def await_heartbeat() -> None:
+    lease = session_for().lease
+    until = lease._until
+    eventually(lambda: lease._until > until, PATIENCE, "a heartbeat")
+
+
+def test_revoking(make_owner: MakeOwner) -> None:
+    """Curator's testRevoking: a holder that heeds the request makes way for one who waits."""
+    holder, waiter = make_owner(), make_owner()
+    asked, holds = threading.Event(), threading.Event()
+
+    def hold_until_asked() -> bool:
+        with zk_lock("key", on_revoke=lambda _: asked.set()):
+            holds.set()
+            return asked.wait(PATIENCE)
+
+    heeded = holder.submit(hold_until_asked)
+    assert holds.wait(PATIENCE)
+    granted = waiter.submit(zk_lock("key", using="other").acquire, timeout=PATIENCE)
+    assert ask_holder()
+    assert heeded.result(PATIENCE)
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock("key", using="other").release)
+
+
+def test_the_holder_is_asked_with_its_lock_in_a_thread_of_its_own(asked: Asked) -> None:
+    lock = zk_lock("key", on_revoke=asked)
+    with lock:
+        assert ask_holder()
+        asked.times(1)
+    assert asked[0] == (lock, "distlock-revoke")
+
+
+def test_nothing_is_taken_away_from_a_holder_that_does_not_heed(asked: Asked) -> None:
+    with zk_lock("key", on_revoke=asked) as hold:
+        assert ask_holder()
+        asked.times(1)
+        assert not zk_lock("key", using="other").acquire(timeout=0)
+        hold.verify()
+
+
+def test_a_callback_that_blocks_stops_neither_heartbeats_nor_other_locks(
+    make_owner: MakeOwner,
+) -> None:
+    inside, done = threading.Event(), threading.Event()
+
+    def block(_: Mutex) -> None:
+        inside.set()
+        done.wait(PATIENCE * 2)
+
+    with zk_lock("key", on_revoke=block) as hold:
+        try:
+            assert ask_holder()
+            assert inside.wait(PATIENCE)
+            for _ in range(2):
+                await_heartbeat()
+            rival, another = make_owner(), zk_lock("another")
+            assert rival.now(another.acquire)
+            rival.now(another.release)
+            hold.check()
+        finally:
+            done.set()
+
+
+@pytest.mark.parametrize("using", ["default", "other"])
+def test_a_waiter_is_asked_while_it_is_queued_and_keeps_its_place(
+    tree: Tree, holder: Owner, make_owner: MakeOwner, asked: Asked, using: str
+) -> None:
+    waiter, lock = make_owner(), zk_lock("key", using=using, on_revoke=asked)
+    granted = waiter.submit(lock.acquire, timeout=PATIENCE)
+    line = tree.await_line("key", 2)
+    assert revoke(zk_lock("key").participants()[1])
+    asked.times(1)
+    assert tree.line("key") == line
+    assert not granted.done()
+    holder.now(zk_lock("key", using="other").release)
+    assert granted.result(PATIENCE)
+    assert revoke(lock.holder())
+    asked.times(2)
+    waiter.now(lock.release)
+
+
+def test_of_two_in_one_process_the_one_that_is_meant_is_asked(
+    tree: Tree, make_owner: MakeOwner, asked: Asked
+) -> None:
+    holder, waiter, others = make_owner(), make_owner(), type(asked)()
+    holder.now(zk_lock("key", on_revoke=others).acquire)
+    granted = waiter.submit(zk_lock("key", on_revoke=asked).acquire, timeout=PATIENCE)
+    tree.await_line("key", 2)
+    assert revoke(zk_lock("key").participants()[1])
+    asked.times(1)
+    assert ask_holder()
+    others.times(1)
+    asked.times(1)
+    holder.now(zk_lock("key").release)
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock("key").release)
+
+
+def test_one_without_a_callback_goes_on_and_still_notices_that_its_lock_is_broken(
+    tree: Tree,
+) -> None:
+    with pytest.raises(Exception, match="lost"), zk_lock("key") as hold:  # noqa: PT012
+        assert ask_holder()
+        assert tree.client.get(hold.path)[0] == REVOKE
+        hold.verify()
+        tree.client.delete(hold.path)
+        eventually(lambda: hold.lost, PATIENCE, "a lost hold")
+
+
+def test_every_acquire_is_revocable_anew(tree: Tree, asked: Asked) -> None:
+    lock = zk_lock("key", on_revoke=asked)
+    for number in range(1, 4):
+        with lock:
+            assert ask_holder()
+            asked.times(number)
+        tree.await_line("key", 0)
+
+
+def test_the_first_acquire_of_an_owner_says_whom_to_ask(asked: Asked) -> None:
+    inner = type(asked)()
+    with zk_lock("key", on_revoke=asked), zk_lock("key", on_revoke=inner):
+        assert ask_holder()
+        asked.times(1)
+    assert not inner
+
+
+def test_each_request_is_told_once_however_often_the_node_changes(tree: Tree, asked: Asked) -> None:
+    with zk_lock("key", on_revoke=asked) as hold:
+        for number in range(1, 4):
+            assert ask_holder()
+            asked.times(number)
+            tree.client.set(hold.path, b"something else")
+            tree.client.set_acls(hold.path, tree.client.get_acls(hold.path)[0])
+    asked.times(3)
+
+
+def test_a_fair_waiter_behind_it_is_not_confused_by_the_request(
+    tree: Tree, make_owner: MakeOwner, asked: Asked
+) -> None:
+    holder, waiter = make_owner(), make_owner()
+    holder.now(zk_lock("key", on_revoke=asked).acquire)
+    granted = waiter.submit(zk_lock("key", using="other").acquire, timeout=PATIENCE)
+    head, _ = tree.await_line("key", 2)
+    for number in range(1, 4):
+        assert ask_holder()
+        asked.times(number)
+    # The watch of the one who waits fires at each request, and is set anew.
+    tree.await_watches(f"{tree.path('key')}/{head}")
+    assert not granted.done()
+    holder.now(zk_lock("key").release)
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock("key", using="other").release)
+
+
+def test_a_callback_that_fails_is_logged_and_the_lock_is_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Only its owner releases a lock, and the callback's thread is not that.
+    with zk_lock("key", on_revoke=lambda lock: lock.release()) as hold:
+        assert ask_holder()
+        eventually(lambda: "NotOwner" in caplog.text, PATIENCE, "a line in the log")
+        hold.verify()
+    assert "on_revoke of zk_lock('key', using='default') failed" in caplog.text
+
+
+# --- who is there --------------------------------------------------------------------------------
+
+
+def test_one_who_was_asked_is_still_a_participant(asked: Asked) -> None:
+    lock = zk_lock("key", on_revoke=asked)
+    with lock as hold:
+        before = lock.holder()
+        assert before is not None
+        assert not before.revoked
+        assert ask_holder()
+        after = lock.holder()
+        assert after is not None
+        assert (after.revoked, after.peer) == (True, False)
+        for known in ("path", "sequence", "token", "session_id"):
+            assert getattr(after, known) == getattr(before, known)
+        assert hold.token == after.token
+        with pytest.raises(LockBusy, match=r"session 0x.* who was asked to leave"):
+            zk_lock("key", using="other", timeout=0).__enter__()
+
+
+def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
+    lock = zk_lock("key", on_revoke=asked)
+    with lock:
+        mine = lock.holder()
+    tree.await_line("key", 0)
+    assert not revoke(mine)
+    assert not revoke(lock.holder())  # nobody
+    assert not asked
+
+
+# --- what is left, and what it costs --------------------------------------------------------------
+
+
+def test_nothing_is_left_of_revocable_holds_and_waits(
+    tree: Tree, make_owner: MakeOwner, asked: Asked
+) -> None:
+    holder, waiters = make_owner(), [make_owner() for _ in range(5)]
+    holder.now(zk_lock("key", on_revoke=asked).acquire)
+    for waits in range(5):
+        lock = zk_lock("key", on_revoke=asked)
+        refused = [waiter.submit(lock.acquire, timeout=0.3) for waiter in waiters]
+        tree.await_line("key", 6)
+        assert revoke(lock.participants()[waits])
+        assert not any(wait.result(PATIENCE) for wait in refused)
+    asked.times(5)
+    holder.now(zk_lock("key").release)
+    tree.await_line("key", 0)
+    assert not tree.watches()
+    forgets_all(session_for())
+
+
+def test_a_short_hold_that_is_not_revocable_costs_no_watch(tree: Tree, requests: list[str]) -> None:
+    await_connection()
+    with zk_lock("key"):
+        pass
+    tree.await_line("key", 0)
+    requests.clear()
+    with zk_lock("key"):
+        pass
+    assert "GetData" not in requests
+    requests.clear()
+    with zk_lock("key", on_revoke=print):
+        pass
+    assert requests.count("GetData") == 1
+
+
+# --- other ways to ask for it ---------------------------------------------------------------------
+
+
+def test_a_task_is_told_through_its_loop() -> None:
+    async def hold_until_asked() -> None:
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+
+        def on_revoke(_: Mutex) -> None:
+            loop.call_soon_threadsafe(asked.set)
+
+        async with zk_lock("key", on_revoke=on_revoke):
+            assert await asyncio.to_thread(ask_holder)
+            await asyncio.wait_for(asked.wait(), PATIENCE)
+
+    asyncio.run(hold_until_asked())
+
+
+@pytest.mark.parametrize("fair", [True, False], ids=["fair", "not fair"])
+def test_a_decorated_function_is_asked(asked: Asked, fair: bool) -> None:
+    @zk_locked("<name>", on_revoke=asked, fair=fair)
+    def work(name: str) -> None:
+        assert name == "key"
+        assert ask_holder()
+        asked.times(1)
+
+    work("key")
+    assert asked[0].lock.key == "key"
+
+
+def test_a_lock_that_does_not_queue_is_revocable(
+    tree: Tree, holder: Owner, make_owner: MakeOwner, asked: Asked
+) -> None:
+    waiter, lock = make_owner(), zk_lock("key", fair=False, on_revoke=asked)
+    granted = waiter.submit(lock.acquire, timeout=PATIENCE)
+    eventually(tree.watches, PATIENCE, "a waiter's watch")
+    holder.now(zk_lock("key", using="other").release)
+    assert granted.result(PATIENCE)
+    assert ask_holder()
+    asked.times(1)
+    waiter.now(lock.release)
+
+
+async def _coroutine_function(lock: Mutex) -> None:
+    """What no thread can call."""
+
+
+@pytest.mark.parametrize(
+    "on_revoke", [42, "asked", _coroutine_function], ids=["42", "text", "async"]
+)
+def test_an_on_revoke_that_no_thread_can_call_is_refused(on_revoke: Any) -> None:
+    with pytest.raises(TypeError, match="on_revoke is a function"):
+        zk_lock("key", on_revoke=on_revoke)
+    with pytest.raises(TypeError, match="on_revoke is a function"):
+        zk_locked("key", on_revoke=on_revoke)
