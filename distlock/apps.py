@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
@@ -17,3 +19,5 @@ class DistlockConfig(AppConfig):
 
         checks.register()
         logs.connect()
+        if "celery" in sys.modules:  # for a site that has it
+            from . import celery  # noqa: F401, PLC0415 - it connects to Celery's signals

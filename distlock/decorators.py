@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, Literal, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
@@ -21,11 +22,16 @@ from .mutex import Mutex
 from .responses import refusal
 from .revocation import check_listener
 
+if TYPE_CHECKING:
+    from .hold import Hold
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OnBusy = Literal["raise", "wait", "skip"] | Callable[..., Any]
-_POLICIES = ("raise", "wait", "skip")
+OnBusy = Literal["raise", "wait", "skip", "retry"] | Callable[..., Any]
+_POLICIES = ("raise", "wait", "skip", "retry")
+
+logger = logging.getLogger("distlock")
 
 
 def zk_locked(
@@ -33,6 +39,8 @@ def zk_locked(
     *,
     timeout: Any = UNSET,
     on_busy: OnBusy | None = None,
+    busy_limit: int | None = None,
+    busy_deadline: Any = UNSET,
     using: str = "default",
     fair: bool = True,
     atomic: bool | str = False,
@@ -45,18 +53,22 @@ def zk_locked(
         @zk_locked("stock:<sku>", timeout=2)
         def buy(request, sku): ...
 
-    On functions, methods, function views and class views' ``dispatch``, sync and async. A view
-    under ``ATOMIC_REQUESTS`` opens its transaction inside the lock and commits before the release.
+    On functions, methods, function views and class views' ``dispatch``, sync and async, and below
+    ``@shared_task`` on Celery tasks. A view under ``ATOMIC_REQUESTS`` opens its transaction inside
+    the lock and commits before the release.
 
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
     :param timeout: seconds to wait, 0 to try once, None for ever; by default the setting
         ``TIMEOUT`` (5 s)
     :param on_busy: what to do when the lock is busy after `timeout`:
-        by default a view answers 423 and a function raises;
+        by default a view answers 423, a task in a worker retries, and a function raises;
         ``"raise"`` raises `LockBusy`;
         ``"wait"`` waits for ever unless `timeout` is given, then raises;
-        ``"skip"`` returns None without a call (a view answers 204);
+        ``"skip"`` returns None without a call (a view answers 204, a task ``{"skipped": key}``);
+        ``"retry"`` puts a task off, with its retries unspent; whatever is no task raises;
         a callable is called with the `LockBusy` and the arguments, and its result is returned
+    :param busy_limit: how often ``"retry"`` puts a task off before it raises, None without limit
+    :param busy_deadline: for how many seconds, None for ever; an hour by default
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue, as in `zk_lock`
     :param atomic: True opens a database transaction inside the lock, a text one on that database
@@ -75,6 +87,7 @@ def zk_locked(
         timeout = conf.seconds(timeout)
     if on_busy == "wait" and timeout is UNSET:
         timeout = None
+    patience = Patience.of(busy_limit, busy_deadline, on_busy)
     make_mutex = functools.partial(
         Mutex,
         timeout=timeout,
@@ -85,25 +98,56 @@ def zk_locked(
     )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        return cast("Callable[P, R]", _Locked(function, parsed, make_mutex, on_busy).wrapper())
+        locked = Locked(function, parsed, make_mutex, on_busy, patience)
+        return cast("Callable[P, R]", locked.wrapper())
 
     return decorate
 
 
-class _Locked:
+class Patience(NamedTuple):
+    """How often, and for how many seconds, a Celery task is put off before it raises."""
+
+    limit: int | None = None
+    deadline: float | None = 3600.0
+
+    @classmethod
+    def of(cls, limit: object, deadline: object, on_busy: OnBusy | None) -> Patience:
+        """Check the arguments of `zk_locked`."""
+        if on_busy not in (None, "retry") and not (limit is None and deadline is UNSET):
+            raise ValueError(
+                f'busy_limit and busy_deadline belong to on_busy="retry", not to {on_busy!r}.'
+            )
+        if not (limit is None or (type(limit) is int and limit > 0)):
+            raise ValueError(f"busy_limit is a number of tries above 0, or None, not {limit!r}.")
+        return cls(limit, conf.seconds(cls().deadline if deadline is UNSET else deadline))
+
+
+#: Says for a call whether it is a Celery task's own function, and what runs it then: `celery` sets
+#: it where Celery is used.
+task_runner: Callable[[Locked], Callable[[tuple[Any, ...], dict[str, Any]], Any] | None] | None = (
+    None
+)
+
+
+class Locked:
     """What the wrapper of one decorated function knows; no state of a call."""
 
     def __init__(
         self,
         function: Callable[..., Any],
         template: KeyTemplate,
-        make_mutex: Callable[[str], Mutex],
+        make_mutex: functools.partial[Mutex],
         on_busy: OnBusy | None,
+        patience: Patience,
     ) -> None:
         if inspect.isclass(function) or not callable(function):
             raise TypeError(
                 "zk_locked decorates a function. For a class view, decorate its dispatch: "
                 '@method_decorator(zk_locked("…"), name="dispatch").'
+            )
+        if hasattr(function, "apply_async"):
+            raise TypeError(
+                "zk_locked decorates the function of a Celery task: write it below @shared_task."
             )
         inner = inspect.unwrap(function)
         if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
@@ -115,6 +159,8 @@ class _Locked:
         self.template = template
         self.make_mutex = make_mutex
         self.on_busy = on_busy
+        self.patience = patience
+        self._said = False
         # method_decorator hands over a partial, perhaps decorated already, whose own wrapped
         # function still has `self`.
         bound = inspect.unwrap(
@@ -157,31 +203,40 @@ class _Locked:
         def call(*args: Any, **kwargs: Any) -> Any:
             if self._serves_async(args):
                 return acall(*args, **kwargs)
-            mutex = self._mutex(args, kwargs)
+            run_task = task_runner and task_runner(self)
+            if run_task:
+                return run_task(args, kwargs)
+            mutex = self.make_mutex(self.key(args, kwargs))
             with ExitStack() as stack:
                 try:
                     hold = stack.enter_context(mutex)
                 except LockBusy as busy:
                     return self._busy(busy, args, kwargs)
-                for alias in self._databases(args):
-                    stack.enter_context(transaction.atomic(using=alias))
-                result = self.function(*args, **kwargs)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise TypeError(
-                        f"{self.name} returned a coroutine, which would run after the lock is "
-                        "released. Decorate an `async def`."
-                    )
-                hold.check()  # nothing is committed under a lost lock
-                return result
+                return self.run(stack, hold, args, kwargs)
 
         return call
+
+    def run(
+        self, stack: ExitStack, hold: Hold, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call the function under `hold`, which `stack` gives back."""
+        for alias in self._databases(args):
+            stack.enter_context(transaction.atomic(using=alias))
+        result = self.function(*args, **kwargs)
+        if inspect.iscoroutine(result):
+            result.close()
+            raise TypeError(
+                f"{self.name} returned a coroutine, which would run after the lock is "
+                "released. Decorate an `async def`."
+            )
+        hold.check()  # nothing is committed under a lost lock
+        return result
 
     def _async_call(self) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if any(self._databases(args)):  # as Django says, which leaves this view to us
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
-            mutex = self._mutex(args, kwargs)
+            mutex = self.make_mutex(self.key(args, kwargs))
             async with AsyncExitStack() as stack:
                 try:
                     await stack.enter_async_context(mutex)
@@ -200,8 +255,9 @@ class _Locked:
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True
 
-    def _mutex(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mutex:
-        return self.make_mutex(self.template.bind(self.signature, args, kwargs))
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the key for one call."""
+        return self.template.bind(self.signature, args, kwargs)
 
     def _busy(self, busy: LockBusy, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = _request_in(args)
@@ -211,7 +267,19 @@ class _Locked:
             return None if request is None else HttpResponse(status=204)
         if callable(self.on_busy):
             return self.on_busy(busy, *args, **kwargs)
+        if self.on_busy == "retry":
+            self.say_that_it_raises()
         raise busy
+
+    def say_that_it_raises(self) -> None:
+        """Log once that nobody can put this call off."""
+        if not self._said:
+            self._said = True
+            logger.warning(
+                '%s cannot be put off here: on_busy="retry" is for Celery tasks in a worker. It '
+                "raises LockBusy instead.",
+                self.name,
+            )
 
     def _databases(self, args: tuple[Any, ...]) -> Iterator[str]:
         """Yield the databases whose ``ATOMIC_REQUESTS`` Django left to this wrapper."""
@@ -247,4 +315,4 @@ def _request_in(args: tuple[Any, ...]) -> HttpRequest | None:
 
 
 #: The decorated functions, for the system checks.
-declared: WeakSet[_Locked] = WeakSet()
+declared: WeakSet[Locked] = WeakSet()

@@ -64,14 +64,14 @@ class Fleet:
         self.app = Celery(
             "testproject",
             config_source=self._config,
-            include=["tests.testproject.tasks"],
+            include=["tests.testproject.tasks", "tests.testproject.locked_tasks"],
             set_as_current=False,
         )
         self.app.loader.import_default_modules()
 
-    def task(self, name: str) -> Any:
-        """A task of `tests.testproject.tasks`, to be sent with its `delay` or `apply_async`."""
-        return self.app.tasks[f"tests.testproject.tasks.{name}"]
+    def task(self, name: str, module: str = "tests.testproject.tasks") -> Any:
+        """A task, to be sent with its `delay` or `apply_async`."""
+        return self.app.tasks[f"{module}.{name}"]
 
     @contextmanager
     def worker(

@@ -10,5 +10,5 @@ from celery import Celery
 app = Celery(
     "testproject",
     config_source=json.loads(os.environ["CELERY_CONFIG"]),
-    include=["tests.testproject.tasks"],
+    include=["tests.testproject.tasks", "tests.testproject.locked_tasks"],
 )

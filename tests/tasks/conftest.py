@@ -1,0 +1,58 @@
+"""Fixtures of the task tests: one worker with four children for each module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from distlock.mutex import release_all
+from distlock.owner import current
+from tests.celery_tools import Fleet, fleet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from distlock.testing.server import ZooKeeper
+    from tests.celery_tools import Worker
+    from tests.services import Redis
+
+
+@pytest.fixture(scope="module")
+def module_fleet(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    """A broker, and tasks that are put off for a tenth of a second at first."""
+    folder = tmp_path_factory.mktemp("fleet")
+    broker = redis.new_database()
+    with fleet(zookeeper, folder, broker, RETRY_AFTER=0.1, SESSION_TIMEOUT=10) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def worker(module_fleet: Fleet) -> Iterator[Worker]:
+    with module_fleet.worker() as worker:
+        yield worker
+
+
+@pytest.fixture
+def troupe(module_fleet: Fleet, worker: Worker, settings: Settings) -> Fleet:
+    """A running fleet whose locks this test sees and takes."""
+    del worker
+    settings.DISTLOCK = module_fleet.distlock
+    return module_fleet
+
+
+@pytest.fixture
+def key() -> str:
+    """A key of this test's own."""
+    return f"k-{uuid4().hex[:12]}"
+
+
+@pytest.fixture(autouse=True)
+def _this_thread_holds_nothing() -> Iterator[None]:
+    yield
+    release_all(current())

@@ -1,0 +1,146 @@
+"""Celery tasks with each policy of ``on_busy``, for real workers."""
+
+# ruff: noqa: ARG001 - keys are for the locks
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from celery import Task, shared_task
+from celery.utils.log import get_task_logger
+
+from distlock import LockBusy, zk_lock, zk_locked
+from distlock.owner import label
+from tests.testproject.tasks import stage
+
+task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
+logger = get_task_logger(__name__)
+
+
+@task(max_retries=0)
+@zk_locked("<key>")
+def default(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
+@task(bind=True, max_retries=0)
+@zk_locked("<key>", on_busy="retry")
+def retry(self: Any, key: str, actor: str) -> dict[str, Any]:
+    stage().tell(actor, "enter", key)
+    stage().tell(actor, "leave", key)
+    request = self.request
+    return {"id": request.id, "retries": request.retries, "headers": request.headers}
+
+
+@task()
+@zk_locked("<key>", on_busy="retry", busy_limit=2)
+def limited(key: str, actor: str) -> None: ...
+
+
+@task()
+@zk_locked("<key>", on_busy="retry", busy_deadline=0.5)
+def hurried(key: str, actor: str) -> None: ...
+
+
+@task()
+@zk_locked("<key>", on_busy="skip", timeout=0)
+def skip(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
+@task()
+@zk_locked("<key>", on_busy="raise", timeout=0)
+def refuse(key: str, actor: str) -> str:
+    return actor
+
+
+def _later(busy: LockBusy, key: str, actor: str) -> str:
+    return f"{actor} does without {busy.key}"
+
+
+@task()
+@zk_locked("<key>", on_busy=_later, timeout=0)
+def answer(key: str, actor: str) -> str:
+    return actor
+
+
+@task(bind=True, max_retries=1, default_retry_delay=0)
+@zk_locked("<key>", on_busy="skip", timeout=0)
+def retries_inside(self: Any, key: str, actor: str) -> str:
+    """Retry while the lock is held, and go on holding it for a while."""
+    if not self.request.retries:
+        self.retry(throw=False)
+        stage().play(actor)
+        return "first"
+    stage().tell(actor, "second")
+    return "second"
+
+
+@task(autoretry_for=(ZeroDivisionError,), max_retries=2, default_retry_delay=0)
+@zk_locked("<key>")
+def fails_at_first(key: str, actor: str) -> int:
+    stage().tell(actor, "enter")
+    return 1 // (len(stage().told(actor, "enter")) - 1)
+
+
+@task(ignore_result=True)
+@zk_locked("<key>")
+def ignored(key: str, actor: str) -> str:
+    stage().tell(actor, "enter")
+    return actor
+
+
+@task()
+@zk_locked("outer:<key>")
+@zk_locked("<key>")
+def two_locks(key: str, actor: str) -> str:
+    stage().tell(actor, "enter")
+    return actor
+
+
+@task()
+def join(names: list[str], key: str = "") -> str:
+    return "+".join(map(str, names))
+
+
+@task()
+@zk_locked("joined:<key>", on_busy="retry")
+def locked_join(names: list[str], key: str) -> str:
+    return "+".join(map(str, names))
+
+
+@task()
+@zk_locked("<key>", on_busy="retry")
+def append(before: str, key: str, actor: str) -> str:
+    return f"{before}+{actor}"
+
+
+@task()
+def forgets(key: str) -> None:
+    zk_lock(key).acquire()
+
+
+@task()
+def holds_inside(key: str, actor: str) -> None:
+    with zk_lock(key):
+        stage().play(actor)
+
+
+@task()
+def labelled(key: str, actor: str) -> None:
+    with label("something else"), zk_lock(key):
+        logger.info("labelled")
+        stage().play(actor)
+
+
+class Base(Task):  # type: ignore[misc]  # Celery has no types
+    """A class-based task."""
+
+    abstract = True
+
+    @zk_locked("<key>", on_busy="skip", timeout=0)
+    def run(self, key: str, actor: str) -> str:
+        return f"{type(self).__name__} {actor}"
