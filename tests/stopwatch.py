@@ -3,6 +3,8 @@
 That a call ends in time is promised by the code, and not by a machine that is overloaded or stands
 still for a second: there everything is late that waits for its time, a thread that does nothing but
 wait, too. By how much that one is late is what a bound may not be charged with.
+
+Whoever keeps the GIL holds it up as well: where that is the subject, count processor time instead.
 """
 
 from __future__ import annotations

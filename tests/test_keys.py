@@ -132,19 +132,19 @@ def test_a_lone_surrogate_is_refused_and_the_message_can_be_printed(key: str) ->
 @pytest.mark.parametrize("length", [10_000, 2_000_000])
 @pytest.mark.parametrize("letter", ["x", "é", "/", "🦊"])
 def test_a_very_long_key_is_cut_quickly(letter: str, length: int) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     name = znode_name(letter * length)
-    assert time.perf_counter() - started < 5  # a fifth of a second on an idle machine
+    assert time.thread_time() - started < 5  # a fifth of a second on an idle machine
     assert len(name) <= MAX_NAME
     assert key_of(name) is None
 
 
 def test_a_long_run_of_combining_marks_does_not_freeze_the_process() -> None:
     """Normalising is quadratic in the length of such a run, and keeps the GIL."""
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         name = znode_name("a" + "\u0301\u0316" * 50_000)
     except LockKeyError:
         name = ""
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
     assert len(name) <= MAX_NAME
