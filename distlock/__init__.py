@@ -20,6 +20,7 @@ from .exceptions import (
 from .hold import Hold
 from .leader import Leader, zk_leader
 from .leases import zk_lease
+from .multilock import zk_multilock
 from .mutex import Mutex, zk_lock
 from .revocation import revoke
 from .rwlock import zk_rwlock
@@ -55,6 +56,7 @@ __all__ = [
     "zk_lease",
     "zk_lock",
     "zk_locked",
+    "zk_multilock",
     "zk_rwlock",
     "zk_semaphore",
     "zk_semaphore_mutex",

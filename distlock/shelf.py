@@ -52,6 +52,12 @@ def forget(shelf: Shelf, held: Held) -> bool:
         return True
 
 
+def on(shelf: Shelf) -> list[Held]:
+    """Return what is on the shelf, the latest last."""
+    with _lock:
+        return list(_shelves.get(shelf, ()))
+
+
 def count(using: str, name: str) -> int:
     """Return how many there are of a semaphore, whosever they are."""
     with _lock:

@@ -37,6 +37,7 @@ PUBLIC = [
     "zk_lease",
     "zk_lock",
     "zk_locked",
+    "zk_multilock",
     "zk_rwlock",
     "zk_semaphore",
     "zk_semaphore_mutex",
