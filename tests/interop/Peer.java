@@ -38,6 +38,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 public final class Peer {
     private static final int CONNECT_MILLIS = 15_000;
     private static final int CONTEND_PATIENCE_SECONDS = 60;
+    private static final int STAY_MILLIS = 5;
 
     private final CuratorFramework client;
     private final Map<String, ExecutorService> threads = new ConcurrentHashMap<>();
@@ -164,6 +165,7 @@ public final class Peer {
             int limit = recipe[0].equals("semaphore") ? Integer.parseInt(recipe[1]) : 1;
             boolean crowded = false;
             for (int look = 0; look < 2; look++) {
+                Thread.sleep(look * STAY_MILLIS);
                 try (Stream<Path> files = Files.list(folder)) {
                     long inside = files.filter(
                             other -> !reads || !other.getFileName().toString().startsWith("read-")).count();
