@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from distlock import waiting
+from distlock import Hold, waiting
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.helpers import ANSWER_SECONDS
 from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
@@ -89,12 +89,14 @@ FAULTS = {"broken_link", "own_zookeeper", "zookeeper_ensemble", "partitionable"}
 def _patience(request: pytest.FixtureRequest) -> Iterator[None]:
     """Where nothing is broken, a server on a busy machine may take its time for an answer.
 
-    A call with a short timeout, or none, would have `LockUnavailable` from it after 0.4 s, which is
-    right, and no subject of most tests. With the fixture `as_shipped` it is.
+    A call with a short timeout, or none, would have `LockUnavailable` from it after 0.4 s, and
+    `Hold.verify` after a second, which is right, and no subject of most tests. With the fixture
+    `as_shipped` it is.
     """
     with pytest.MonkeyPatch.context() as patch:
         if not {"as_shipped", *FAULTS} & set(request.fixturenames):
             patch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
+            patch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
         yield
 
 

@@ -39,7 +39,7 @@ def one(proxy: TcpProxy, namespace: str) -> Iterator[Session]:
     """A session over a link that can be broken."""
     one = Session(Configuration(hosts=proxy.address, namespace=namespace, session_timeout=4))
     with suppress(NodeExists):
-        one.ask(one.create_container, namespace).result(5)
+        one.ask(one.create_container, namespace).result(20)
     yield one
     one.close()
 
@@ -68,7 +68,7 @@ class Watcher:
 
     def watch(self) -> Any:
         """Watch, and return what the node says."""
-        return self._one.ask(partial(self._one.watch, self._path, self.changed)).result(5)
+        return self._one.ask(partial(self._one.watch, self._path, self.changed)).result(20)
 
     def unwatch(self) -> None:
         self._one.unwatch(self._path, self.changed)
@@ -98,7 +98,7 @@ def test_a_watcher_hears_of_a_change_and_of_one_only(
     client.set(node, b"1")
     client.delete(node)
     eventually(lambda: watcher.told)
-    one.ask(one.children, one.root).result(5)  # later events would have come before this answer
+    one.ask(one.children, one.root).result(20)  # later events would have come before this answer
     assert watcher.told == [False]
 
 
@@ -122,7 +122,7 @@ def test_a_watch_taken_back_is_removed_on_the_server(
     watcher.unwatch()
     eventually(lambda: not watched(zookeeper, one, node))
     client.delete(node)
-    one.ask(one.children, one.root).result(5)
+    one.ask(one.children, one.root).result(20)
     assert watcher.told == []
     assert not one._watchers
     assert not one._client._data_watchers
@@ -135,7 +135,7 @@ def test_a_watch_that_another_needs_stays(
     leaving.watch()
     staying.watch()
     leaving.unwatch()
-    one.ask(one.children, one.root).result(5)
+    one.ask(one.children, one.root).result(20)
     assert watched(zookeeper, one, node)
     client.delete(node)
     assert eventually(lambda: staying.told) == [True]
@@ -160,7 +160,7 @@ def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -
     watcher.watch()
     watcher.unwatch()
     watcher.unwatch()
-    assert one.ask(one.children, one.root).result(5) == ["node"]
+    assert one.ask(one.children, one.root).result(20) == ["node"]
 
 
 def test_a_lost_connection_tells_each_watcher(
@@ -188,7 +188,7 @@ def contender(one: Session) -> str:
     def create(done: Any) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
 
-    path, _ = one.ask(create).result(5)
+    path, _ = one.ask(create).result(20)
     return str(path)
 
 
@@ -196,7 +196,7 @@ def test_a_delete_is_told_when_it_is_done(client: KazooClient, one: Session) -> 
     path = contender(one)
     gone = threading.Event()
     one.delete(path, one.id, gone.set)
-    assert gone.wait(5)
+    assert gone.wait(20)
     assert not client.exists(path)
 
 
@@ -212,7 +212,7 @@ def test_a_delete_in_an_outage_is_done_after_it(
     assert client.exists(path)
     assert not gone.is_set()
     proxy.restore()
-    assert gone.wait(5)
+    assert gone.wait(20)
     assert not client.exists(path)
     assert one.id == before
 
@@ -229,7 +229,7 @@ def test_a_delete_whose_request_or_reply_is_lost_is_repeated(
         eventually(lambda: not client.exists(path))
     proxy.drop()
     proxy.restore()
-    assert gone.wait(10)
+    assert gone.wait(20)
     assert not client.exists(path)
     assert not one._deletes
 
@@ -237,7 +237,7 @@ def test_a_delete_whose_request_or_reply_is_lost_is_repeated(
 def test_a_node_of_an_ended_session_is_not_deleted_but_told_to_be_gone(one: Session) -> None:
     gone = threading.Event()
     one.delete(f"{one.root}/n-0000000000", one.id + 1, gone.set)
-    assert gone.wait(5)
+    assert gone.wait(20)
     assert not one._deletes
 
 
@@ -246,7 +246,7 @@ def test_a_delete_may_be_asked_for_twice(client: KazooClient, one: Session) -> N
     gone = threading.Event()
     one.delete(path, one.id, gone.set)
     one.delete(path, one.id)
-    assert gone.wait(5)
+    assert gone.wait(20)
     one.delete(path, one.id)
     eventually(lambda: not one._deletes)
     assert not client.exists(path)
@@ -261,6 +261,6 @@ def test_a_delete_that_is_refused_says_which_permission_it_needs(
     client.set_acls(one.root, no_delete)
     gone = threading.Event()
     one.delete(path, one.id, gone.set)
-    assert gone.wait(5)
+    assert gone.wait(20)
     assert "Deleting needs the DELETE permission on the parent node" in caplog.text
     assert client.exists(path)
