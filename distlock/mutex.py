@@ -16,7 +16,7 @@ from django.db import transaction
 
 from . import keys, signals
 from .conf import UNSET, configuration, seconds
-from .exceptions import LockBusy, LockLost, NotOwner
+from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from .hold import Held, Hold
 from .inspection import participant, participants
 from .owner import Owner, current
@@ -229,7 +229,10 @@ class Mutex:
     ) -> tuple[Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt]]:
         """Return what `wait` is to do: which line to join, for how long, and what comes then."""
         conf = configuration(self.using)
-        if conf.in_transaction == "raise":
+        beside = self._beside(owner)
+        if beside is not None:
+            self._join_beside(beside)
+        elif conf.in_transaction == "raise":
             refuse_open_transaction(self.key)
         session = session_for(self.using)
         place_for = partial(
@@ -242,6 +245,27 @@ class Mutex:
             on_revoke=listener(self._on_revoke, self),
         )
         return place_for, limit, partial(self._conclude, owner)
+
+    def _beside(self, owner: Owner) -> Held | None:
+        """Return what `owner` holds of this key by a lock of another kind."""
+        for (using, name), held in owner.held.items():
+            if using == self.using and name.partition("/")[0] == self._name:
+                return held
+        return None
+
+    def _join_beside(self, held: Held) -> None:
+        """Refuse what would wait for its own owner (PITFALLS 17).
+
+        :raises LockLost: what it holds is lost
+        """
+        held.hold.check()
+        raise DeadlockDetected(
+            f"{self!r} would wait for ever: it was asked for by one who holds zk_lock() or "
+            "zk_rwlock() of the same key, and one key is one line. Give the two keys of their own, "
+            "or use the write lock of zk_rwlock() for both.",
+            key=self.key,
+            using=self.using,
+        )
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         """Return what makes a place in this lock's line for `owner`."""

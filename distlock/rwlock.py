@@ -19,6 +19,7 @@ from .queue import DowngradedPlace, ReaderPlace, WriterPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .hold import Held
     from .owner import Owner
     from .place import Place
     from .znodes import Participant
@@ -55,8 +56,6 @@ class _Side(Mutex):
 
     def __init__(self, key: str, **options: Any) -> None:
         super().__init__(key, **options)
-        #: What its owner may not hold, and what to say then.
-        self._in_the_way = [(self._id, _OTHER_RECIPE)]
         # No znode name has a "/". The writer's sorts before the reader's: the order in which one
         # owner can have both.
         self._write_id = (self.using, f"{self._name}/1-write")
@@ -91,21 +90,6 @@ class _Side(Mutex):
         node = znodes.parse(participant.path.rpartition("/")[2])
         return (node is not None and node.kind == znodes.READ) == self._reads
 
-    def _refuse_to_wait_for_self(self, owner: Owner) -> None:
-        """Refuse what would wait for a lock that this very owner holds.
-
-        :raises LockLost: it has lost that lock
-        """
-        for identity, advice in self._in_the_way:
-            held = owner.held.get(identity)
-            if held is not None:
-                held.hold.check()
-                raise DeadlockDetected(
-                    f"{self!r} would wait for ever: it was asked for by one who holds {advice}",
-                    key=self.key,
-                    using=self.using,
-                )
-
 
 class _ReadLock(_Side):
     """The lock of those who read."""
@@ -116,8 +100,11 @@ class _ReadLock(_Side):
         super().__init__(key, **options)
         self._id = self._read_id
 
+    def _join_beside(self, held: Held) -> None:
+        if held.place.kind != znodes.WRITE:
+            super()._join_beside(held)
+
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
-        self._refuse_to_wait_for_self(owner)
         write = owner.held.get(self._write_id)
         if write is None:
             return ReaderPlace
@@ -133,21 +120,21 @@ class _WriteLock(_Side):
     def __init__(self, key: str, **options: Any) -> None:
         super().__init__(key, **options)
         self._id = self._write_id
-        self._in_the_way.append((self._read_id, _UPGRADE))
+
+    def _join_beside(self, held: Held) -> None:
+        if held.place.kind != znodes.READ:
+            super()._join_beside(held)
+        held.hold.check()
+        raise DeadlockDetected(
+            f"{self!r} would wait for ever: it was asked for by one who holds it for reading. "
+            "Release the read lock first, or take the write lock from the start: whoever has that "
+            "can take the read lock inside it, and keep it.",
+            key=self.key,
+            using=self.using,
+        )
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
-        self._refuse_to_wait_for_self(owner)
         return WriterPlace
-
-
-_UPGRADE = (
-    "it for reading. Release the read lock first, or take the write lock from the start: whoever "
-    "has that can take the read lock inside it, and keep it."
-)
-_OTHER_RECIPE = (
-    "zk_lock() of the same key, and one key is one line. Give the two keys of their own, or use "
-    "the write lock for both."
-)
 
 
 def zk_rwlock(

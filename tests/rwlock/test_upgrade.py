@@ -6,8 +6,9 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
-from distlock import DeadlockDetected, LockLost, zk_lock, zk_rwlock
+from distlock import DeadlockDetected, LockInTransaction, LockLost, zk_lock, zk_rwlock
 from distlock.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
@@ -85,10 +86,29 @@ def test_a_mutex_of_the_same_key_is_in_the_way_of_its_own_holder(side: str) -> N
     """PITFALLS 17: two locks on one path in one owner."""
     with (
         zk_lock("key") as hold,
-        pytest.raises(DeadlockDetected, match=r"zk_lock\(\) of the same key"),
+        pytest.raises(DeadlockDetected, match="of the same key"),
     ):
         getattr(zk_rwlock("key"), side).acquire(timeout=None)
     assert hold.released
+
+
+@pytest.mark.parametrize("side", ["read", "write"])
+def test_its_holder_is_in_the_way_of_a_mutex_of_the_same_key(side: str) -> None:
+    with (
+        getattr(zk_rwlock("key"), side) as hold,
+        pytest.raises(DeadlockDetected, match="of the same key"),
+    ):
+        zk_lock("key").acquire(timeout=None)
+    assert hold.released
+
+
+@pytest.mark.django_db
+def test_reading_inside_a_write_lock_is_no_first_acquire_in_a_transaction() -> None:
+    lock = zk_rwlock("key")
+    with lock.write, transaction.atomic(), lock.read as hold:
+        hold.verify()
+    with transaction.atomic(), pytest.raises(LockInTransaction):
+        lock.read.acquire()
 
 
 def test_a_lost_read_lock_has_to_be_left_before_writing(zookeeper: ZooKeeper) -> None:
