@@ -170,14 +170,15 @@ class Run:
         gives_way = self._retries and self.locked.make_mutex.keywords["timeout"] is UNSET
         mutex = self.locked.make_mutex(self.key, **({"timeout": 0} if gives_way else {}))
         # Who waits without end is never told who holds, and asks before.
-        if self._redelivered and self._is_this_task(mutex.holder()):
-            return self._outlive(stack)
-        try:
-            return stack.enter_context(mutex)
-        except LockBusy as busy:
-            if self._is_this_task(busy.holder):
-                return self._outlive(stack)
-            raise
+        holder = mutex.holder() if self._redelivered else None
+        if not self._is_this_task(holder):
+            try:
+                return stack.enter_context(mutex)
+            except LockBusy as busy:
+                holder = busy.holder
+                if not self._is_this_task(holder):
+                    raise
+        return self._outlive(stack, is_copy=self._is_copy(holder))
 
     @property
     def _retries(self) -> bool:
@@ -197,21 +198,24 @@ class Run:
             and (holder.label == own or holder.label.startswith(f"{own} "))
         )
 
-    def _outlive(self, stack: ExitStack) -> Hold:
+    def _is_copy(self, holder: Participant | None) -> bool:
+        return holder is not None and holder.label == label_of(self.task)
+
+    def _outlive(self, stack: ExitStack, *, is_copy: bool) -> Hold:
         """Wait until another run of this task has ended, or is known to be alive.
 
         The session of a dead one ends in this time, and then this run is the task's only one. A
         living one works: the broker has delivered its message twice, and this copy is dropped.
         """
         session_timeout = session_for(self.locked.make_mutex.keywords["using"]).timeout
+        mutex = self.locked.make_mutex(self.key, timeout=1.5 * session_timeout + 1)
         try:
-            mutex = self.locked.make_mutex(self.key, timeout=1.5 * session_timeout + 1)
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
-            if busy.holder is not None and busy.holder.label == label_of(self.task):
+            if self._is_copy(busy.holder):
                 self._drop(f"{busy.holder} runs", busy)
             raise
-        if self._has_succeeded():
+        if is_copy and self._has_succeeded():
             self._drop("has just ended")
         return hold
 
@@ -367,7 +371,7 @@ def connect() -> None:
         (celery_signals.task_prerun, _begin),
         (celery_signals.task_postrun, _end),
     ):
-        signal.connect(receiver, weak=False, dispatch_uid=f"distlock.{receiver.__name__}")
+        signal.connect(receiver, weak=False)
 
 
 connect()

@@ -119,7 +119,14 @@ class Patience(NamedTuple):
             )
         if not (limit is None or (type(limit) is int and limit > 0)):
             raise ValueError(f"busy_limit is a number of tries above 0, or None, not {limit!r}.")
-        return cls(limit, conf.seconds(cls().deadline if deadline is UNSET else deadline))
+        if deadline is UNSET:
+            return cls(limit)
+        try:
+            return cls(limit, conf.seconds(deadline))
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"busy_deadline is a number of seconds, a timedelta, or None, not {deadline!r:.80}."
+            ) from None
 
 
 #: Says for a call whether it is a Celery task's own function, and what runs it then: `celery` sets

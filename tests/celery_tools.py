@@ -48,6 +48,7 @@ class Fleet:
         **distlock: Any,
     ) -> None:
         self.folder = folder
+        self.broker = broker
         self.stage = Stage(folder)
         alias = {"HOSTS": zookeeper.hosts, "NAMESPACE": f"/t-{uuid4()}", **distlock}
         #: A value for ``settings.DISTLOCK``: the workers' own.

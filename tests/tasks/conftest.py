@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from celery import Celery
 
 from distlock.mutex import release_all
 from distlock.owner import current
@@ -44,6 +45,14 @@ def troupe(module_fleet: Fleet, worker: Worker, settings: Settings) -> Fleet:
     del worker
     settings.DISTLOCK = module_fleet.distlock
     return module_fleet
+
+
+@pytest.fixture
+def app() -> Iterator[Celery]:
+    """An app without workers. Its tasks are ``shared=False``, or all later apps would have them."""
+    with Celery("app", broker="memory://", backend="cache+memory://", set_as_current=False) as app:
+        app.conf.task_publish_retry = False
+        yield app
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from celery import Task, shared_task
+from celery._state import connect_on_app_finalize
 from celery.utils.log import get_task_logger
 
 from distlock import LockBusy, zk_lock, zk_locked
@@ -86,6 +87,29 @@ def fails_at_first(key: str, actor: str) -> int:
     return 1 // (len(stage().told(actor, "enter")) - 1)
 
 
+@task()
+@zk_locked("<key>")
+def name_itself(key: str, actor: str) -> str:
+    return actor
+
+
+late = {"acks_late": True, "reject_on_worker_lost": True}
+
+
+@task(**late)
+@zk_locked("<key>")
+def late_retry(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
+@task(**late)
+@zk_locked("<key>", on_busy="wait")
+def late_wait(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
 @task(ignore_result=True)
 @zk_locked("<key>")
 def ignored(key: str, actor: str) -> str:
@@ -136,11 +160,12 @@ def labelled(key: str, actor: str) -> None:
         stage().play(actor)
 
 
-class Base(Task):  # type: ignore[misc]  # Celery has no types
-    """A class-based task."""
-
-    abstract = True
+class ClassBased(Task):  # type: ignore[misc]  # Celery has no types
+    name = f"{__name__}.ClassBased"
 
     @zk_locked("<key>", on_busy="skip", timeout=0)
     def run(self, key: str, actor: str) -> str:
         return f"{type(self).__name__} {actor}"
+
+
+connect_on_app_finalize(lambda app: app.register_task(ClassBased()))

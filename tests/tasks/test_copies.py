@@ -1,0 +1,108 @@
+"""A message that the broker delivers twice (celery 5935), in real workers with Redis.
+
+PITFALLS 44: the holder's node names the task and its id, so a copy can be told from a rival.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from celery import states
+from redis import Redis as Client
+
+from distlock import zk_lock
+from tests.celery_tools import PATIENCE, Fleet, fleet
+from tests.helpers import eventually
+from tests.testproject.elsewhere import in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.testing.server import ZooKeeper
+    from tests.celery_tools import Worker
+    from tests.services import Redis
+
+TASKS = "tests.testproject.locked_tasks"
+#: How long a dead holder's session lives; a copy waits one and a half times that.
+SESSION_SECONDS = 8
+
+
+@pytest.fixture(scope="module")
+def module_fleet(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("fleet")
+    broker = redis.new_database()
+    with fleet(zookeeper, folder, broker, SESSION_TIMEOUT=SESSION_SECONDS) as one:
+        yield one
+
+
+def deliver_again(troupe: Fleet) -> None:
+    """Give out all messages that are not acknowledged: kombu does it by the clock."""
+    with troupe.app.connection_for_write() as connection:
+        channel = connection.default_channel
+        channel.visibility_timeout = 0
+        channel.qos.restore_visible(num=100)
+
+
+def dropped(worker: Worker, result: Any) -> bool:
+    lines = (line for line in worker.log.splitlines() if str(result.id) in line)
+    return any("dropped" in line for line in lines)
+
+
+def test_copies_of_running_tasks_are_dropped_and_what_waits_for_ever_too(
+    troupe: Fleet, worker: Worker
+) -> None:
+    """All at once, since each copy waits until the original is known to be alive."""
+    keys = {name: f"{name}-{uuid4().hex}" for name in ("late_retry", "late_wait")}
+    results = {
+        name: troupe.task(name, TASKS).apply_async((key, key), task_id=key)
+        for name, key in keys.items()
+    }
+    for key in keys.values():
+        troupe.stage.await_entry(key)
+    deliver_again(troupe)
+    for result in results.values():
+        eventually(lambda result=result: dropped(worker, result), PATIENCE, f"{result} dropped")  # type: ignore[misc]
+    for name, key in keys.items():
+        assert len(troupe.stage.told(key, "enter")) == 1
+        holder = zk_lock(key).holder()
+        assert holder is not None
+        assert holder.label == f"{TASKS}.{name}[{key}]"
+        troupe.stage.let_go(key)
+        assert results[name].get(timeout=PATIENCE) == key
+    with Client.from_url(troupe.broker) as client:
+        eventually(lambda: not client.hlen("unacked"), PATIENCE, "all acknowledged")
+        assert not client.llen("celery")
+
+
+def test_a_copy_whose_original_ends_while_it_waits_is_dropped_too(
+    troupe: Fleet, worker: Worker, key: str
+) -> None:
+    result = troupe.task("late_retry", TASKS).apply_async((key, key), task_id=key)
+    troupe.stage.await_entry(key)
+    deliver_again(troupe)
+    eventually(lambda: in_line(key) == 2, PATIENCE, "the task and its copy in line")
+    troupe.stage.let_go(key)
+    assert result.get(timeout=PATIENCE) == key
+    eventually(lambda: dropped(worker, result), PATIENCE, "the copy dropped")
+    assert len(troupe.stage.told(key, "enter")) == 1
+    assert result.state == states.SUCCESS
+    eventually(lambda: in_line(key) == 0, PATIENCE, "an empty line")
+
+
+def test_copies_of_dead_tasks_run_when_their_session_ends(troupe: Fleet) -> None:
+    """Their messages come back at once, while the dead process still stands in line."""
+    keys = {name: f"{name}-{uuid4().hex}" for name in ("late_retry", "late_wait")}
+    results = [troupe.task(name, TASKS).delay(key, key) for name, key in keys.items()]
+    for key in keys.values():
+        os.kill(troupe.stage.await_entry(key).pid, signal.SIGKILL)
+    for key, result in zip(keys.values(), results, strict=True):
+        troupe.stage.await_entry(key, times=2, patience=PATIENCE)
+        troupe.stage.let_go(key)
+        assert result.get(timeout=PATIENCE) == key
+        assert len(troupe.stage.told(key, "enter")) == 2

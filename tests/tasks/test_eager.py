@@ -1,0 +1,234 @@
+"""Tasks outside a worker: called as functions, or eagerly."""
+
+# ruff: noqa: ARG001 - keys are for the locks
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockBusy, lock_contended, zk_lock, zk_locked
+from distlock.celery import task_refused
+from distlock.owner import current
+from tests.testproject.elsewhere import held_elsewhere, in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from celery import Celery
+    from pytest_django import Settings
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+
+@pytest.fixture
+def app(app: Celery) -> Celery:
+    app.conf.task_always_eager = True
+    return app
+
+
+@pytest.fixture
+def busy(distlock_settings: Settings) -> Iterator[None]:
+    del distlock_settings  # only its order matters
+    with held_elsewhere("feed:7", work="the test"):
+        yield
+
+
+def refreshes(app: Celery, on_busy: Any, **options: Any) -> Any:
+    @app.task(shared=False)
+    @zk_locked("feed:<feed_id>", on_busy=on_busy, timeout=0, **options)
+    def refresh(feed_id: int) -> str:
+        return f"feed {feed_id}"
+
+    return refresh
+
+
+@pytest.mark.parametrize("on_busy", [None, "retry", "wait", "skip", "raise", lambda *_: None])
+def test_a_free_lock_is_taken_whatever_the_policy(app: Celery, on_busy: Any) -> None:
+    refresh = refreshes(app, on_busy)
+    assert refresh(7) == refresh.delay(7).get() == "feed 7"
+    assert in_line("feed:7") == 0
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("on_busy", [None, "retry"])
+def test_retry_raises_in_eager_mode_and_says_so_once(
+    app: Celery, on_busy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    refresh = refreshes(app, on_busy)
+    results = [refresh.delay(7) for _ in range(2)]
+    assert [type(result.result) for result in results] == [LockBusy, LockBusy]
+    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    assert len(said) == 1
+
+
+@pytest.mark.usefixtures("busy")
+def test_retry_raises_for_a_task_that_is_called_as_a_function_and_says_so_once(
+    app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    refresh = refreshes(app, "retry")
+    for _ in range(2):
+        with pytest.raises(LockBusy):
+            refresh(7)
+    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    assert len(said) == 1
+
+
+@pytest.mark.usefixtures("busy")
+def test_retry_raises_for_a_plain_function_sync_and_async(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
+    def refresh(feed_id: int) -> None: ...
+
+    @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
+    async def arefresh(feed_id: int) -> None: ...
+
+    with pytest.raises(LockBusy):
+        refresh(7)
+    with pytest.raises(LockBusy):
+        asyncio.run(arefresh(7))
+    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    assert len(said) == 2
+
+
+@pytest.mark.usefixtures("busy")
+def test_skip_has_its_visible_value_in_eager_mode(app: Celery) -> None:
+    assert refreshes(app, "skip").delay(7).get() == {"skipped": "feed:7"}
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_locked_function_that_a_task_calls_has_a_functions_policy(app: Celery) -> None:
+    @zk_locked("feed:<feed_id>", on_busy="skip", timeout=0)
+    def helper(feed_id: int) -> str:
+        return f"feed {feed_id}"
+
+    @app.task(shared=False)
+    @zk_locked("other:<feed_id>")
+    def refresh(feed_id: int) -> Any:
+        return helper(feed_id)
+
+    assert refresh.delay(7).get() is None
+
+
+def test_a_task_within_itself_is_reentrant_for_its_own_key(app: Celery) -> None:
+    @app.task(shared=False)
+    @zk_locked("feed:<feed_id>", timeout=0)
+    def refresh(feed_id: int, depth: int = 1) -> int:
+        inner: int = refresh.run(feed_id, depth - 1) if depth else 0
+        return inner + 1
+
+    assert refresh.delay(7, depth=2).get() == 3
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_task_that_calls_itself_for_a_busy_key_raises(app: Celery) -> None:
+    """Putting off the inner call would run the outer one twice."""
+
+    @app.task(shared=False)
+    @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
+    def refresh(feed_id: int) -> Any:
+        return refresh.run(7) if feed_id != 7 else None
+
+    assert isinstance(refresh.delay(8).result, LockBusy)
+
+
+def test_the_node_names_the_task_and_its_id(app: Celery) -> None:
+    @app.task(shared=False)
+    @zk_locked("feed:<feed_id>")
+    def refresh(feed_id: int) -> Any:
+        return zk_lock(f"feed:{feed_id}").holder()
+
+    result = refresh.apply((7,))
+    holder = result.get()
+    assert holder is not None
+    assert holder.label == f"{__name__}.refresh[{result.id}]"
+
+
+def test_a_very_long_name_is_cut_and_the_id_stays(app: Celery) -> None:
+    @app.task(name="n" * 300, shared=False)
+    def refresh() -> Any:
+        with zk_lock("feed"):
+            return zk_lock("feed").holder()
+
+    result = refresh.apply(task_id="the-id")
+    holder = result.get()
+    assert holder is not None
+    assert holder.label.endswith("n[the-id]")
+
+
+def test_a_lock_that_a_task_leaves_held_is_released_and_logged(
+    app: Celery, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(shared=False)
+    def forgets() -> None:
+        zk_lock("feed:7").acquire()
+
+    with zk_lock("kept"):
+        forgets.delay()
+        assert list(current().held) == [("default", "kept")]
+    assert in_line("feed:7") == 0
+    (said,) = (one for one in caplog.records if "left the lock" in one.message)
+    assert said.levelno == logging.ERROR
+    assert "forgets left the lock 'feed:7' held" in said.message
+
+
+def test_the_log_says_what_was_granted(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        refreshes(app, None).delay(7)
+    (said,) = (one for one in caplog.records if "was granted after" in one.message)
+    assert "'feed:7'" in said.message
+    assert "put off 0 times" in said.message
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize(
+    ("on_busy", "outcome"),
+    [("skip", "skipped"), ("raise", "failed"), ("retry", "failed"), (lambda *_: 1, "answered")],
+)
+def test_a_refusal_is_signalled_with_its_outcome(app: Celery, on_busy: Any, outcome: str) -> None:
+    told: list[dict[str, Any]] = []
+
+    def hear(sender: type, **facts: Any) -> None:
+        told.append(facts)
+
+    task_refused.connect(hear)
+    lock_contended.connect(hear)
+    try:
+        result = refreshes(app, on_busy).delay(7)
+    finally:
+        task_refused.disconnect(hear)
+        lock_contended.disconnect(hear)
+    contended, refused = told
+    assert contended["key"] == refused["key"] == "feed:7"
+    assert refused["outcome"] == outcome
+    assert refused["task_id"] == result.id
+    assert refused["holder"].label == "the test"
+
+
+def test_the_label_ends_with_the_task(app: Celery) -> None:
+    @app.task(shared=False)
+    def inner() -> str:
+        with zk_lock("inner"):
+            return label_of_holder("inner")
+
+    @app.task(shared=False)
+    def outer() -> tuple[str, str]:
+        before = inner.delay().get(disable_sync_subtasks=False)
+        with zk_lock("outer"):
+            return before, label_of_holder("outer")
+
+    inside, around = outer.delay().get()
+    assert inside.startswith(f"{__name__}.inner[")
+    assert around.startswith(f"{__name__}.outer[")
+    with zk_lock("after"):
+        assert label_of_holder("after") == ""
+
+
+def label_of_holder(key: str) -> str:
+    holder = zk_lock(key).holder()
+    assert holder is not None
+    return holder.label

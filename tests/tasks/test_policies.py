@@ -1,0 +1,244 @@
+"""What a task does while its lock is busy, in a real worker with Redis.
+
+PITFALLS 40 (the retry budget), 41 (nothing stays STARTED or PENDING).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import chain, chord, states
+from redis import Redis as Client
+
+from distlock import LockBusy, zk_lock
+from tests.celery_tools import PATIENCE
+from tests.helpers import eventually
+from tests.testproject.elsewhere import held_elsewhere, in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from threading import Event
+
+    from tests.celery_tools import Fleet, Worker
+
+TASKS = "tests.testproject.locked_tasks"
+
+
+@pytest.fixture
+def busy(troupe: Fleet, key: str) -> Iterator[Event]:
+    """The test's process has the lock; setting the event frees it."""
+    del troupe  # only its order matters
+    with held_elsewhere(key, work="the test") as free:
+        yield free
+
+
+def task(troupe: Fleet, name: str) -> Any:
+    return troupe.task(name, TASKS)
+
+
+def await_state(result: Any, state: str) -> None:
+    eventually(lambda: result.state == state, PATIENCE, f"{state} of {result}")
+
+
+def run(result: Any) -> Any:
+    return result.get(timeout=PATIENCE)
+
+
+def test_three_contenders_without_any_retries_finish_under_their_own_ids(
+    troupe: Fleet, key: str, busy: Event
+) -> None:
+    results = [task(troupe, "retry").delay(key, key) for _ in range(3)]
+    for result in results:
+        await_state(result, states.RETRY)
+        assert isinstance(result.result, LockBusy)
+    busy.set()
+    said = [run(result) for result in results]
+    assert [one["id"] for one in said] == [result.id for result in results]
+    assert {one["retries"] for one in said} == {0}
+    assert all(one["headers"]["distlock"]["busy"] > 0 for one in said)
+    assert in_line(key) == 0
+
+
+def test_a_task_without_a_policy_is_put_off(troupe: Fleet, key: str, busy: Event) -> None:
+    result = task(troupe, "default").delay(key, key)
+    await_state(result, states.RETRY)
+    assert not troupe.stage.told(key)
+    busy.set()
+    troupe.stage.await_entry(key)
+    troupe.stage.let_go(key)
+    assert run(result) == key
+
+
+def test_one_that_is_put_off_gives_its_slot_to_others(troupe: Fleet, key: str, busy: Event) -> None:
+    put_off = [task(troupe, "retry").delay(key, key) for _ in range(12)]  # three for each child
+    for result in put_off:
+        await_state(result, states.RETRY)
+    assert run(task(troupe, "skip").delay(key, key)) == {"skipped": key}
+    busy.set()
+    for result in put_off:
+        run(result)
+
+
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("name", ["limited", "hurried"])
+def test_after_the_limit_or_the_deadline_the_error_names_the_holder(
+    troupe: Fleet, key: str, name: str
+) -> None:
+    result = task(troupe, name).delay(key, key)
+    with pytest.raises(LockBusy, match=r"put off \d+ times.*the test.*busy_limit") as raised:
+        run(result)
+    if name == "limited":
+        assert "put off 2 times" in str(raised.value)
+    assert result.state == states.FAILURE
+
+
+@pytest.mark.usefixtures("busy")
+def test_skip_is_a_success_with_a_value_that_can_be_seen(troupe: Fleet, key: str) -> None:
+    result = task(troupe, "skip").delay(key, key)
+    assert run(result) == {"skipped": key}
+    assert result.state == states.SUCCESS
+    assert not troupe.stage.told(key)
+
+
+@pytest.mark.usefixtures("busy")
+def test_raise_fails_with_the_holder_named(troupe: Fleet, key: str) -> None:
+    result = task(troupe, "refuse").delay(key, key)
+    with pytest.raises(LockBusy, match="the test"):
+        run(result)
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_callable_answers_with_the_arguments(troupe: Fleet, key: str) -> None:
+    assert run(task(troupe, "answer").delay(key, actor="ada")) == f"ada does without {key}"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_class_based_task_has_its_policy(troupe: Fleet, key: str) -> None:
+    assert run(task(troupe, "ClassBased").delay(key, "ada")) == {"skipped": key}
+
+
+def test_wait_stays_in_line_until_it_is_its_turn(troupe: Fleet, key: str, busy: Event) -> None:
+    result = troupe.task("hold").delay(key, key)
+    eventually(lambda: in_line(key) == 2, PATIENCE, "the test and the task in line")
+    busy.set()
+    troupe.stage.await_entry(key)
+    troupe.stage.let_go(key)
+    assert run(result) == key
+
+
+def test_a_task_with_an_ignored_result_is_put_off_and_runs(
+    troupe: Fleet, key: str, busy: Event, worker: Worker
+) -> None:
+    result = task(troupe, "ignored").delay(key, key)
+    eventually(lambda: f"[{result.id}] retry: Retry in" in worker.log, PATIENCE)
+    busy.set()
+    troupe.stage.await_entry(key)
+    assert result.state == states.PENDING  # nothing was stored
+
+
+def test_two_locks_of_one_task_are_both_free_while_it_is_put_off(
+    troupe: Fleet, key: str, busy: Event
+) -> None:
+    result = task(troupe, "two_locks").delay(key, key)
+    await_state(result, states.RETRY)
+    with zk_lock(f"outer:{key}", timeout=PATIENCE):
+        pass  # would hang if the outer lock were kept over the pause
+    busy.set()
+    assert run(result) == key
+
+
+def test_what_the_publisher_asked_for_survives(troupe: Fleet, key: str, busy: Event) -> None:
+    """The queue's priority, an expiry, hidden arguments and headers of the site's own."""
+    result = task(troupe, "retry").apply_async(
+        (key, key), argsrepr="(hidden)", headers={"tenant": "north"}, expires=600, time_limit=300
+    )
+    await_state(result, states.RETRY)
+    message: Any = eventually(lambda: _unacknowledged(troupe, result.id), PATIENCE)
+    assert message["argsrepr"] == "(hidden)"
+    assert message["expires"]
+    assert message["timelimit"] == [300, None]
+    busy.set()
+    assert run(result)["headers"]["tenant"] == "north"
+
+
+def _unacknowledged(troupe: Fleet, task_id: str) -> dict[str, Any] | None:
+    """The headers of a message that a worker has, and for whose time it waits."""
+    with Client.from_url(troupe.broker, decode_responses=True) as client:
+        for text in client.hvals("unacked"):
+            headers: dict[str, Any] = json.loads(text)[0]["headers"]
+            if headers["id"] == task_id:
+                return headers
+    return None
+
+
+# --- canvas --------------------------------------------------------------------------------------
+
+
+def test_a_chain_goes_on_after_a_link_was_put_off(troupe: Fleet, key: str, busy: Event) -> None:
+    links = chain(
+        task(troupe, "name_itself").s(key, "a"),
+        task(troupe, "append").s(key, "b"),
+        task(troupe, "append").s(key, "c"),
+    )
+    result = links.apply_async()
+    await_state(result.parent.parent, states.RETRY)
+    busy.set()
+    assert run(result) == "a+b+c"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chain_goes_on_with_the_value_of_a_skipped_link(troupe: Fleet, key: str) -> None:
+    links = chain(task(troupe, "skip").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
+    assert run(links.apply_async()) == f"{{'skipped': '{key}'}}+b"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chain_ends_with_the_error_of_a_refused_link(troupe: Fleet, key: str) -> None:
+    links = chain(task(troupe, "refuse").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
+    result = links.apply_async()
+    with pytest.raises(LockBusy):
+        run(result.parent)
+    assert in_line(f"{key}-2") == 0
+
+
+def test_a_chord_is_joined_after_all_were_put_off(troupe: Fleet, key: str, busy: Event) -> None:
+    header = [task(troupe, "name_itself").s(key, name) for name in "abc"]
+    result = chord(header)(task(troupe, "locked_join").s(key=key))
+    for one in result.parent.results:
+        await_state(one, states.RETRY)
+    with held_elsewhere(f"joined:{key}") as free:
+        busy.set()
+        await_state(result, states.RETRY)
+        free.set()
+    assert run(result) == "a+b+c"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chord_is_joined_with_the_values_of_skipped_tasks(troupe: Fleet, key: str) -> None:
+    result = chord([task(troupe, "skip").s(key, who) for who in "ab"])(task(troupe, "join").s())
+    skipped = str({"skipped": key})
+    assert run(result) == f"{skipped}+{skipped}"
+
+
+# --- retries of the task's own -------------------------------------------------------------------
+
+
+def test_autoretry_keeps_its_own_budget(troupe: Fleet, key: str, busy: Event) -> None:
+    result = task(troupe, "fails_at_first").delay(key, key)
+    await_state(result, states.RETRY)
+    assert isinstance(result.result, LockBusy)
+    busy.set()
+    assert run(result) == 1
+    assert len(troupe.stage.told(key, "enter")) == 2
+
+
+def test_a_task_that_retries_under_its_lock_is_not_in_its_own_way(troupe: Fleet, key: str) -> None:
+    """PITFALLS 45: its next run comes while the lock is held, and neither skips nor is dropped."""
+    task(troupe, "retries_inside").delay(key, key)
+    troupe.stage.await_entry(key)
+    eventually(lambda: in_line(key) == 2, PATIENCE, "both runs in line")
+    assert not troupe.stage.told(key, "second")
+    troupe.stage.let_go(key)
+    eventually(lambda: troupe.stage.told(key, "second"), PATIENCE, "the second run")
