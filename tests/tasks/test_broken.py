@@ -43,7 +43,7 @@ class Traced:
         tracer = build_tracer(task.name, task, app=task.app)
         traced = tracer("the-id", args, {}, request)
         self.state = traced.info.state if traced.info else states.SUCCESS
-        self.error = traced.info.retval if traced.info else None
+        self.error: Any = traced.info.retval if traced.info else None
 
 
 @pytest.fixture
