@@ -31,9 +31,9 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * A Java service that shares locks with Django: Apache Curator's own recipes, used as they are.
  *
  * <p>{@code java Peer HOSTS SESSION_TIMEOUT}. Reads orders from stdin, one a line:
- * {@code NUMBER THREAD VERB ARGUMENT…}, and answers each with {@code NUMBER OUTCOME}. Orders for one
- * thread are carried out one after the other, for a thread is the owner of a lock; a new name makes
- * a new thread. {@code tools.py} gives the orders.
+ * {@code NUMBER THREAD VERB ARGUMENT…}, and answers each with {@code NUMBER OUTCOME}, after a first
+ * {@code 0 ready}. Orders for one thread are carried out one after the other, for a thread is the
+ * owner of a lock; a new name makes a new thread. {@code tools.py} gives the orders.
  */
 public final class Peer {
     private static final int CONNECT_MILLIS = 15_000;
@@ -56,6 +56,7 @@ public final class Peer {
     public static void main(String[] arguments) throws Exception {
         int sessionMillis = (int) (Double.parseDouble(arguments[1]) * 1000);
         Peer peer = new Peer(arguments[0], sessionMillis);
+        say("0 ready");
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
             String[] order = line.split(" ");

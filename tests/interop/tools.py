@@ -30,6 +30,8 @@ BOTH_WAYS = [("Java", "Python"), ("Python", "Java")]
 
 #: Long enough to outlive a pause of a busy machine, in seconds.
 JAVA_SESSION_TIMEOUT = 20.0
+#: How long Java may take to start and to connect, in seconds.
+START_PATIENCE = 60.0
 
 
 class JavaError(Exception):
@@ -47,17 +49,24 @@ class JavaPeer:
         folder: Path,
         session_timeout: float = JAVA_SESSION_TIMEOUT,
     ) -> None:
+        self._errors = folder / "peer.log"
         self._process = GuardedProcess(
             [*command, hosts, str(session_timeout)],
-            output=folder / "peer.log",
+            output=self._errors,
             cwd=folder,
             piped=True,
         )
-        self._answers: dict[str, Future[str]] = {}
+        ready: Future[str] = Future()
+        self._answers = {"0": ready}
         self._numbers = itertools.count(1)
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        try:
+            ready.result(START_PATIENCE)
+        except BaseException:
+            self.kill()
+            raise
 
     def order(self, thread: str, verb: str, *arguments: object) -> Future[str]:
         """Give an order to one of its threads, and do not wait for the outcome."""
@@ -102,8 +111,8 @@ class JavaPeer:
                 answer.set_exception(JavaError(outcome[1:]))
             else:
                 answer.set_result(outcome)
-        for answer in self._answers.values():
-            answer.set_exception(JavaError("The process has ended."))
+        for answer in list(self._answers.values()):
+            answer.set_exception(JavaError(f"The process has ended. {self._errors.read_text()}"))
 
 
 # --- contenders ----------------------------------------------------------------------------------
