@@ -17,7 +17,7 @@ from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lo
 from distlock.session import session_for
 from tests.helpers import eventually, spawn_python
 from tests.lease.tools import await_own_watch, said, tell
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all, within
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all, within
 
 if TYPE_CHECKING:
     import subprocess
@@ -143,7 +143,7 @@ def test_a_run_with_a_timeout_gives_up_when_its_turn_does_not_come(make_owner: M
 
 @pytest.mark.parametrize("looks", [True, False], ids=["work checks", "work returns"])
 def test_who_has_lost_the_leadership_goes_back_to_the_line(
-    zookeeper: ZooKeeper, make_owner: MakeOwner, looks: bool
+    tree: Tree, make_owner: MakeOwner, looks: bool
 ) -> None:
     leader, holds = zk_leader(NAME), []
 
@@ -152,7 +152,8 @@ def test_who_has_lost_the_leadership_goes_back_to_the_line(
         if len(holds) == 2:
             leader.stop()
             return
-        expire(zookeeper.hosts, session_for())
+        await_own_watch(tree, hold)
+        tree.client.delete(hold.path)
         eventually(lambda: hold.lost, PATIENCE)
         assert not leader.is_leader
         if looks:
@@ -235,9 +236,19 @@ def test_a_loss_ends_a_stay_at_once(
         owner.now(leader.release)
 
 
-def test_the_next_hold_is_stayed_in_after_one_was_lost(tree: Tree, make_owner: MakeOwner) -> None:
+def test_the_next_hold_is_stayed_in_asleep_after_one_was_lost(
+    tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leader = zk_leader(NAME)
     stays: list[bool] = []
+    naps: list[Hold] = []
+    valid_for = Hold.valid_for
+
+    def looked_at(hold: Hold) -> float:
+        naps.append(hold)
+        return valid_for(hold)
+
+    monkeypatch.setattr(Hold, "valid_for", looked_at)
 
     def work(hold: Hold) -> None:
         if not stays:
@@ -249,6 +260,7 @@ def test_the_next_hold_is_stayed_in_after_one_was_lost(tree: Tree, make_owner: M
 
     make_owner().now(leader.run, work)
     assert stays == [False, True]
+    assert len(naps) < 100  # it would look a hundred thousand times without its sleep
 
 
 def test_a_stay_ends_when_the_hold_runs_out_though_nobody_says_so(
