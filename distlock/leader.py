@@ -18,7 +18,7 @@ from .hold import Hold
 from .mutex import Mutex
 from .queue import FairPlace
 from .signals import lock_lost
-from .waiting import _Gate
+from .waiting import Latch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,8 +169,8 @@ class Leader(Mutex):
         return hold
 
     def _renew_news(self) -> None:
-        """Close the gate at which `stay` waits; `stop` and the loss of the hold open it."""
-        self._news = _Gate()
+        """Close the latch at which `stay` waits; `stop` and the loss of the hold open it."""
+        self._news = Latch()
         if self._stopped:  # after closing it: `stop` does the two in the other order
             self._news.open()
 

@@ -102,12 +102,12 @@ def wait(
     :param place_for: makes the place, given ``settled``: what to call when it is settled
     :param timeout: seconds, 0 to try once, None for ever
     """
-    gate = _Gate()
-    attempt = Attempt(place_for(settled=gate.open), timeout)
+    latch = Latch()
+    attempt = Attempt(place_for(settled=latch.open), timeout)
     try:
         attempt.place.join()
         while (patience := attempt.patience()) is not None:
-            gate.wait(patience)
+            latch.wait(patience)
         return then(attempt)
     except BaseException:
         attempt.place.leave()
@@ -144,7 +144,7 @@ def _set_result(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class _Gate:
+class Latch:
     """What a thread waits at: an event that a signal's exception cannot leave in pieces.
 
     `threading.Event` answers one that lands inside its condition with a RuntimeError of its own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import django
 from django.conf import settings
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import waiting
 from distlock.keys import znode_name
@@ -122,11 +124,20 @@ def expire(hosts: str, session: Session) -> int:
     """
     # Its `client_id` is None in an outage.
     number, password = session._client._session_id, session._client._session_passwd
-    thief = KazooClient(hosts, client_id=(number, password))
-    thief.start(timeout=PATIENCE)
-    thief.stop()
-    thief.close()
-    return int(number)
+    deadline = time.monotonic() + 2 * PATIENCE
+    while True:
+        thief = KazooClient(hosts, client_id=(number, password))
+        try:
+            thief.start(timeout=2.0)
+        except KazooTimeoutError:  # the victim has taken its session back from the thief
+            if session.id != number:
+                return int(number)
+            assert time.monotonic() < deadline, "the session could not be expired"
+        else:
+            thief.stop()
+            return int(number)
+        finally:
+            thief.close()
 
 
 def kept(session: Session) -> dict[str, list[object]]:
