@@ -132,21 +132,23 @@ class MultiLock:
     def _take(self, blocking: bool, timeout: Any) -> tuple[Hold, ...]:
         call = _Call(self._shares(), self._limit(blocking, timeout))
         try:
-            for share in call.shares:
-                call.holds[share.rank] = share.take(call.time_for(share.lock))
-            return call.complete(self._given)
-        except BaseException as error:
-            call.undo(error)
+            with call:
+                for share in call.shares:
+                    call.holds[share.rank] = share.take(call.time_for(share.lock))
+                return call.complete(self._given)
+        except BaseException:
+            call.undo()  # once more: a soft time limit may land while a busy call gives back
             raise
 
     async def _atake(self, blocking: bool, timeout: Any) -> tuple[Hold, ...]:
         call = _Call(self._shares(), self._limit(blocking, timeout))
         try:
-            for share in call.shares:
-                call.holds[share.rank] = await share.atake(call.time_for(share.lock))
-            return call.complete(self._given)
-        except BaseException as error:
-            call.undo(error)
+            with call:
+                for share in call.shares:
+                    call.holds[share.rank] = await share.atake(call.time_for(share.lock))
+                return call.complete(self._given)
+        except BaseException:
+            call.undo()
             raise
 
     def _shares(self) -> list[_Share]:
@@ -166,6 +168,8 @@ class MultiLock:
 
 class _Call:
     """One call that takes all: what it has so far, and the time that is left.
+
+    As a context manager it gives back what it has taken when that was not all.
 
     :param limit: seconds, 0 to try once, None for ever
     """
@@ -200,9 +204,21 @@ class _Call:
             hold.check()
         return tuple(self.holds[_rank(lock)] for lock in given)
 
-    def undo(self, error: BaseException) -> None:
-        """Give back what this call has taken, and say in the error for one what it was for."""
+    def undo(self) -> None:
+        """Give back what this call has taken. May be repeated."""
         _attempt_all([share.back for share in reversed(self.shares)])
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.undo()
         if isinstance(error, LockBusy):
             error.waited = self._waited
             told = f"{len(self.shares)} locks that are taken together, in {error.waited:.1f} s"

@@ -1,0 +1,13 @@
+"""Fixtures of the multi-lock tests: those of the mutex tests."""
+
+from __future__ import annotations
+
+from tests.mutex.conftest import (
+    _main_thread_holds_nothing,
+    broken_link,
+    make_owner,
+    tree,
+    two_sessions,
+)
+
+__all__ = ["_main_thread_holds_nothing", "broken_link", "make_owner", "tree", "two_sessions"]
