@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold, waiting
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
@@ -28,6 +30,10 @@ def pytest_configure() -> None:
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # How long an example takes is the machine's business; with CI set this is so already.
+    quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings_of_hypothesis.register_profile("any machine", settings_of_hypothesis(), **quiet)
+    settings_of_hypothesis.load_profile("any machine")
 
 
 def _run(zookeeper: ZooKeeper) -> Iterator[ZooKeeper]:

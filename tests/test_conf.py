@@ -103,7 +103,7 @@ servers = st.builds("{}{}".format, addresses, st.sampled_from(["", ":", ":2181",
 
 
 @given(st.lists(servers, min_size=1, max_size=3).map(",".join))
-@settings_of_hypothesis(suppress_health_check=[HealthCheck.filter_too_much])
+@settings_of_hypothesis(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_kazoo_understands_every_hosts_that_is_accepted(hosts: str) -> None:
     assume(hosts_error(hosts) is None)
     with override_settings(DISTLOCK={"default": {"HOSTS": hosts}}):
