@@ -19,8 +19,7 @@ from distlock.keys import key_of, znode_name
 from distlock.leader import PREFIX, Leader
 from distlock.session import session_for
 from tests.helpers import eventually
-from tests.leader.tools import expire_for_certain
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -126,7 +125,7 @@ def test_a_leader_whose_session_is_over_does_not_lead(
     with pytest.raises(LockLost), leader as hold:  # noqa: PT012
         elected = rival.submit(rivals.acquire)
         eventually(lambda: len(rivals.participants()) == 2, PATIENCE)
-        expire_for_certain(zookeeper.hosts, session_for())
+        expire(zookeeper.hosts, session_for())
         assert elected.result(PATIENCE)
         eventually(lambda: hold.lost, PATIENCE)
         assert not leader.is_leader
