@@ -1,0 +1,60 @@
+"""Fixtures of the semaphore tests: those of the mutex tests, with nothing left at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import shelf
+from distlock.session import close_sessions
+from distlock.testing.server import ZooKeeper
+from tests.lease.conftest import requests
+from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions
+from tests.semaphore.tools import Leases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from tests.mutex.tools import Tree
+
+__all__ = ["broken_link", "make_owner", "own_zookeeper", "requests", "tree", "two_sessions"]
+
+
+@pytest.fixture
+def leases(tree: Tree) -> Iterator[Leases]:
+    """The semaphore "key"; at the end of the test it may have no nodes.
+
+    Its parents are no containers, so that the server does not remove them in the middle.
+    """
+    leases = Leases(tree)
+    tree.client.ensure_path(leases.path)
+    tree.client.ensure_path(leases.gate)
+    yield leases
+    leases.await_(0, 0)
+
+
+@pytest.fixture
+def own_ensemble(two_sessions: Settings) -> Iterator[ZooKeeper]:
+    """Three servers that a test may stop, for both aliases."""
+    with ZooKeeper(nodes=3) as ensemble:
+        options = {
+            **two_sessions.DISTLOCK["default"],
+            "HOSTS": ensemble.hosts,
+            "CONNECT_TIMEOUT": 2,
+        }
+        two_sessions.DISTLOCK = {"default": options, "other": options}
+        yield ensemble
+        close_sessions()
+
+
+@pytest.fixture(autouse=True)
+def _this_process_has_nothing() -> Iterator[None]:
+    """What a failed test has left must not fail the next."""
+    yield
+    for name, there in list(shelf._shelves.items()):
+        for held in list(there):
+            held.place.leave()
+            shelf.forget(name, held)

@@ -1,0 +1,308 @@
+"""Curator's TestInterProcessSemaphore, and TestInterProcessSemaphoreCluster, by intent.
+
+Where Curator opens many clients in one JVM, these tests use two aliases: two sessions.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import DistlockError, LockLost, zk_semaphore
+from distlock.gate import SemaphorePlace
+from distlock.session import close_sessions, session_for
+from tests.helpers import eventually, raw_client
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.semaphore.tools import KEY, Inside, Leases
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+ALIASES = ["default", "other"]
+
+
+def test_acquire_after_lost_server(
+    own_zookeeper: ZooKeeper, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """testAcquireAfterLostServer, CURATOR-335: the server goes between the create and the list."""
+    (server,) = own_zookeeper.servers
+    inside, stop, made = Inside(), threading.Event(), threading.Event()
+    listing, kept_back = SemaphorePlace._list, []
+
+    def keep_the_first_back(place: SemaphorePlace, prefix: str) -> None:
+        if made.is_set():
+            listing(place, prefix)
+        else:
+            kept_back.append(partial(listing, place, prefix))
+            made.set()
+
+    def work() -> None:
+        semaphore = zk_semaphore(KEY, 1, timeout=2 * PATIENCE)
+        while not stop.is_set():
+            try:
+                with semaphore, inside.counted():
+                    stop.wait(0.01)
+            except DistlockError:
+                stop.wait(0.1)
+
+    with zk_semaphore(KEY, 1):
+        pass
+    monkeypatch.setattr(SemaphorePlace, "_list", keep_the_first_back)
+    workers = [make_owner().submit(work) for _ in range(5)]
+    try:
+        assert made.wait(PATIENCE)
+        server.kill()
+        eventually(lambda: not session_for().connected, PATIENCE)
+        kept_back[0]()
+        server.start()
+        eventually(lambda: inside.entries >= 10, 2 * PATIENCE, "work after the restart")
+    finally:
+        stop.set()
+    for worker in workers:
+        worker.result(2 * PATIENCE)
+    assert inside.most == 1
+
+
+def test_threaded_lease_increase(make_owner: MakeOwner, leases: Leases) -> None:
+    """testThreadedLeaseIncrease, CURATOR-75: a raised limit wakes who waits."""
+    semaphore = zk_semaphore(KEY, 1)
+    first = threading.Event()
+
+    def take_two() -> bool:
+        assert semaphore.acquire(timeout=PATIENCE)
+        first.set()
+        return semaphore.acquire(timeout=2 * PATIENCE)
+
+    both = make_owner().submit(take_two)
+    assert first.wait(PATIENCE)
+    leases.await_head(1)
+    semaphore.limit = 2
+    assert both.result(PATIENCE)
+    semaphore.release(2)
+
+
+def test_client_close(leases: Leases) -> None:
+    """testClientClose: what a client has is free when it closes."""
+    one, two = zk_semaphore(KEY, 1), zk_semaphore(KEY, 1, using="other")
+    assert two.acquire(timeout=PATIENCE)
+    two.release()
+    assert one.acquire(timeout=PATIENCE)
+    close_sessions()
+    assert two.acquire(timeout=PATIENCE)
+    with pytest.raises(LockLost):
+        one.release()
+    two.release()
+    leases.await_(0, 0)
+
+
+@pytest.mark.usefixtures("leases")
+def test_max_per_session(make_owner: MakeOwner) -> None:
+    """testMaxPerSession: many clients take random numbers of leases, and never too many in all."""
+    limit = random.randint(5, 20)  # noqa: S311 - no secret
+    inside = Inside()
+
+    def work(using: str) -> None:
+        semaphore = zk_semaphore(KEY, limit, using=using)
+        for _ in range(20):
+            number = random.randint(1, limit)  # noqa: S311 - no secret
+            assert semaphore.acquire(leases=number, timeout=3 * PATIENCE)
+            with inside.counted(number):
+                pass
+            semaphore.release(number)
+
+    workers = [make_owner().submit(work, using) for using in ALIASES * 4]
+    for worker in workers:
+        worker.result(4 * PATIENCE)
+    assert (inside.count, inside.entries) == (0, 160)
+    assert 0 < inside.most <= limit
+
+
+@pytest.mark.usefixtures("leases")
+def test_release_1_at_a_time(make_owner: MakeOwner) -> None:
+    """testRelease1AtATime: twice as many as there are leases come, and all leases are used."""
+    inside, full = Inside(), threading.Barrier(5, timeout=PATIENCE)
+
+    def work(using: str) -> None:
+        with zk_semaphore(KEY, 5, timeout=2 * PATIENCE, using=using), inside.counted():
+            full.wait()
+
+    workers = [make_owner().submit(work, using) for using in ALIASES * 5]
+    for worker in workers:
+        worker.result(3 * PATIENCE)
+    assert (inside.entries, inside.most) == (10, 5)
+
+
+@pytest.mark.usefixtures("leases")
+def test_release_in_chunks(make_owner: MakeOwner) -> None:
+    """testReleaseInChunks: who waits comes in as leases are given back, some at a time."""
+    inside, may_leave = Inside(), threading.Semaphore(0)
+
+    def work() -> None:
+        semaphore = zk_semaphore(KEY, 11)
+        assert semaphore.acquire(timeout=3 * PATIENCE)
+        with inside.counted():
+            assert may_leave.acquire(timeout=3 * PATIENCE)
+        semaphore.release()
+
+    workers = [make_owner().submit(work) for _ in range(40)]
+    remaining = len(workers)
+
+    def as_many_as_possible() -> bool:
+        return inside.count == min(remaining, 11)
+
+    def all_who_may_have_left() -> bool:
+        return sum(worker.done() for worker in workers) == len(workers) - remaining
+
+    while remaining:
+        eventually(as_many_as_possible, PATIENCE)
+        chunk = min(random.randint(1, 5), remaining)  # noqa: S311 - no secret
+        may_leave.release(chunk)
+        remaining -= chunk
+        eventually(all_who_may_have_left, PATIENCE)
+    for worker in workers:
+        worker.result(PATIENCE)
+    assert (inside.count, inside.most) == (0, 11)
+
+
+@pytest.mark.usefixtures("leases")
+def test_threads(make_owner: MakeOwner) -> None:
+    """testThreads: ten threads share one object with one lease."""
+    semaphore, inside = zk_semaphore(KEY, 1), Inside()
+
+    def work() -> None:
+        assert semaphore.acquire(timeout=PATIENCE)
+        with inside.counted():
+            pass
+        semaphore.release()
+
+    workers = [make_owner().submit(work) for _ in range(10)]
+    for worker in workers:
+        worker.result(PATIENCE)
+    assert (inside.entries, inside.most) == (10, 1)
+
+
+@pytest.mark.usefixtures("leases")
+def test_simple() -> None:
+    """testSimple: the second acquire of one lease is refused, by the same thread too."""
+    semaphore = zk_semaphore(KEY, 1)
+    assert semaphore.acquire(timeout=PATIENCE)
+    assert not semaphore.acquire(timeout=0.2)
+    semaphore.release()
+
+
+@pytest.mark.usefixtures("leases")
+def test_simple_2() -> None:
+    """testSimple2: objects share the limit, and a lease that is given back is had again."""
+    for _ in range(3):
+        assert zk_semaphore(KEY, 3).acquire(timeout=PATIENCE)
+    semaphore = zk_semaphore(KEY, 3)
+    assert not semaphore.acquire(timeout=0.2)
+    semaphore.release()
+    assert semaphore.acquire(timeout=PATIENCE)
+    semaphore.release(3)
+
+
+@pytest.mark.usefixtures("leases")
+def test_get_participant_nodes() -> None:
+    """testGetParticipantNodes: as many participants as leases."""
+    semaphore = zk_semaphore(KEY, 3)
+    for _ in range(3):
+        assert semaphore.acquire()
+    assert len(semaphore.participants()) == 3
+    semaphore.release(3)
+
+
+def test_no_orphaned_nodes(make_owner: MakeOwner, leases: Leases) -> None:
+    """testNoOrphanedNodes: a waiter whose lease node is deleted makes one more, and no orphan."""
+    semaphore = zk_semaphore(KEY, 1)
+    assert semaphore.acquire(timeout=PATIENCE)
+    (first,) = leases.names()
+    waiting = make_owner().submit(semaphore.acquire, timeout=2 * PATIENCE)
+    leases.await_head(1)
+    (broken,) = set(leases.names()) - {first}
+    leases.tree.client.delete(f"{leases.path}/{broken}")
+    eventually(
+        lambda: len(leases.names()) == 2 and broken not in leases.names(), PATIENCE, "a new node"
+    )
+    assert not waiting.done()
+    semaphore.release()
+    assert waiting.result(PATIENCE)
+    semaphore.release()
+    leases.await_(0, 0)
+    assert semaphore.acquire(timeout=PATIENCE)
+    semaphore.release()
+
+
+def test_interrupt_acquire(make_owner: MakeOwner, leases: Leases) -> None:
+    """testInterruptAcquire, CURATOR-462: by any exception; by signals in `test_leaks`."""
+    one, three = zk_semaphore(KEY, 1), zk_semaphore(KEY, 1)
+    assert one.acquire(timeout=PATIENCE)
+    gone = threading.Event()
+    waiting = make_owner().submit(_interrupted, gone)
+    leases.await_head(1)
+    gone.set()
+    with pytest.raises(InterruptedError):
+        waiting.result(PATIENCE)
+    leases.await_(1, 0)
+    one.release()
+    assert three.acquire(timeout=PATIENCE)
+    three.release()
+
+
+def _interrupted(gone: threading.Event) -> None:
+    """Wait for a lease until an exception lands in the wait."""
+
+    class Interrupted(SemaphorePlace):
+        @property
+        def error(self) -> None:
+            if gone.is_set():
+                raise InterruptedError
+
+        @error.setter
+        def error(self, error: None) -> None: ...
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distlock.semaphore.SemaphorePlace", Interrupted)
+        zk_semaphore(KEY, 1).acquire(timeout=None)
+
+
+# --- TestInterProcessSemaphoreCluster ------------------------------------------------------------
+
+
+def test_cluster(own_ensemble: ZooKeeper, namespace: str, make_owner: MakeOwner) -> None:
+    """testCluster, testKilledServerWithEnsembleProvider: all servers go, and a majority comes back.
+
+    Nobody is in while they are away, and one at a time is in after it.
+    """
+    stop, inside = threading.Event(), Inside()
+
+    def work(using: str) -> None:
+        semaphore = zk_semaphore(KEY, 1, timeout=PATIENCE, using=using)
+        while not stop.is_set():
+            try:
+                with semaphore as hold, inside.counted():
+                    eventually(lambda: hold.lost or stop.is_set(), 4 * PATIENCE)
+            except DistlockError:
+                stop.wait(0.1)
+
+    workers = [make_owner().submit(work, using) for using in ALIASES * 2]
+    try:
+        eventually(lambda: inside.count == 1, PATIENCE)
+        for server in own_ensemble.servers:
+            server.kill()
+        eventually(lambda: inside.count == 0, PATIENCE, "nobody inside")
+        assert inside.entries == 1
+        for server in own_ensemble.servers[:2]:
+            server.start(wait=False)
+        eventually(lambda: inside.count == 1, 4 * PATIENCE, "somebody inside")
+    finally:
+        stop.set()
+    for worker in workers:
+        worker.result(4 * PATIENCE)
+    assert inside.most == 1
+    with raw_client(own_ensemble.hosts) as client:
+        Leases(Tree(client, namespace)).await_(0, 0)

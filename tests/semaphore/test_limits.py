@@ -1,0 +1,149 @@
+"""The limit: raised at run time it wakes who waits (PITFALLS 28); a peer's other one is logged."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import limits, zk_semaphore, zk_semaphore_mutex
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner
+from tests.semaphore.tools import KEY, Leases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.usefixtures("leases")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet() -> Iterator[None]:
+    limits._warned.clear()
+    yield
+    limits._warned.clear()
+
+
+def written(leases: Leases) -> bytes:
+    """What a client reads of the limit."""
+    return bytes(leases.tree.client.get(leases.path)[0])
+
+
+@pytest.mark.parametrize("using", ["default", "other"])
+def test_a_raised_limit_wakes_who_waits_in_any_process(
+    make_owner: MakeOwner, leases: Leases, using: str
+) -> None:
+    """CURATOR-75."""
+    semaphore = zk_semaphore(KEY, 1)
+    assert semaphore.acquire()
+    waiting = [make_owner().submit(semaphore.acquire, timeout=PATIENCE) for _ in range(2)]
+    leases.await_head(1, 2)
+    zk_semaphore(KEY, 1, using=using).limit = 3
+    assert all(one.result(PATIENCE) for one in waiting)
+    assert semaphore.limit == 3
+    semaphore.release(3)
+
+
+def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
+    semaphore = zk_semaphore(KEY, 1)
+    with semaphore:
+        semaphore.limit = 2
+        assert zk_semaphore(KEY, 1, using="other").acquire(timeout=0)
+        newcomer = zk_semaphore(KEY, 1, using="other")
+        assert not newcomer.acquire(timeout=0)
+        assert newcomer.limit == 2
+        newcomer.release()
+
+
+def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, leases: Leases) -> None:
+    semaphore = zk_semaphore(KEY, 3)
+    assert semaphore.acquire(leases=3)
+    semaphore.limit = 1
+    waiting = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=PATIENCE)
+    leases.await_head(3)
+    semaphore.release(2)
+    leases.await_(2, 1)
+    assert not zk_semaphore(KEY, 3, using="other").acquire(timeout=0.1)
+    assert not waiting.done()
+    semaphore.release()
+    assert waiting.result(PATIENCE)
+    semaphore.release()
+
+
+def test_who_wants_several_waits_for_the_limit(make_owner: MakeOwner, leases: Leases) -> None:
+    semaphore = zk_semaphore(KEY, 4)
+    assert semaphore.acquire(leases=2)
+    semaphore.limit = 2
+    waiting = make_owner().submit(
+        zk_semaphore(KEY, 4, using="other").acquire, timeout=PATIENCE, leases=3
+    )
+    leases.await_(5, 1)
+    semaphore.limit = 5
+    assert waiting.result(PATIENCE)
+    zk_semaphore(KEY, 5, using="other").release(3)
+    semaphore.release(2)
+
+
+def test_a_limit_may_be_set_before_the_first_use() -> None:
+    zk_semaphore("fresh", 1).limit = 2
+    assert zk_semaphore("fresh", 1).acquire(timeout=0)
+    assert zk_semaphore("fresh", 1).acquire(timeout=0)
+    assert not zk_semaphore("fresh", 1).acquire(timeout=0)
+    zk_semaphore("fresh", 1).release(2)
+
+
+@pytest.mark.parametrize("key", [KEY, "fresh"])
+def test_a_limit_that_differs_from_the_peers_is_warned_of_once_on_both_sides(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "distlock"), zk_semaphore(key, 5):
+        for _ in range(3):
+            with zk_semaphore(key, 3, using="other"), zk_semaphore(key, 5):
+                pass
+    said = [record.getMessage() for record in caplog.records if "limit" in record.getMessage()]
+    assert len(said) == 2
+    assert "limit of 3 here and of 5" in said[0]
+    assert "limit of 5 here and of 3" in said[1]
+
+
+def test_each_goes_by_its_own_limit_where_they_differ() -> None:
+    assert zk_semaphore(KEY, 2).acquire(leases=2)
+    assert not zk_semaphore(KEY, 2).acquire(timeout=0)
+    assert not zk_semaphore(KEY, 1, using="other").acquire(timeout=0)
+    assert zk_semaphore(KEY, 3, using="other").acquire(timeout=0)
+    zk_semaphore(KEY, 2).release(2)
+    zk_semaphore(KEY, 3, using="other").release()
+
+
+def test_peers_with_the_same_limit_hear_nothing(
+    leases: Leases, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zk_semaphore(KEY, 3), zk_semaphore(KEY, 3, using="other"):
+        eventually(lambda: written(leases) == b'{"v":1,"limit":3}', PATIENCE)
+        zk_semaphore(KEY, 3).limit = 4
+        with zk_semaphore(KEY, 3, using="other"):
+            assert written(leases) == b'{"v":1,"limit":4,"set":true}'
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"127.0.0.1", b"\xff", b"[]", b'{"limit": 0}', b'{"limit": true}', b'{"limit":"9"}'],
+)
+def test_what_is_no_limit_is_written_over(
+    leases: Leases, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Curator writes its address into a node that it creates as a parent."""
+    with zk_semaphore(KEY, 2):
+        leases.tree.client.set(leases.path, data)
+        with zk_semaphore(KEY, 2, using="other"):
+            eventually(lambda: written(leases) == b'{"v":1,"limit":2}', PATIENCE)
+    assert not caplog.records
+
+
+def test_a_mutex_has_one_lease_whatever_is_set() -> None:
+    with zk_semaphore_mutex(KEY):
+        zk_semaphore(KEY, 1, using="other").limit = 5
+        assert not zk_semaphore_mutex(KEY).acquire(timeout=0)
+        assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0)

@@ -1,0 +1,68 @@
+"""Tools of the semaphore tests: leases and gate as others see them, and a count of who is in."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from distlock.znodes import in_line
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KEY = "key"
+
+
+class Leases:
+    """A semaphore in the tree, looked at with a client that has nothing to do with distlock."""
+
+    def __init__(self, tree: Tree, key: str = KEY) -> None:
+        self.tree = tree
+        self.path = f"{tree.path(key)}/leases"
+        self.gate = f"{tree.path(key)}/locks"
+
+    def names(self) -> list[str]:
+        """The nodes of the leases, the oldest first."""
+        return sorted(self.tree.children(self.path), key=lambda name: name[-10:])
+
+    def line(self) -> list[str]:
+        """The nodes at the gate, first come first."""
+        return [node.name for node in in_line(self.tree.children(self.gate))]
+
+    def await_(self, leases: int, at_gate: int) -> None:
+        """Wait until there are so many nodes."""
+        eventually(
+            lambda: (len(self.names()), len(self.line())) == (leases, at_gate),
+            PATIENCE,
+            f"{leases} leases and {at_gate} at the gate of {self.path}",
+        )
+
+    def await_head(self, limit: int, at_gate: int = 1) -> None:
+        """Wait until the head of the gate wants a lease more than there are, and watches them."""
+        self.await_(limit + 1, at_gate)
+        eventually(lambda: self.tree.watches()[self.path], PATIENCE, "a watch on the leases")
+
+
+class Inside:
+    """Counts who is in, and notes how many there were at most."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.most = 0
+        self.entries = 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def counted(self, number: int = 1) -> Iterator[None]:
+        with self._lock:
+            self.count += number
+            self.entries += 1
+            self.most = max(self.most, self.count)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.count -= number
