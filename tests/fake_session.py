@@ -7,6 +7,7 @@ that still has a node of the session before, a reply lost at a chosen moment.
 from __future__ import annotations
 
 from collections import Counter, deque
+from copy import copy
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +16,7 @@ from distlock.client import NoNode, NotConnected
 from distlock.exceptions import LockUnavailable
 from distlock.heartbeat import Lease, now
 from distlock.queue import FairPlace, UnfairPlace
+from distlock.znodes import REVOKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +54,9 @@ class Tree:
 
     def add(self, name: str, session_id: int = 0) -> Any:
         self._zxid += 1
-        self.nodes[name] = SimpleNamespace(czxid=self._zxid, ephemeralOwner=session_id)
+        self.nodes[name] = SimpleNamespace(
+            czxid=self._zxid, ephemeralOwner=session_id, version=0, data=b""
+        )
         return self.nodes[name]
 
     def next_number(self) -> str:
@@ -64,6 +68,12 @@ class Tree:
         """Delete a node, whoever wants that, and tell who watches it."""
         if self.nodes.pop(name, None) is not None:
             self.touch(name, deleted=True)
+
+    def revoke(self, name: str) -> None:
+        """Write the request to leave into a node, and tell who watches it."""
+        self.nodes[name].data = REVOKE
+        self.nodes[name].version += 1
+        self.touch(name)
 
     def touch(self, name: str, *, deleted: bool = False) -> None:
         for _, changed in self.watches.pop(f"{LINE}/{name}", []):
@@ -80,18 +90,31 @@ class Tree:
 
 
 class CountingPlace(FairPlace):
-    """A place that counts how often it was settled, and notes if that was a grant on a ghost."""
+    """A place that counts how often it was settled, and notes if that was a grant on a ghost.
 
-    def __init__(self, session: FakeSession, **options: Any) -> None:
+    :param revocable: it also counts how often it was asked to leave
+    """
+
+    def __init__(self, session: FakeSession, *, revocable: bool = False, **options: Any) -> None:
         self.settled = 0
+        self.asked = 0
         self.granted_on_a_ghost = False
         super().__init__(
-            cast("Session", session), LINE, key="stock:42", data=b"", settled=self._count, **options
+            cast("Session", session),
+            LINE,
+            key="stock:42",
+            data=b"",
+            settled=self._count,
+            on_revoke=self._ask if revocable else None,
+            **options,
         )
 
     def _count(self) -> None:
         self.settled += 1
         self.granted_on_a_ghost |= self.granted and not self.standing
+
+    def _ask(self) -> None:
+        self.asked += 1
 
 
 class CountingUnfairPlace(CountingPlace, UnfairPlace):
@@ -208,7 +231,7 @@ class FakeSession:
         if stat is None:
             done(None, NoNode())
         else:
-            done((b"", stat), None)
+            done((stat.data, copy(stat)), None)
 
 
 def _ignore(value: Any, error: BaseException | None) -> None:

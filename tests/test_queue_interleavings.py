@@ -2,7 +2,7 @@
 
 Answers come one at a time, callers leave and sessions expire in between, ghosts of old sessions
 stay in the list, and some do not queue. Never two hold, and whenever all is answered somebody does
-(no lost wake-up).
+(no lost wake-up), and whoever is asked to leave knows it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class WaitingLine(RuleBasedStateMachine):
 
     @rule(session=SESSIONS, fair=st.booleans())
     def join(self, session: int, fair: bool) -> None:
-        self.places.append(self.sessions[session].join(fair=fair))
+        self.places.append(self.sessions[session].join(fair=fair, revocable=True))
 
     @rule(session=SESSIONS, fair=st.booleans(), what=st.sampled_from(LOSABLE))
     def join_and_lose(self, session: int, fair: bool, what: str) -> None:
@@ -85,12 +85,23 @@ class WaitingLine(RuleBasedStateMachine):
             node = data.draw(st.sampled_from(waiting)).node
             self.tree.remove(node.name)
 
+    @precondition(lambda self: self.tree.nodes)
+    @rule(data=st.data())
+    def revoke(self, data: Any) -> None:
+        self.tree.revoke(data.draw(st.sampled_from(list(self.tree.nodes))))
+
     @rule()
     def come_to_rest(self) -> None:
         self.tree.answer()
         self._remove_ghosts()
         self.tree.answer()
         assert len(self._holders()) == bool(self.places)
+        for place in self.places:
+            place.lease_renewed()  # a heartbeat sets the watches that were lost
+        self.tree.answer()
+        for place in self.places:
+            node = self.tree.nodes.get(place.node.name) if place.node else None
+            assert place.asked or node is None or not node.version
 
     @invariant()
     def at_most_one_holds(self) -> None:
