@@ -244,6 +244,24 @@ def test_a_read_node_whose_reply_is_late_or_lost_is_found_and_used(
     forgets_all(session_for())
 
 
+def test_a_write_lock_that_is_lost_before_the_answer_does_not_become_a_read_lock(
+    tree: Tree, link: TcpProxy, make_owner: MakeOwner
+) -> None:
+    lock, owner = zk_rwlock("key"), make_owner()
+    assert owner.now(lock.write.acquire)
+    write = owner.now(current).held[lock.write._id].place
+    (line,) = tree.line("key")
+    link.black_hole("to_client")
+    reads = owner.submit(lock.read.acquire, timeout=PATIENCE)
+    tree.await_line("key", 2)
+    write.lose()  # as when its lease has run out meanwhile
+    link.pass_through()
+    assert isinstance(reads.exception(PATIENCE), LockLost)
+    assert tree.await_line("key", 1) == [line]
+    with pytest.raises(LockLost):
+        owner.now(lock.write.release)
+
+
 def test_a_read_node_of_a_caller_that_gave_up_is_deleted(
     tree: Tree, link: TcpProxy, make_owner: MakeOwner
 ) -> None:
