@@ -74,6 +74,22 @@ def test_a_late_answer_about_an_old_node_is_no_news() -> None:
     assert waiter.asked == 1
 
 
+def test_a_late_answer_about_an_old_node_does_not_lose_the_lock() -> None:
+    tree = Tree()
+    session = FakeSession(tree)
+    place = session.join()
+    tree.answer_one()  # its create
+    old = place.node
+    assert old is not None
+    tree.expire(session, new_id=2)
+    tree.answer()
+    assert place.granted
+    assert place.node is not old
+    place._own_node_changed(old, True)
+    place._own_node_read(old, None, NoNode())
+    assert not place.lost
+
+
 def test_who_has_left_is_not_asked() -> None:
     tree = Tree()
     place = revocable(tree)

@@ -106,6 +106,21 @@ def test_a_predecessor_that_goes_before_the_watch_is_set_is_noticed() -> None:
     assert holds(waiter)
 
 
+@pytest.mark.parametrize("fair", [True, False])
+def test_one_who_is_woken_twice_is_granted_once(fair: bool) -> None:
+    tree = Tree()
+    (holder,) = standing_in_line(tree, 1)
+    waiter = FakeSession(tree, 2).join(fair=fair)
+    tree.answer()
+    holder.leave()
+    for _ in range(3):
+        waiter._watched_changed(False)
+    tree.answer()
+    assert holds(waiter)
+    assert waiter.settled == 1
+    assert len(tree.nodes) == 1
+
+
 def test_a_change_of_the_predecessor_is_no_grant() -> None:
     tree = Tree()
     holder, waiter = standing_in_line(tree, 2)

@@ -111,6 +111,10 @@ class WaitingLine(RuleBasedStateMachine):
     def nobody_is_granted_on_a_node_of_an_earlier_session(self) -> None:
         assert not any(place.granted_on_a_ghost for place in self.places)
 
+    @invariant()
+    def nobody_is_settled_twice(self) -> None:
+        assert all(place.settled <= 1 for place in self.places)
+
     def teardown(self) -> None:
         for place in self.places:
             place.leave()

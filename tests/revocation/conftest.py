@@ -52,6 +52,9 @@ class Asked(list[Call]):
     def times(self, number: int) -> None:
         """Wait for so many calls; more of them fail the test."""
         eventually(lambda: len(self) >= number, PATIENCE, f"on_revoke was called {number} times")
+        for thread in threading.enumerate():
+            if thread.name == "distlock-revoke":
+                thread.join(PATIENCE)
         assert len(self) == number
 
 
