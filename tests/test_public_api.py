@@ -10,7 +10,7 @@ import pytest
 from django.dispatch import Signal
 
 import distlock
-from distlock import Hold, Mutex, signals, zk_lock, zk_locked, zk_semaphore_mutex
+from distlock import Hold, Mutex, signals, zk_lock, zk_locked, zk_rwlock, zk_semaphore_mutex
 
 PUBLIC = [
     "DeadlockDetected",
@@ -81,7 +81,7 @@ def test_every_signal_is_explained_where_it_is_made(name: str) -> None:
     assert lines[lines.index(f"{name} = Signal()") - 1].startswith("#: ")
 
 
-@pytest.mark.parametrize("function", [zk_lock, zk_locked, zk_semaphore_mutex])
+@pytest.mark.parametrize("function", [zk_lock, zk_locked, zk_rwlock, zk_semaphore_mutex])
 def test_only_the_first_argument_goes_without_its_name(function: Any) -> None:
     first, *others = inspect.signature(function).parameters.values()
     assert first.kind is first.POSITIONAL_OR_KEYWORD

@@ -210,7 +210,7 @@ def test_nothing_is_asked_for_after_one_has_raised(tree: Tree) -> None:
 
 def test_a_mutex_and_a_read_lock_of_one_key_cannot_be_had_together() -> None:
     with pytest.raises(DeadlockDetected):
-        zk_multilock(zk_rwlock("a").read, "a").acquire(timeout=None)
+        zk_multilock(zk_rwlock("a").read, "a").acquire(timeout=PATIENCE)
     assert not held()
 
 
