@@ -7,6 +7,7 @@ import threading
 import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
 
@@ -69,6 +70,11 @@ class LeaseHold(Hold):
         has had it in between. Also true in a forked child.
         """
         return self._gone or now() >= self._until or self._process != os.getpid()
+
+    @property
+    def shared(self) -> bool:
+        """Whether others may hold at the same time: never."""
+        return False
 
     @property
     def released(self) -> bool:
@@ -138,7 +144,9 @@ class LeaseHold(Hold):
 #: The alias, the znode name and the owner id.
 Identity: TypeAlias = tuple[str, str, str]
 
-_known: dict[Identity, LeaseHold] = {}
+_known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
+#: Kept until they end, though nobody in this process has them in hand.
+_kept: dict[Identity, LeaseHold] = {}
 
 
 def known(identity: Identity) -> LeaseHold | None:
@@ -158,7 +166,7 @@ def note(identity: Identity, visit: Renewal, *, sender: type) -> LeaseHold:
     if hold is not None:
         hold.lose()
     _forget_two_of_the_ended()
-    hold = _known[identity] = LeaseHold(visit, term, sender=sender)
+    hold = _known[identity] = _kept[identity] = LeaseHold(visit, term, sender=sender)
     return hold
 
 
@@ -166,6 +174,7 @@ def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
     """Forget an owner's lease, or only this hold of it."""
     if hold is None or _known.get(identity) is hold:
         _known.pop(identity, None)
+        _kept.pop(identity, None)
 
 
 def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException) -> None:
@@ -178,16 +187,17 @@ def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException
 
 
 def _forget_two_of_the_ended() -> None:
-    """Look at the two that were left alone for longest, so that what is known stays little."""
-    for identity, hold in list(islice(_known.items(), 2)):
-        _known.pop(identity, None)
-        if hold.blocks or hold.valid_for() > 0:
-            _known[identity] = hold
+    """Look at the two that were left alone for longest, so that what is kept stays little."""
+    for identity, hold in list(islice(_kept.items(), 2)):
+        _kept.pop(identity, None)
+        if hold.valid_for() > 0:
+            _kept[identity] = hold
 
 
 def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
     if setting == "DISTLOCK":
         _known.clear()
+        _kept.clear()
 
 
 setting_changed.connect(_forget_all)

@@ -1,0 +1,110 @@
+"""What cannot be meant is refused with a message that says what to write."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockBusy, LockKeyError, zk_lease
+from distlock.lease_nodes import LONGEST
+from tests.leases.tools import LONG, node_path
+
+if TYPE_CHECKING:
+    from tests.mutex.tools import Tree
+
+A_WEEK = 7 * 86400
+
+
+@pytest.mark.parametrize("ttl", [0, -1, 0.0, math.nan, math.inf, -math.inf, timedelta(0)])
+def test_a_lease_lasts_for_some_seconds(ttl: Any) -> None:
+    with pytest.raises(ValueError, match="a number above 0"):
+        zk_lease("key", ttl)
+    with pytest.raises(ValueError, match="a number above 0"):
+        zk_lease("key", LONG, owner="me").renew(ttl)
+
+
+@pytest.mark.parametrize("ttl", ["60", None, True, 1j, b"60", [60]])
+def test_its_time_is_a_number_or_a_timedelta(ttl: Any) -> None:
+    with pytest.raises(TypeError, match="a number of seconds or a timedelta"):
+        zk_lease("key", ttl)
+
+
+@pytest.mark.parametrize("ttl", [A_WEEK * 1000, timedelta(days=367), LONGEST + 1, 10**400])
+def test_milliseconds_by_mistake_are_recognised(ttl: Any) -> None:
+    with pytest.raises(ValueError, match="it is in seconds"):
+        zk_lease("key", ttl)
+
+
+def test_milliseconds_are_converted_in_the_message() -> None:
+    with pytest.raises(ValueError, match=r"Then write 604800\."):
+        zk_lease("key", A_WEEK * 1000)
+
+
+@pytest.mark.parametrize("ttl", [0.5, 1, timedelta(days=7), LONGEST])
+def test_plausible_times_are_accepted(ttl: Any) -> None:
+    assert zk_lease("key", ttl).ttl > 0
+
+
+@pytest.mark.parametrize("owner", [42, b"me", object, ["me"]], ids=repr)
+def test_an_owner_is_text(owner: Any) -> None:
+    with pytest.raises(TypeError, match=r"Convert it with str\(\)"):
+        zk_lease("key", LONG, owner=owner)
+
+
+@pytest.mark.parametrize("owner", ["", "x" * 201, "a\nb", "\ud800", "\x00"], ids=ascii)
+def test_an_owner_has_a_name_that_can_be_printed(owner: str) -> None:
+    with pytest.raises(ValueError, match=r"^owner "):
+        zk_lease("key", LONG, owner=owner)
+
+
+@pytest.mark.parametrize("key", ["", None, "\ud800"], ids=ascii)
+def test_keys_are_those_of_locks(key: Any) -> None:
+    with pytest.raises(LockKeyError):
+        zk_lease(key, LONG)
+
+
+def test_an_acquire_without_an_owner_is_refused() -> None:
+    with pytest.raises(TypeError, match="owner=task_id"):
+        zk_lease("key", LONG).acquire()
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, "5"])
+def test_timeouts_are_those_of_locks(timeout: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^timeout "):
+        zk_lease("key", LONG, timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match=r"^timeout "):
+        zk_lease("key", LONG, owner="me").acquire(timeout=timeout)
+
+
+UNREADABLE = [
+    b"",
+    b"\xff\xfe",
+    b"[]",
+    b'{"owner": "me", "ttl": 1}',
+    b'{"v":1,"owner":"","ttl":1,"mark":"' + b"0" * 32 + b'"}',
+    b'{"v":1,"owner":"me","ttl":-1,"mark":"' + b"0" * 32 + b'"}',
+    b'{"v":1,"owner":"me","ttl":1,"mark":"../../x"}',
+    b'{"v":1,"owner":"me","ttl":1,"mark":"' + b"0" * 32 + b'"}',  # which it does not have
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("data", UNREADABLE, ids=range(len(UNREADABLE)))
+def test_a_node_that_cannot_be_read_is_nobodys_and_never_taken_over(
+    tree: Tree, data: bytes
+) -> None:
+    path = node_path(tree, "key")
+    tree.client.create(path, data, makepath=True)
+    lease = zk_lease("key", LONG, owner="me", timeout=0.1)
+    assert not lease.acquire()
+    with pytest.raises(LockBusy, match="delete it by hand") as busy, lease:
+        pass
+    assert path in str(busy.value)
+    holder = lease.holder()
+    assert holder is not None
+    assert holder.peer
+    assert holder.expires is None
+    assert tree.client.get(path)[0] == data

@@ -1,0 +1,269 @@
+"""A lease ends by the server's clock, and exactly one of those who want it has it then."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import LockLost, NotOwner, sweeping, visits, zk_lease
+from distlock.heartbeat import now
+from distlock.lease_hold import DRIFT
+from distlock.leases import sweep
+from tests.helpers import eventually, spawn_python
+from tests.lease.tools import said, tell
+from tests.leases.tools import LONG, SHORT, await_end, owner_of
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from typing import Any
+
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+CONTENDERS = 8
+PROCESSES = 4  # of two contenders each
+TURNS = 3  # of each contender
+ROUNDS = 20
+
+
+# --- one of many ---------------------------------------------------------------------------------
+
+
+def take_turns(name: str, using: str = "default") -> list[tuple[int, float, float]]:
+    """Take a lease a few times and never give it back: (token, from when, until when)."""
+    turns = []
+    for turn in range(TURNS):
+        lease = zk_lease("key", SHORT, owner=f"{name}-{turn}", using=using, timeout=90)
+        hold = lease.__enter__()
+        since = now()
+        turns.append((hold.token, since, since + hold.valid_for()))
+    return turns
+
+
+def assert_one_at_a_time(turns: list[tuple[int, float, float]]) -> None:
+    """Whoever was sure of the lease was alone with it, and tokens tell the order."""
+    assert len(turns) == CONTENDERS * TURNS
+    turns.sort()
+    assert len({token for token, _, _ in turns}) == len(turns)
+    assert all(until <= since for (_, _, until), (_, since, _) in zip(turns, turns[1:]))  # noqa: B905, RUF007
+    assert any(until > since for _, since, until in turns), "the machine was too slow to tell"
+
+
+def test_threads_take_over_one_at_a_time_with_rising_tokens(make_owner: MakeOwner) -> None:
+    work = [
+        make_owner().submit(take_turns, str(number), ["default", "other"][number % 2])
+        for number in range(CONTENDERS)
+    ]
+    assert_one_at_a_time([turn for one in work for turn in one.result(100)])
+
+
+TAKES_TURNS = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+from tests.mutex.tools import set_up
+set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
+from distlock.session import session_for
+from tests.leases.test_expiry import take_turns
+from tests.mutex.tools import await_connection
+await_connection()
+print("ready")
+sys.stdin.readline()
+with ThreadPoolExecutor(2) as pool:
+    print(json.dumps(sum(pool.map(take_turns, sys.argv[3:]), [])))
+"""
+
+
+def test_processes_take_over_one_at_a_time_with_rising_tokens(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                spawn_python(
+                    TAKES_TURNS, zookeeper.hosts, tree.namespace, f"{number}-a", f"{number}-b"
+                )
+            )
+            for number in range(PROCESSES)
+        ]
+        for process in processes:
+            assert said(process) == "ready"
+        for process in processes:
+            tell(process)
+        turns = [tuple(turn) for process in processes for turn in json.loads(said(process))]
+        assert_one_at_a_time(turns)
+
+
+def test_of_many_who_try_once_exactly_one_gets_an_ended_lease(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    owners = [make_owner() for _ in range(CONTENDERS)]
+    zk_lease("key", SHORT, owner="first").acquire()
+    for turn in range(ROUNDS):
+        await_end(zk_lease("key", LONG))
+        leases = [
+            zk_lease("key", LONG, owner=f"{turn}-{number}", using=["default", "other"][number % 2])
+            for number in range(CONTENDERS)
+        ]
+        tries = at_once(
+            *((owner, lease.acquire) for owner, lease in zip(owners, leases, strict=True)),
+            timeout=0,
+        )
+        granted = [one.result(PATIENCE) for one in tries]
+        assert granted.count(True) == 1
+        winner = leases[granted.index(True)]
+        assert owner_of(tree, "key") == winner.owner
+        winner.renew(0.01)
+
+
+def at_once(*orders: tuple[Any, Any], **options: Any) -> list[Future[Any]]:
+    """Let several owners do something at the same time."""
+    barrier = threading.Barrier(len(orders))
+
+    def do(order: Any) -> Any:
+        barrier.wait(PATIENCE)
+        return order(**options)
+
+    return [owner.submit(do, order) for owner, order in orders]
+
+
+# --- races ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("renewing", ["default", "other"], ids=["known", "unknown"])
+def test_either_a_renewal_or_a_take_over_succeeds(
+    tree: Tree, make_owner: MakeOwner, renewing: str
+) -> None:
+    one, another = make_owner(), make_owner()
+    for turn in range(ROUNDS):
+        key = f"key-{turn}"
+        assert zk_lease(key, 0.02, owner="me").acquire()
+        await_end(zk_lease(key, LONG))
+        mine = zk_lease(key, LONG, owner="me", using=renewing)
+        yours = zk_lease(key, LONG, owner="you")
+        renewed, taken = at_once((one, mine.renew), (another, lambda y=yours: y.acquire(timeout=0)))
+        taken_over = taken.result(PATIENCE)
+        assert isinstance(renewed.exception(PATIENCE), LockLost if taken_over else type(None))
+        assert owner_of(tree, key) == ("you" if taken_over else "me")
+
+
+@pytest.mark.parametrize("releasing", ["default", "other"], ids=["known", "unknown"])
+def test_a_late_release_never_removes_what_somebody_else_has_taken(
+    tree: Tree, make_owner: MakeOwner, releasing: str
+) -> None:
+    one, another = make_owner(), make_owner()
+    for turn in range(ROUNDS):
+        key = f"key-{turn}"
+        assert zk_lease(key, 0.02, owner="me").acquire()
+        await_end(zk_lease(key, LONG))
+        mine = zk_lease(key, LONG, owner="me", using=releasing)
+        yours = zk_lease(key, LONG, owner="you")
+        released, taken = at_once((one, mine.release), (another, lambda y=yours: y.acquire()))
+        assert taken.result(PATIENCE)
+        assert isinstance(released.exception(PATIENCE), NotOwner | None)
+        assert owner_of(tree, key) == "you"
+        yours.renew()
+
+
+@pytest.mark.parametrize("what", ["renewed", "taken over", "released and taken"])
+def test_the_sweep_leaves_alone_what_has_changed_since_it_looked(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    mine, yours = zk_lease("key", 0.02, owner="me"), zk_lease("key", LONG, owner="you")
+    assert mine.acquire()
+    await_end(mine)
+    remove = visits.remove
+
+    def change_and_remove(*args: Any) -> None:
+        if what == "renewed":
+            mine.renew(LONG)
+        else:
+            if what == "released and taken":
+                mine.release()
+            assert yours.acquire(timeout=0)
+        remove(*args)
+
+    monkeypatch.setattr(sweeping, "remove", change_and_remove)
+    assert sweep().removed == 0
+    assert owner_of(tree, "key") == ("me" if what == "renewed" else "you")
+
+
+# --- whose clock ---------------------------------------------------------------------------------
+
+A_DAY = 86400
+
+# Whatever this process asks for the time of day is wrong by so many seconds.
+WRONG_CLOCK = """
+import sys, time
+real, wrong = time.time, float(sys.argv[3])
+time.time = lambda: real() + wrong
+from tests.mutex.tools import set_up
+set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
+from distlock import LockLost, zk_lease
+from distlock.leases import sweep
+lease = zk_lease("key", 1, owner="wrong", timeout=15)
+for line in sys.stdin:
+    try:
+        print(eval(line))
+    except LockLost:
+        print("lost")
+"""
+
+
+@pytest.mark.parametrize("wrong", [-A_DAY, A_DAY], ids=["slow", "fast"])
+def test_the_clocks_of_clients_do_not_matter(tree: Tree, zookeeper: ZooKeeper, wrong: int) -> None:
+    mine = zk_lease("key", LONG, owner="right")
+    with spawn_python(WRONG_CLOCK, zookeeper.hosts, tree.namespace, str(wrong)) as process:
+
+        def there(order: str) -> str:
+            tell(process, order)
+            return said(process)
+
+        # A live lease is not taken by one whose clock is ahead, nor swept.
+        assert mine.acquire()
+        assert there("lease.acquire(timeout=0)") == "False"
+        assert there("lease.holder().owner_id") == "right"
+        assert there("sweep().removed") == "0"
+        # One that has ended is taken, though a clock that is behind has not seen it begin.
+        mine.renew(0.05)
+        await_end(mine)
+        assert there("lease.holder()") == "None"
+        assert there("lease.acquire(timeout=0)") == "True"
+        # And theirs lasts for its time, no longer and no shorter.
+        since = now()
+        assert there("lease.renew(1).valid_for() <= 1") == "True"
+        assert mine.acquire()
+        assert now() - since >= 1
+        assert there("lease.renew()") == "lost"
+
+
+def test_a_waiter_gets_it_when_its_time_is_up_and_not_before() -> None:
+    with pytest.raises(LockLost), zk_lease("key", 1) as hold:  # noqa: PT012
+        until = now() + hold.valid_for()
+        assert zk_lease("key", LONG, owner="you").acquire()
+        assert now() >= until
+        assert hold.lost
+
+
+def test_a_hold_is_sure_for_less_than_the_lease_lasts() -> None:
+    with zk_lease("key", LONG) as hold:
+        assert LONG - 2 * PATIENCE < hold.valid_for() < LONG * (1 - DRIFT)
+
+
+def test_a_waiter_outlives_many_terms(tree: Tree, make_owner: MakeOwner) -> None:
+    """Each of them sets an alarm, and an early one must not ring for a later term."""
+    mine = zk_lease("key", 0.5, owner="me")
+    assert mine.acquire()
+    waiting = make_owner().submit(zk_lease("key", LONG, owner="you", using="other").acquire)
+    for _ in range(20):
+        mine.renew(LONG)
+        mine.renew(LONG / 2)
+    assert not waiting.done()
+    mine.renew(0.05)
+    assert waiting.result(PATIENCE)
+    eventually(lambda: owner_of(tree, "key") == "you")
