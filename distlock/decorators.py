@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
@@ -189,6 +190,8 @@ class Locked:
         call.distlock = self
         if self.bound is None:  # else it is made anew for every request
             declared.add(self)
+        if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
+            from . import celery  # noqa: F401, PLC0415 - sets `task_runner`
         return call
 
     @property

@@ -5,6 +5,7 @@ PITFALLS 37: runserver calls ``ready()`` twice.
 
 from __future__ import annotations
 
+import pytest
 from django.apps import apps
 from django.core import checks
 
@@ -56,3 +57,35 @@ def test_ready_may_be_called_twice() -> None:
     apps.get_app_config("distlock").ready()
     assert (len(signals.lock_lost.receivers), len(signals.lock_contended.receivers)) == receivers
     assert len(checks.registry.registry.registered_checks) == registered
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_celery_is_noticed_when_it_is_imported_before_or_after_the_app(when: str) -> None:
+    """A worker that a management command starts imports it after."""
+    steps = ["import celery", "import django; django.setup()"]
+    if when == "after":
+        steps.reverse()
+    code = f"""
+import sys
+{steps[0]}
+{steps[1]}
+from distlock import zk_locked
+zk_locked("feed")(lambda: None)
+print("distlock.celery" in sys.modules)
+"""
+    with spawn_python(code) as process:
+        out, err = process.communicate(timeout=30)
+    assert out == "True\n", err
+
+
+def test_celery_is_not_imported_for_a_site_without_it() -> None:
+    code = """
+import sys
+import django; django.setup()
+from distlock import zk_locked
+zk_locked("feed")(lambda: None)
+print("celery" in sys.modules)
+"""
+    with spawn_python(code) as process:
+        out, err = process.communicate(timeout=30)
+    assert out == "False\n", err

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery, states
-from celery.app.trace import build_tracer
 from kombu.exceptions import EncodeError, OperationalError
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
-from distlock.celery import HEADER, MAX_PAUSE
 from distlock.session import close_sessions
+from distlock.task_runs import HEADER, MAX_PAUSE
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.celery_tools import PATIENCE, fleet
 from tests.helpers import eventually
+from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
     from tests.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
-
-
-class Traced:
-    """What a worker makes of one run of a task, in this process."""
-
-    def __init__(self, task: Any, *args: Any, headers: Any = None) -> None:
-        request = {
-            "id": "the-id",
-            "task": task.name,
-            "args": args,
-            "kwargs": {},
-            "retries": 0,
-            "headers": headers,
-            "delivery_info": {"exchange": "", "routing_key": "celery"},
-        }
-        tracer = build_tracer(task.name, task, app=task.app)
-        traced = tracer("the-id", args, {}, request)
-        self.state = traced.info.state if traced.info else states.SUCCESS
-        self.error: Any = traced.info.retval if traced.info else None
 
 
 @pytest.fixture
@@ -150,7 +131,7 @@ def test_a_header_that_is_not_ours_counts_as_none(app: Celery, headers: Any) -> 
 
 @pytest.mark.usefixtures("distlock_settings")
 def test_pauses_grow_to_a_limit_and_are_spread(app: Celery) -> None:
-    refresh = refreshes(app, "retry", busy_deadline=None)
+    refresh = refreshes(app, "retry", busy_deadline=None, timeout=0)
     pauses = {}
     with held_elsewhere("feed:7"):
         for busy in (0, 1, 2, 20):

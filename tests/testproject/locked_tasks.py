@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -90,6 +91,16 @@ def fails_at_first(key: str, actor: str) -> int:
 @task()
 @zk_locked("<key>")
 def name_itself(key: str, actor: str) -> str:
+    return actor
+
+
+@task()
+@zk_locked("<key>")
+def work(key: str, actor: str, seconds: float) -> str:
+    """Hold the lock for a time."""
+    stage().tell(actor, "enter", key)
+    time.sleep(seconds)
+    stage().tell(actor, "leave", key)
     return actor
 
 

@@ -1,0 +1,313 @@
+"""One run of a Celery task under its lock: what it does while the lock is busy.
+
+A task that is put off is published anew with the same id, and Celery's own count of retries is not
+touched: ``self.retry()`` would spend it, and the third of three contenders with ``max_retries=2``
+would fail. How often and since when it was put off travels in the message's header ``distlock``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from celery import states
+from celery.exceptions import Ignore, Retry
+from celery.utils.log import get_task_logger
+from django.dispatch import Signal
+
+from .conf import UNSET, configuration
+from .exceptions import LockBusy, LockUnavailable
+from .session import session_for
+from .signals import announce
+
+if TYPE_CHECKING:
+    from .decorators import Locked
+    from .hold import Hold
+    from .znodes import Participant
+
+#: Its lines carry the name and the id of the task.
+logger = get_task_logger("distlock.celery")
+
+#: A task did not get its lock: ``key``, ``task_id``, ``outcome`` ("retried", "skipped", "dropped",
+#: "answered" by a callable or "failed"), ``holder``, ``waited`` (seconds since it first asked) and
+#: ``put_off`` (how often before). The sender is the task's class.
+task_refused = Signal()
+
+#: The message header with the `Record`.
+HEADER = "distlock"
+#: The longest pause between two tries of a task, in seconds.
+MAX_PAUSE = 30.0
+#: The part of its last pause for which a task that was put off stands in line, when it comes again:
+#: who has waited for long gets ahead of who has just come, and gives its slot back all the same.
+PART_IN_LINE = 0.2
+_MAX_LABEL = 200
+
+
+class Record(NamedTuple):
+    """How often a task was put off."""
+
+    #: Because the lock was busy.
+    busy: int
+    #: Because ZooKeeper was away.
+    away: int
+    #: When it first asked, in seconds since the epoch.
+    since: float
+
+    @classmethod
+    def of(cls, request: Any) -> Record:
+        """Read the record of a message; what is not ours counts as none."""
+        try:
+            said = request.headers[HEADER]
+            return cls(int(said["busy"]), int(said["away"]), float(said["since"]))
+        except (TypeError, ValueError, KeyError):
+            return cls(0, 0, time.time())
+
+    def after(self, error: LockBusy | LockUnavailable) -> Record:
+        """Return the record of the next run."""
+        if isinstance(error, LockBusy):
+            return self._replace(busy=self.busy + 1)
+        return self._replace(away=self.away + 1)
+
+    @property
+    def put_off(self) -> int:
+        """How often, for whatever reason."""
+        return self.busy + self.away
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it first asked; the clocks of two hosts may differ."""
+        return max(time.time() - self.since, 0.0)
+
+
+class _PutOff(Exception):
+    """Ends a run that is to be repeated.
+
+    The outermost lock of the task publishes the message, when it holds nothing any more: a message
+    that is visible before would find its own task in the way.
+    """
+
+    def __init__(self, error: LockBusy | LockUnavailable, pause: float, record: Record) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.pause = pause
+        self.record = record
+
+    def publish(self, task: Any) -> Retry:
+        """Send the task again, and return what tells Celery so."""
+        request = task.request
+        signature = task.signature_from_request(
+            request,
+            retries=request.retries,
+            countdown=self.pause,
+            headers={**(request.headers or {}), HEADER: self.record._asdict()},
+            # What a publisher hides of the arguments stays hidden.
+            argsrepr=request.get("argsrepr"),
+            kwargsrepr=request.get("kwargsrepr"),
+        )
+        signature.apply_async()
+        return Retry(exc=self.error, when=self.pause, sig=signature)
+
+
+class Run:
+    """One run of a task whose own function is locked."""
+
+    def __init__(self, task: Any, locked: Locked, around: list[Locked]) -> None:
+        self.task = task
+        self.locked = locked
+        self.request = task.request
+        self.record = Record.of(self.request)
+        #: The locks of this task around this one.
+        self.around = around
+        self.in_worker = not self.request.is_eager
+        self.using = locked.make_mutex.keywords["using"]
+        self.key = ""
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the function under its lock, or answer by its policy."""
+        self.key = self.locked.key(args, kwargs)
+        self.around.append(self.locked)
+        try:
+            return self._run(args, kwargs)
+        except _PutOff as put_off:
+            if len(self.around) > 1:
+                raise
+            raise put_off.publish(self.task) from put_off.error
+        finally:
+            self.around.pop()
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        started = time.monotonic()
+        with ExitStack() as stack:
+            try:
+                hold = self._enter(stack)
+            except (LockBusy, LockUnavailable) as error:
+                return self._refused(error, args, kwargs)
+            waited = time.monotonic() - started
+            logger.info(
+                "The lock %r was granted after %.2f s (token %d, put off %d times).",
+                self.key,
+                self.record.waited if self.record.put_off else waited,
+                hold.token,
+                self.record.put_off,
+            )
+            return self.locked.run(stack, hold, args, kwargs)
+
+    # --- taking the lock -------------------------------------------------------------------------
+
+    def _enter(self, stack: ExitStack) -> Hold:
+        mutex = self.locked.make_mutex(self.key, **self._patience())
+        # Who waits without end is never told who holds, and asks before.
+        holder = mutex.holder() if self._may_be_copy else None
+        if not self._is_this_task(holder):
+            try:
+                return stack.enter_context(mutex)
+            except LockBusy as busy:
+                holder = busy.holder
+                if not self._is_this_task(holder):
+                    raise
+        return self._outlive(stack, is_copy=self._is_copy(holder))
+
+    def _patience(self) -> dict[str, float]:
+        """Return how long to stand in line, where that is not said by ``timeout=``."""
+        if not self._retries or self.locked.make_mutex.keywords["timeout"] is not UNSET:
+            return {}
+        tries = self.record.busy
+        return {"timeout": PART_IN_LINE * self._pause(tries) if tries else 0}
+
+    @property
+    def _retries(self) -> bool:
+        return self.in_worker and self.locked.on_busy in (None, "retry")
+
+    @property
+    def _may_be_copy(self) -> bool:
+        """Whether the broker has delivered the message before, as far as it says."""
+        redelivered = (self.request.delivery_info or {}).get("redelivered")
+        return self.in_worker and bool(redelivered or self.record.put_off)
+
+    def _is_this_task(self, holder: Participant | None) -> bool:
+        """Whether the holder is another run of this task: a copy, or one that has just retried."""
+        own = label_of(self.task, retries=0)
+        return (
+            self.in_worker
+            and holder is not None
+            and len(own) < _MAX_LABEL
+            and (holder.label == own or holder.label.startswith(f"{own} "))
+        )
+
+    def _is_copy(self, holder: Participant | None) -> bool:
+        return holder is not None and holder.label == label_of(self.task)
+
+    def _outlive(self, stack: ExitStack, *, is_copy: bool) -> Hold:
+        """Wait until another run of this task has ended, or is known to be alive.
+
+        The session of a dead one ends in this time, and then this run is the task's only one. A
+        living one works: the broker has delivered its message twice, and this copy is dropped.
+        """
+        session_timeout = session_for(self.using).timeout
+        mutex = self.locked.make_mutex(self.key, timeout=1.5 * session_timeout + 1)
+        try:
+            hold = stack.enter_context(mutex)
+        except LockBusy as busy:
+            if self._is_copy(busy.holder):
+                self._drop(f"{busy.holder} runs", busy)
+            raise
+        if is_copy and self._has_succeeded():
+            self._drop("has just ended")
+        return hold
+
+    def _has_succeeded(self) -> bool:
+        """Whether the result backend, where there is one, knows that this task is done."""
+        if self.task.ignore_result:
+            return False
+        try:
+            return bool(self.task.AsyncResult(self.request.id).state == states.SUCCESS)
+        except Exception:  # any backend's own; a task runs better twice than never
+            logger.warning("The result backend could not be asked.", exc_info=True)
+            return False
+
+    def _drop(self, why: str, busy: LockBusy | None = None) -> NoReturn:
+        logger.warning("This is a copy of a task that %s (lock %r); dropped.", why, self.key)
+        self._announce("dropped", busy)
+        raise Ignore("a copy of a task that runs, or has run")
+
+    # --- doing without it ------------------------------------------------------------------------
+
+    def _refused(
+        self, error: LockBusy | LockUnavailable, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        policy = self.locked.on_busy
+        if self._retries or (
+            self.in_worker and policy != "raise" and isinstance(error, LockUnavailable)
+        ):
+            self._put_off(error)
+        if policy in (None, "retry"):
+            self.locked.say_that_it_raises()
+        elif isinstance(error, LockBusy) and policy == "skip":
+            logger.info("The lock %r is busy; skipped. Held by %s.", self.key, error.holder)
+            self._announce("skipped", error)
+            return {"skipped": self.key}
+        elif isinstance(error, LockBusy) and callable(policy):
+            self._announce("answered", error)
+            return policy(error, *args, **kwargs)
+        self._announce("failed", error)
+        raise error
+
+    def _put_off(self, error: LockBusy | LockUnavailable) -> NoReturn:
+        record, (limit, deadline) = self.record.after(error), self.locked.patience
+        remaining = float("inf") if deadline is None else deadline - record.waited
+        if (limit is not None and record.busy > limit) or remaining <= 0:
+            self._announce("failed", error)
+            raise self._final(error)
+        tries = record.busy if isinstance(error, LockBusy) else record.away
+        spread = random.uniform(0.5, 1)  # noqa: S311 - no secret
+        pause = min(self._pause(tries) * spread, remaining)
+        logger.info("Put off for %.1f s, %d times so far: %s", pause, self.record.put_off, error)
+        self._announce("retried", error)
+        raise _PutOff(error, pause, record)
+
+    def _pause(self, tries: int) -> float:
+        """Return the longest pause after so many tries, in seconds."""
+        return min(configuration(self.using).retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
+
+    def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
+        """Return the error of a task that is put off no longer."""
+        if isinstance(error, LockUnavailable):
+            return error
+        record = self.record
+        by = f" It is held by {error.holder}." if error.holder else ""
+        return LockBusy(
+            f"The lock {self.key!r} is busy, after the task was put off {record.put_off} times in "
+            f"{record.waited:.1f} s.{by} Give it a higher busy_limit or busy_deadline, or see why "
+            "the lock is held for so long.",
+            key=self.key,
+            holder=error.holder,
+            waited=record.waited,
+            retry_after=error.retry_after,
+            using=error.using,
+        )
+
+    def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None = None) -> None:
+        announce(
+            task_refused,
+            type(self.task),
+            key=self.key,
+            task_id=self.request.id,
+            outcome=outcome,
+            holder=getattr(error, "holder", None),
+            waited=self.record.waited,
+            put_off=self.record.put_off,
+        )
+
+
+def label_of(task: Any, *, retries: int | None = None) -> str:
+    """Return how a task's nodes are labelled: ``feeds.tasks.refresh[<id>]``.
+
+    A task that retries while it holds a lock may still hold it when its next run asks. That is no
+    copy, so its count is in the label: ``… retry 2``.
+    """
+    count = task.request.retries if retries is None else retries
+    task_id = f"[{task.request.id}]"
+    name = task.name[: _MAX_LABEL - len(task_id) - len(" retry 99999")]
+    return f"{name}{task_id}" + (f" retry {count}" if count else "")
