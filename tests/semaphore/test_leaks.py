@@ -1,6 +1,6 @@
-"""No lease leaks, whatever breaks: PITFALLS 27 (CURATOR-315, -335, -376, -462).
+"""No lease leaks: PITFALLS 27 (CURATOR-376, -462), and 8 (watches).
 
-On reconnection, between the create and the list, on an interrupt, and when threads release at once.
+On an interrupt, on a time-out, and when threads release at once; outages are in `test_recovery`.
 """
 
 from __future__ import annotations
@@ -11,208 +11,23 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockUnavailable, NotOwner, zk_semaphore
-from distlock.gate import SemaphorePlace
+from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
 from distlock.session import session_for
-from tests.helpers import eventually, spawn_python
-from tests.mutex.test_recovery import cut_and_heal
-from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
+from tests.helpers import spawn_python
+from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
 from tests.semaphore.tools import KEY, Leases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from distlock.testing.proxy import TcpProxy
+    from django.dispatch import Signal
+
     from distlock.testing.server import ZooKeeper
-
-
-@pytest.fixture
-def connected(leases: Leases, broken_link: TcpProxy) -> TcpProxy:
-    """The link that breaks, in use."""
-    with zk_semaphore(KEY, 2):
-        pass
-    leases.await_(0, 0)
-    return broken_link
-
-
-@pytest.fixture
-def before_leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
-    """What is to happen when somebody has come first at the gate; each is done once, in turn."""
-    todo: list[Callable[[], object]] = []
-    make = SemaphorePlace._make_leases
-
-    def do_and_make(place: SemaphorePlace) -> None:
-        if todo:
-            todo.pop(0)()
-        make(place)
-
-    monkeypatch.setattr(SemaphorePlace, "_make_leases", do_and_make)
-    yield todo
-    assert not todo
-
-
-# --- between the create and the list -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("wanted", [1, 2])
-def test_leases_whose_creates_have_lost_their_answers_are_made_anew(
-    leases: Leases,
-    connected: TcpProxy,
-    make_owner: MakeOwner,
-    before_leases: list[Callable[[], object]],
-    wanted: int,
-) -> None:
-    """CURATOR-335: the old nodes would use the limit up for as long as the session lives."""
-    before_leases.append(lambda: connected.black_hole("to_client"))
-    session_id = await_connection().id
-    granted = make_owner().submit(zk_semaphore(KEY, 2).acquire, timeout=PATIENCE, leases=wanted)
-    leases.await_(wanted, 1)
-    lost = leases.names()
-    cut_and_heal(connected)
-    assert granted.result(PATIENCE)
-    assert session_for().id == session_id
-    leases.await_(wanted, 0)
-    assert not set(lost) & set(leases.names())
-    zk_semaphore(KEY, 2).release(wanted)
-    forgets_all(session_for())
-
-
-def test_leases_of_a_caller_that_gave_up_before_the_answer_are_deleted(
-    leases: Leases, connected: TcpProxy, before_leases: list[Callable[[], object]]
-) -> None:
-    before_leases.append(lambda: connected.black_hole("to_client"))
-    session_id = await_connection().id
-    with pytest.raises(LockUnavailable):
-        zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
-    leases.await_(2, 0)
-    cut_and_heal(connected)
-    leases.await_(0, 0)
-    assert session_for().id == session_id  # deleted, and not gone with it
-    forgets_all(session_for())
-
-
-def test_leases_that_reach_the_server_after_the_caller_gave_up_are_deleted(
-    leases: Leases, connected: TcpProxy, before_leases: list[Callable[[], object]]
-) -> None:
-    before_leases.append(lambda: connected.black_hole("to_server"))
-    await_connection()
-    before = leases.tree.client.get(leases.path)[1].cversion
-    with pytest.raises(LockUnavailable):
-        zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
-    connected.pass_through()
-    # The ghosts were made, or the test proves nothing, and are gone.
-    eventually(lambda: leases.tree.client.get(leases.path)[1].cversion == before + 4, PATIENCE)
-    leases.await_(0, 0)
-
-
-# --- reconnection --------------------------------------------------------------------------------
-
-
-def test_a_short_cut_keeps_the_place_at_the_gate(
-    leases: Leases, connected: TcpProxy, make_owner: MakeOwner
-) -> None:
-    holder = zk_semaphore(KEY, 2, using="other")
-    assert holder.acquire(leases=2)
-    first = make_owner().submit(zk_semaphore(KEY, 2).acquire, timeout=PATIENCE)
-    leases.await_head(2)
-    second = make_owner().submit(holder.acquire, timeout=PATIENCE)
-    leases.await_(3, 2)
-    nodes = leases.names(), leases.line()
-    session_id = session_for().id
-    cut_and_heal(connected)
-    await_connection()
-    assert session_for().id == session_id
-    assert (leases.names(), leases.line()) == nodes
-    holder.release()
-    assert first.result(PATIENCE)
-    assert not second.done()
-    zk_semaphore(KEY, 2).release()
-    assert second.result(PATIENCE)
-    holder.release(2)
-    forgets_all(session_for())
-
-
-def test_a_release_during_a_cut_is_noticed_after_it(
-    leases: Leases, connected: TcpProxy, make_owner: MakeOwner
-) -> None:
-    holder = zk_semaphore(KEY, 1, using="other")
-    assert holder.acquire()
-    waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=PATIENCE)
-    leases.await_head(1)
-    connected.cut()
-    eventually(lambda: not session_for().connected, PATIENCE)
-    holder.release()
-    leases.await_(1, 1)
-    connected.pass_through()
-    assert waiting.result(PATIENCE)
-    zk_semaphore(KEY, 1).release()
-
-
-@pytest.mark.parametrize("where", ["at the head", "behind"])
-def test_a_waiter_whose_session_ends_starts_again_at_the_gate(
-    zookeeper: ZooKeeper, leases: Leases, make_owner: MakeOwner, where: str
-) -> None:
-    """CURATOR-315, -604: what is left of the old session gives no lease, and keeps none."""
-    holder = zk_semaphore(KEY, 1, using="other")
-    assert holder.acquire()
-    ahead = []
-    if where == "behind":
-        ahead.append(make_owner().submit(holder.acquire, timeout=PATIENCE))
-        leases.await_head(1)
-    waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_(2, 1 + len(ahead))
-    before = set(leases.line()[-1:])
-    expire(zookeeper.hosts, await_connection())
-    eventually(
-        lambda: len(leases.line()) == 1 + len(ahead) and not before & set(leases.line()), PATIENCE
-    )
-    leases.await_(2, 1 + len(ahead))
-    for _ in range(1 + len(ahead)):
-        assert not waiting.done()
-        holder.release()
-        assert all(one.result(PATIENCE) for one in ahead)
-    assert waiting.result(PATIENCE)
-    zk_semaphore(KEY, 1).release()
-    forgets_all(session_for())
-
-
-def test_a_place_at_the_gate_that_an_operator_breaks_is_taken_anew(
-    leases: Leases, make_owner: MakeOwner
-) -> None:
-    """Two who wait for the same lease would keep each other out."""
-    holder = zk_semaphore(KEY, 1, using="other")
-    assert holder.acquire()
-    waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_head(1)
-    (broken,) = leases.line()
-    path = f"{leases.gate}/{broken}"
-    eventually(lambda: watched(leases, path), PATIENCE, "a watch on its place")
-    leases.tree.client.delete(path)
-    eventually(lambda: leases.line() not in ([], [broken]), PATIENCE, "another place")
-    leases.await_(2, 1)
-    holder.release()
-    assert waiting.result(PATIENCE)
-    zk_semaphore(KEY, 1).release()
-
-
-def watched(leases: Leases, path: str) -> bool:
-    return path in str(leases.tree.client.command(b"wchp")).split()
-
-
-def test_a_release_in_an_outage_is_done_after_it(leases: Leases, connected: TcpProxy) -> None:
-    semaphore = zk_semaphore(KEY, 2)
-    assert semaphore.acquire(leases=2)
-    connected.cut()
-    eventually(lambda: not session_for().connected, PATIENCE)
-    semaphore.release(2)
-    assert len(leases.names()) == 2
-    connected.pass_through()
-    leases.await_(0, 0)
 
 
 # --- interrupts and time-outs --------------------------------------------------------------------
@@ -337,6 +152,38 @@ def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(leases: Leases
     assert semaphore.held == 0
     leases.await_(0, 0)
     forgets_all(session_for())
+
+
+@contextmanager
+def interrupted_by(sent: Signal) -> Iterator[None]:
+    """Where the signal is first sent, an exception lands, as one of a soft time limit may."""
+
+    def interrupt(**_: object) -> None:
+        sent.disconnect(interrupt)
+        raise KeyboardInterrupt
+
+    sent.connect(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        yield
+
+
+@pytest.mark.parametrize("wanted", [1, 2])
+def test_an_exception_right_after_the_grant_leaves_no_lease(leases: Leases, wanted: int) -> None:
+    semaphore = zk_semaphore(KEY, 2)
+    with interrupted_by(lock_acquired):
+        semaphore.acquire(leases=wanted)
+    assert semaphore.held == 0
+    leases.await_(0, 0)
+
+
+def test_an_exception_in_the_middle_of_a_release_releases_all(leases: Leases) -> None:
+    semaphore = zk_semaphore(KEY, 3)
+    assert semaphore.acquire(leases=3)
+    with interrupted_by(lock_released):
+        semaphore.release(2)
+    assert semaphore.held == 1
+    leases.await_(1, 0)
+    semaphore.release()
 
 
 # --- releases at once ----------------------------------------------------------------------------
