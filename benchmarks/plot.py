@@ -37,15 +37,13 @@ def log_log(title: str, curves: Mapping[str, Mapping[int, int]], *, x_label: str
         parts.append(f'<path {grid}M{LEFT} {y_of(y):.0f}H{WIDTH - RIGHT}"/>')
         parts.append(_text(LEFT - 8, y_of(y) + 4, f"{y:,}", "end"))
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label, "middle"))
-    ends = sorted(curves, key=lambda name: -max(curves[name].values()))
     for (name, curve), colour in zip(curves.items(), COLOURS, strict=False):
         points = [(x_of(x), y_of(y)) for x, y in curve.items()]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         parts.append(f'<polyline fill="none" stroke="{colour}" stroke-width="2" points="{line}"/>')
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in points]
-        # The names stand in the order of the ends of their lines.
-        row = TOP + 16 * ends.index(name)
-        parts.append(f'<g fill="{colour}">{_text(WIDTH - RIGHT + 12, row + 8, name)}</g>')
+        x, y = points[-1]
+        parts.append(f'<g fill="{colour}">{_text(x + 12, y + 4, name)}</g>')
     return "\n".join([*parts, "</g></svg>", ""])
 
 
