@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery, states
+from celery.signals import before_task_publish
 from kombu.exceptions import EncodeError, OperationalError
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
+from distlock.owner import current
 from distlock.session import close_sessions
 from distlock.task_runs import HEADER, MAX_PAUSE
 from distlock.testing.server import ZooKeeper, free_ports
@@ -94,6 +96,28 @@ def test_when_it_cannot_be_sent_again_it_fails_with_that_error_and_holds_nothing
         assert (run.state, type(run.error)) == (states.FAILURE, OperationalError)
         assert in_line("outer") == 0
         assert in_line("feed:7") == 1
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_nothing_is_held_when_the_message_is_sent(app: Celery) -> None:
+    """PITFALLS 45, with two locks: the inner one is busy, the outer one has to go first."""
+    held: list[list[str]] = []
+
+    def look(**_: Any) -> None:
+        held.append([key for _, key in current().held])
+
+    @app.task(shared=False)
+    @zk_locked("outer")
+    @zk_locked("feed:<feed_id>")
+    def refresh(feed_id: int) -> None: ...
+
+    before_task_publish.connect(look)
+    try:
+        with held_elsewhere("feed:7"):
+            assert Traced(refresh, 7).state == states.RETRY
+    finally:
+        before_task_publish.disconnect(look)
+    assert held == [[]]
 
 
 @pytest.mark.usefixtures("distlock_settings")
