@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,15 +25,16 @@ from tests.mutex.tools import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
+    from collections.abc import Callable, Iterator
 
     from distlock.testing.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 
 Heal = Any
+
+#: How long a call waits for an answer in a hurry, in seconds.
+HURRY = 0.8
 
 
 @pytest.fixture
@@ -158,30 +160,30 @@ def test_a_waiter_goes_on_after_a_cut(
 # --- the caller has gone -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def impatient(
-    connected: TcpProxy, two_sessions: Settings, request: pytest.FixtureRequest
-) -> TcpProxy:
-    """The link, with calls that wait for an answer for 0.8 s at most, and tries for less."""
-    request.getfixturevalue("as_shipped")
-    default = {**two_sessions.DISTLOCK["default"], "CONNECT_TIMEOUT": 0.8}
-    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "default": default}
-    eventually(lambda: session_for().connected, PATIENCE)
-    return connected
+@contextmanager
+def in_a_hurry() -> Iterator[None]:
+    """Wait for an answer for 0.8 s at most."""
+    conf = session_for().conf
+    patience = conf.connect_timeout
+    object.__setattr__(conf, "connect_timeout", HURRY)
+    try:
+        yield
+    finally:
+        object.__setattr__(conf, "connect_timeout", patience)
 
 
 @heals
 @pytest.mark.parametrize("direction", ["to_client", "to_server"])
 def test_what_was_taken_after_the_caller_gave_up_is_given_back(
-    tree: Tree, impatient: TcpProxy, heal: Heal, direction: Any
+    tree: Tree, connected: TcpProxy, heal: Heal, direction: Any
 ) -> None:
     before = tree.client.exists(f"{tree.namespace}/@leases").cversion
-    impatient.black_hole(direction)
-    with within(0.8 + OVERRUN), pytest.raises(LockUnavailable):
+    connected.black_hole(direction)
+    with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockUnavailable):
         zk_lease("key", LONG, owner="me").acquire(timeout=PATIENCE)
     if direction == "to_client":
         eventually(lambda: said(tree, "key"), PATIENCE)
-    heal(impatient)
+    heal(connected)
     if direction == "to_client" or heal is not cut_and_heal:
         # It was made, or the test proves nothing, and is gone.
         eventually(
@@ -195,16 +197,16 @@ def test_what_was_taken_after_the_caller_gave_up_is_given_back(
 
 @heals
 def test_a_renewal_that_was_given_up_does_not_end_the_lease(
-    tree: Tree, impatient: TcpProxy, heal: Heal
+    tree: Tree, connected: TcpProxy, heal: Heal
 ) -> None:
     lease = zk_lease("key", LONG, owner="me")
     with lease as hold:
-        impatient.black_hole("to_client")
+        connected.black_hole("to_client")
         for call in (lease.renew, lease.acquire):
-            with within(0.8 + OVERRUN), pytest.raises(LockUnavailable):
+            with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockUnavailable):
                 call()
         assert hold.valid_for() > 0
-        heal(impatient)
+        heal(connected)
         eventually(lambda: session_for().connected, PATIENCE)
         forgets_all(session_for())
         assert owner_of(tree, "key") == "me"
@@ -212,14 +214,15 @@ def test_a_renewal_that_was_given_up_does_not_end_the_lease(
     assert said(tree, "key") is None
 
 
-def test_an_acquire_given_up_in_an_outage_is_never_sent(tree: Tree, impatient: TcpProxy) -> None:
-    impatient.cut()
+@pytest.mark.usefixtures("as_shipped")
+def test_an_acquire_given_up_in_an_outage_is_never_sent(tree: Tree, connected: TcpProxy) -> None:
+    connected.cut()
     eventually(lambda: not session_for().connected, PATIENCE)
     for _ in range(3):
-        with pytest.raises(LockUnavailable):
+        with in_a_hurry(), pytest.raises(LockUnavailable):
             zk_lease("key", LONG, owner="me").acquire(timeout=0)
     before = tree.client.exists(f"{tree.namespace}/@leases").cversion
-    impatient.pass_through()
+    connected.pass_through()
     eventually(lambda: session_for().connected, PATIENCE)
     forgets_all(session_for())
     assert tree.client.exists(f"{tree.namespace}/@leases").cversion == before
@@ -274,32 +277,46 @@ FAULTS = [cut_later, TcpProxy.black_hole, lambda link: link.black_hole("to_clien
 
 @pytest.mark.parametrize("fault", FAULTS, ids=["cut", "silent", "answers lost"])
 @pytest.mark.parametrize("call", ["acquire", "renew", "release", "holder", "block"])
-def test_no_call_outlives_its_time(impatient: TcpProxy, fault: Any, call: str) -> None:
+@pytest.mark.usefixtures("as_shipped")
+def test_no_call_outlives_its_time(connected: TcpProxy, fault: Any, call: str) -> None:
     lease = zk_lease("key", LONG, owner="me", timeout=None)
-    fault(impatient)
+    fault(connected)
     order: Any = getattr(lease, "__enter__" if call == "block" else call)
-    with within(0.8 + OVERRUN), pytest.raises(LockUnavailable) as raised:
+    with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockUnavailable) as raised:
         order()
     assert raised.value.key == "key"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=["cut", "silent", "answers lost"])
+@pytest.mark.usefixtures("as_shipped")
+def test_nor_does_a_try_or_a_task(connected: TcpProxy, fault: Any) -> None:
+    lease = zk_lease("key", LONG, owner="me", timeout=None)
+    fault(connected)
     with within(OVERRUN), pytest.raises(LockUnavailable):
         lease.acquire(timeout=0)
-    with within(0.8 + OVERRUN), pytest.raises(LockUnavailable):
+    with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockUnavailable):
         asyncio.run(lease.aacquire())
 
 
 def test_a_block_that_cannot_be_released_in_time_was_still_held(
-    impatient: TcpProxy, caplog: pytest.LogCaptureFixture
+    connected: TcpProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with within(0.8 + OVERRUN), zk_lease("key", LONG) as hold:
-        impatient.black_hole("to_server")
+    lease = zk_lease("key", LONG)
+    hold = lease.__enter__()
+    connected.black_hole("to_server")
+    with in_a_hurry(), within(HURRY + OVERRUN):
+        lease.__exit__(None, None, None)
     assert "could not be released, and ends by itself at" in caplog.text
     assert hold.valid_for() > 0
 
 
-def test_a_block_that_cannot_be_released_after_its_time_is_lost(impatient: TcpProxy) -> None:
-    with pytest.raises(LockLost, match="not known whether"), zk_lease("key", SHORT) as hold:  # noqa: PT012
-        impatient.black_hole("to_server")
-        eventually(lambda: hold.lost, PATIENCE)
+def test_a_block_that_cannot_be_released_after_its_time_is_lost(connected: TcpProxy) -> None:
+    lease = zk_lease("key", SHORT)
+    hold = lease.__enter__()
+    connected.black_hole("to_server")
+    eventually(lambda: hold.lost, PATIENCE)
+    with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockLost, match="not known whether"):
+        lease.__exit__(None, None, None)
 
 
 # --- restarts ------------------------------------------------------------------------------------
