@@ -149,6 +149,12 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def stop(self) -> None:
         """Stop nothing."""
 
+    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
+        # A burst of requests fills it. A blocked connection thread would wait for itself, for ever.
+        reading, waking = super().create_socket_pair()
+        waking.setblocking(False)
+        return reading, waking
+
     def dispatch_callback(self, callback: Any) -> None:
         guarded(callback.func, *callback.args)
 
@@ -199,6 +205,20 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         finally:
             self.ended = True
             self.close()
+
+    def _send_request(self, *args: Any) -> None:
+        super()._send_request(*args)
+        # kazoo sends one request for each byte it is woken with; one may have found no room.
+        if self.client._queue:
+            self.wake()
+
+    def wake(self) -> None:
+        """See to it that the connection thread looks at the queue; from any thread."""
+        waking = self._write_sock
+        if waking is None:
+            raise ConnectionError("The connection has been closed.")
+        with suppress(BlockingIOError):  # full, and so awake
+            waking.send(b"\0")
 
     def _connect(self, *args: Any) -> Any:
         try:
@@ -275,6 +295,11 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return self._session_id or 0
 
     @property
+    def credentials(self) -> tuple[int, bytes]:
+        """The session's id and its password: whoever has both can carry it on, and end it."""
+        return self.session_id, self._session_passwd
+
+    @property
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
         return float(self._connection.negotiated_timeout)
@@ -306,16 +331,10 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         """
         try:
             self._queue.append((request, reply))
-            self._wake()
+            self._connection.wake()
         except BaseException:
-            self._wake()
+            self._connection.wake()
             raise
-
-    def _wake(self) -> None:
-        wakeup = self._connection._write_sock
-        if wakeup is None:
-            raise ConnectionError("The connection has been closed.")
-        wakeup.send(b"\0")
 
     def drop(self) -> None:
         """Close a connection that gives no answer, and connect anew; from any thread."""
@@ -334,7 +353,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
-            self._wake()
+            self._connection.wake()
         self._connection._connection_routine.join(seconds)
 
 

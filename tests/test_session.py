@@ -198,6 +198,37 @@ def test_a_step_that_fails_harms_no_other(
     assert "this is a bug in distlock" in caplog.text
 
 
+def test_a_burst_of_requests_neither_blocks_nor_jams_the_connection(
+    make_session: MakeSession,
+) -> None:
+    """kazoo is woken by a byte for each request, and some 280 of them fill its pipe."""
+    one = make_session(session_timeout=20)
+    busy, go_on, sent = threading.Event(), threading.Event(), threading.Event()
+    answers: list[BaseException | None] = []
+
+    def burst() -> None:
+        for _ in range(1000):
+            one.read("/", lambda _, error: answers.append(error))
+
+    def keep_the_connection_thread(*_: Any) -> None:
+        busy.set()
+        go_on.wait(20)
+        burst()  # on the connection thread, as completions do
+
+    def others() -> None:
+        burst()
+        sent.set()
+
+    one.read("/", keep_the_connection_thread)
+    assert busy.wait(20)
+    threading.Thread(target=others, daemon=True).start()
+    assert sent.wait(20)
+    go_on.set()
+    eventually(lambda: len(answers) == 2000, 20)
+    assert not any(answers)
+    one.ask(one.read, "/").result(20)
+
+
 def test_what_is_sent_without_a_connection_fails_at_once() -> None:
     one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}"))
     found: list[Any] = []
