@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 from celery import signals
 from celery._state import get_current_task
 
-from . import checks, decorators
+from . import checks, decorators, workers
 from .mutex import release_all
 from .owner import current, label
-from .task_runs import Run, label_of, logger, task_refused
+from .task_runs import Run, label_of, locks_of, logger, task_refused
 
 if TYPE_CHECKING:
     from .decorators import Locked
@@ -36,19 +36,10 @@ def _runner(locked: Locked) -> Run | None:
     A task that is called as a function is one; so is a task's function called within itself.
     """
     task = get_current_task()
-    if task is None or task.request.called_directly or locked not in _locks_of(task):
+    if task is None or task.request.called_directly or locked not in locks_of(task):
         return None
     around = task.request.__dict__.setdefault("distlock_around", [])
     return None if locked in around else Run(task, locked, around)
-
-
-def _locks_of(task: Any) -> list[Locked]:
-    """Return the locks that decorate a task's own function."""
-    found, function = [], task.run
-    while function is not None:
-        found.append(getattr(function, "distlock", None))
-        function = getattr(function, "__wrapped__", None)
-    return [locked for locked in found if locked is not None]
 
 
 def _begin(task: Any, **_: Any) -> None:
@@ -88,6 +79,7 @@ def connect() -> None:
         (signals.task_postrun, _end),
     ):
         signal.connect(receiver, weak=False)
+    workers.connect()
 
 
 connect()

@@ -311,3 +311,12 @@ def label_of(task: Any, *, retries: int | None = None) -> str:
     task_id = f"[{task.request.id}]"
     name = task.name[: _MAX_LABEL - len(task_id) - len(" retry 99999")]
     return f"{name}{task_id}" + (f" retry {count}" if count else "")
+
+
+def locks_of(task: Any) -> list[Locked]:
+    """Return the locks that decorate a task's own function."""
+    found, function = [], task.run
+    while function is not None:
+        found.append(getattr(function, "distlock", None))
+        function = getattr(function, "__wrapped__", None)
+    return [locked for locked in found if locked is not None]

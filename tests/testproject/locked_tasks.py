@@ -13,6 +13,7 @@ from celery._state import connect_on_app_finalize
 from celery.utils.log import get_task_logger
 
 from distlock import LockBusy, zk_lock, zk_locked
+from distlock.once import QueuedOnce
 from distlock.owner import label
 from tests.testproject.tasks import stage
 
@@ -102,6 +103,19 @@ def work(key: str, actor: str, seconds: float) -> str:
     time.sleep(seconds)
     stage().tell(actor, "leave", key)
     return actor
+
+
+@task(base=QueuedOnce, once_ttl=120)
+@zk_locked("<key>")
+def once(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
+@task(base=QueuedOnce, bind=True, once_ttl=120, autoretry_for=(OSError,), max_retries=0)
+@zk_locked("<key>:<self.name>")
+def once_and_fails(self: Any, key: str) -> None:
+    raise ZeroDivisionError(key)
 
 
 late = {"acks_late": True, "reject_on_worker_lost": True}
