@@ -348,6 +348,8 @@ class Session:
         if self._lease_of != self.id:  # what was proven of another session says nothing of this one
             self._lease_of = self.id
             self.lease.end()
+            for told in _told:
+                guarded(self.tell, told)
         self.heartbeat.hurry()
         self._fail_forgotten()
         with self._lock:
@@ -360,6 +362,10 @@ class Session:
         for reply in list(self._in_flight):
             if reply.session_id != self.id:
                 reply.set_exception(SessionOver())
+
+    def tell(self, told: Callable[[str, int, bytes], None]) -> None:
+        """Call `told` with the alias, and the id and password of the session of the moment."""
+        told(self.conf.alias, *self._client.credentials)
 
     def close(self) -> None:
         """End the session, which frees its locks at once. Waits for the server for one second."""
@@ -384,6 +390,18 @@ def _ignore(value: Any, error: BaseException | None) -> None:
 
 _sessions: dict[str, Session] = {}
 _sessions_lock = threading.Lock()
+_told: list[Callable[[str, int, bytes], None]] = []
+
+
+def tell_sessions(told: Callable[[str, int, bytes], None]) -> None:
+    """Call `told` with the alias, id and password of each session of this process.
+
+    Now and, on the connection thread, whenever one begins; in forked children too.
+    """
+    _told.append(told)
+    for session in list(_sessions.values()):
+        if session.id:
+            session.tell(told)
 
 
 def session_for(alias: str = "default") -> Session:
