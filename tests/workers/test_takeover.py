@@ -13,6 +13,8 @@ from tests.helpers import raw_client
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
     from distlock.testing.proxy import TcpProxy
 
 
@@ -21,17 +23,22 @@ def conf(zookeeper: ZooKeeper) -> Configuration:
     return Configuration(hosts=zookeeper.hosts, session_timeout=15)
 
 
+def credentials(client: KazooClient) -> tuple[int, bytes]:
+    number, password = client.client_id
+    return number, password
+
+
 def test_a_session_ends_with_its_nodes(conf: Configuration, namespace: str) -> None:
     with raw_client(conf.hosts) as outside, raw_client(conf.hosts) as victim:
         victim.create(namespace, ephemeral=True)
-        assert end_session(conf, *victim.client_id, PATIENCE) is True
+        assert end_session(conf, *credentials(victim), PATIENCE) is True
         assert outside.exists(namespace) is None
 
 
 def test_without_the_password_a_session_does_not_end(conf: Configuration, namespace: str) -> None:
     with raw_client(conf.hosts) as outside, raw_client(conf.hosts) as victim:
         victim.create(namespace, ephemeral=True)
-        number, password = victim.client_id
+        number, password = credentials(victim)
         assert end_session(conf, number, bytes(len(password)), PATIENCE) is False
         assert outside.exists(namespace).ephemeralOwner == number
 
@@ -40,10 +47,10 @@ def test_a_session_that_is_over_is_no_reason_for_a_new_one() -> None:
     with ZooKeeper() as zookeeper:  # nobody else begins sessions there
         conf = Configuration(hosts=zookeeper.hosts, session_timeout=15)
         with raw_client(zookeeper.hosts) as client:
-            credentials = client.client_id
-        assert end_session(conf, *credentials, PATIENCE) is False
+            over = credentials(client)
+        assert end_session(conf, *over, PATIENCE) is False
         with raw_client(zookeeper.hosts) as client:
-            assert client.client_id[0] == credentials[0] + 1  # ids are given in turn
+            assert credentials(client)[0] == over[0] + 1  # ids are given in turn
 
 
 def test_it_gives_up_where_nobody_answers() -> None:
@@ -59,8 +66,8 @@ def test_it_waits_for_a_link_that_is_down(
     with raw_client(zookeeper.hosts) as outside, raw_client(zookeeper.hosts) as victim:
         victim.create(namespace, ephemeral=True)
         broken_link.cut()
-        assert end_session(conf, *victim.client_id, 0.3) is False
+        assert end_session(conf, *credentials(victim), 0.3) is False
         assert outside.exists(namespace)
         broken_link.pass_through()
-        assert end_session(conf, *victim.client_id, PATIENCE) is True
+        assert end_session(conf, *credentials(victim), PATIENCE) is True
         assert outside.exists(namespace) is None
