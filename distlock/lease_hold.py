@@ -121,10 +121,13 @@ class LeaseHold(Hold):
             self.lose()
         self.check()
 
-    def lose(self) -> None:
-        """It is known to be gone, or another's; say so, once."""
-        if not self._gone and not self._released:
-            self._gone = True
+    def lose(self, *, tell: bool = True) -> None:
+        """It is known to be gone, or another's; say so, once.
+
+        :param tell: False where that is no news, since the owner may have released it elsewhere
+        """
+        told, self._gone = self._gone or self._released, True
+        if tell and not told:
             signals.announce(signals.lock_lost, self._sender, key=self.key, hold=self)
 
     def end(self) -> None:
@@ -164,7 +167,7 @@ def note(identity: Identity, visit: Renewal, *, sender: type) -> LeaseHold:
         hold.renewed(visit, term)
         return hold
     if hold is not None:
-        hold.lose()
+        hold.lose(tell=hold.blocks > 0)
     _forget_two_of_the_ended()
     hold = _known[identity] = _kept[identity] = LeaseHold(visit, term, sender=sender)
     return hold
@@ -181,7 +184,7 @@ def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException
     """Draw the consequence for `hold` where `error` says that it is not the owner's any more."""
     if isinstance(error, LockLost | NotOwner) and hold is not None:
         forget(identity, hold)
-        hold.lose()
+        hold.lose(tell=isinstance(error, LockLost))
         if isinstance(error, LockLost):
             error.hold = hold
 

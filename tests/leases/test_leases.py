@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -376,6 +377,18 @@ def test_signals_tell_of_what_this_process_takes_and_releases(told: Told) -> Non
         pass
     assert [name for name, _ in told] == ["acquired", "released"]
     assert all(facts["hold"] is hold and facts["key"] == "key" for _, facts in told)
+
+
+def test_a_release_elsewhere_is_no_loss(tree: Tree, told: Told) -> None:
+    here, elsewhere = (zk_lease("key", LONG, owner="me", using=one) for one in ("default", "other"))
+    for again in (here.acquire, here.release):
+        assert here.acquire()
+        elsewhere.renew()
+        elsewhere.release()
+        with suppress(NotOwner):
+            again()
+    assert owner_of(tree, "key") is None
+    assert "lost" not in [name for name, _ in told]
 
 
 def test_the_node_says_no_more_than_it_should(tree: Tree, two_sessions: Settings) -> None:
