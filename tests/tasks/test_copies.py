@@ -37,7 +37,9 @@ def module_fleet(
 ) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
     broker = redis.new_database()
-    with fleet(zookeeper, folder, broker, SESSION_TIMEOUT=SESSION_SECONDS) as one:
+    # The undertaker would end a dead one's session before its message comes back.
+    celery = {"distlock_undertaker": False}
+    with fleet(zookeeper, folder, broker, celery=celery, SESSION_TIMEOUT=SESSION_SECONDS) as one:
         yield one
 
 

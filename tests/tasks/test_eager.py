@@ -9,10 +9,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import states
 
 from distlock import LockBusy, lock_contended, zk_lock, zk_locked
 from distlock.celery import task_refused
 from distlock.owner import current
+from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
@@ -125,7 +127,7 @@ def test_a_task_within_itself_is_reentrant_for_its_own_key(app: Celery) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_task_that_calls_itself_for_a_busy_key_raises(app: Celery) -> None:
+def test_a_task_that_calls_itself_for_a_busy_key_raises_in_a_worker_too(app: Celery) -> None:
     """Putting off the inner call would run the outer one twice."""
 
     @app.task(shared=False)
@@ -133,7 +135,8 @@ def test_a_task_that_calls_itself_for_a_busy_key_raises(app: Celery) -> None:
     def refresh(feed_id: int) -> Any:
         return refresh.run(7) if feed_id != 7 else None
 
-    assert isinstance(refresh.delay(8).result, LockBusy)
+    run = Traced(refresh, 8)
+    assert (run.state, type(run.error)) == (states.FAILURE, LockBusy)
 
 
 def test_the_node_names_the_task_and_its_id(app: Celery) -> None:
