@@ -182,9 +182,10 @@ class Run:
 
     @property
     def _may_be_copy(self) -> bool:
-        """Whether the broker has delivered the message before, as far as it says."""
+        """Whether the message was delivered before: the broker says so, but not of its re-sending."""
         redelivered = (self.request.delivery_info or {}).get("redelivered")
-        return self.in_worker and bool(redelivered or self.record.put_off)
+        waits_again = self.record.put_off and self.locked.on_busy == "wait"
+        return self.in_worker and bool(redelivered or waits_again)
 
     def _is_this_task(self, holder: Participant | None) -> bool:
         """Whether the holder is another run of this task: a copy, or one that has just retried."""
