@@ -182,7 +182,7 @@ class Run:
 
     @property
     def _may_be_copy(self) -> bool:
-        """Whether the message was delivered before: the broker says so, but not of its re-sending."""
+        """Whether the message may have been delivered before: not all who send it again say so."""
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
         return self.in_worker and bool(redelivered or waits_again)
