@@ -55,7 +55,10 @@ class Taking(Renewal):
 
     def leave(self) -> None:
         super().leave()
-        self._rest()
+        self.session.heartbeat.dismiss(self)
+        # While something is under way, its end does this: a watch may be about to be set.
+        if self._turn.acquire(blocking=False):
+            self._rest()
         if self.granted and self.fresh and self.term is not None:
             self._give_back(self.term)
 
@@ -66,6 +69,8 @@ class Taking(Renewal):
         # Also when the caller has gone: the write whose answer was lost may have taken the lease.
         if not self.left or self._unsure:
             self._look()
+        else:
+            self._rest()
 
     # --- taking ----------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Taking(Renewal):
         self._turn.release()
         if self._changed:
             self._look_again()
-        if self.left:  # after the watch: `leave` looks at them in the other order
+        if self.left:  # after the release: `leave` looks at the two in the other order
             self._rest()
 
     def _read(self) -> None:

@@ -14,7 +14,7 @@ from django.db import transaction
 from distlock import Hold, LockBusy, LockInTransaction, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
 from distlock.lease_hold import _kept, _known
-from distlock.session import session_for
+from distlock.session import Session, session_for
 from tests.helpers import eventually
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
@@ -367,6 +367,28 @@ def test_a_cancelled_task_leaves_nothing_behind(tree: Tree) -> None:
     asyncio.run(use())
     tree.await_watches()
     forgets_all(session_for())
+
+
+def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_behind(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = Session.send
+
+    def leave_and_send(session: Session, request: Any, done: Any, **options: Any) -> None:
+        if getattr(request, "watcher", None) and not visit.left:
+            caller = threading.Thread(target=visit.leave)
+            caller.start()
+            caller.join(PATIENCE)
+        send(session, request, done, **options)
+
+    assert zk_lease("key", LONG, owner="me").acquire()
+    session = await_connection()
+    visit = zk_lease("key", LONG, owner="you")._taking().visit
+    monkeypatch.setattr(Session, "send", leave_and_send)
+    visit.join()
+    eventually(lambda: visit.left, PATIENCE)
+    forgets_all(session)
+    tree.await_watches()
 
 
 # --- what is told and kept -----------------------------------------------------------------------
