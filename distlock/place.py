@@ -104,8 +104,9 @@ class Place:
         """Give the place up, granted or not; the node is deleted for certain. May be repeated."""
         self.left = True
         self.session.heartbeat.dismiss(self)
-        if self.node is not None:
-            self._delete(self.node)
+        node = self.node  # read once: the connection thread may be about to forget it
+        if node is not None:
+            self._delete(node)
 
     @property
     def standing(self) -> bool:
