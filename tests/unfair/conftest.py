@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from distlock import waiting
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import (
     _main_thread_holds_nothing,
@@ -12,6 +15,7 @@ from tests.mutex.conftest import (
     tree,
     two_sessions,
 )
+from tests.mutex.tools import PATIENCE
 
 __all__ = [
     "_main_thread_holds_nothing",
@@ -24,3 +28,9 @@ __all__ = [
     "tree",
     "two_sessions",
 ]
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that a busy machine holds up is not taken for one that is away."""
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", PATIENCE)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = pytest.mark.usefixtures("tree", "patient")
 
 
 @pytest.mark.parametrize("fairness", [(False,), (True, False)], ids=["not fair", "mixed"])
