@@ -1,0 +1,283 @@
+"""Who holds, who waits, since when: every kind of lock as real locks leave it in the tree."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from itertools import chain
+
+import pytest
+
+from distlock import (
+    clock,
+    leader,
+    revoke,
+    zk_leader,
+    zk_lease,
+    zk_lock,
+    zk_rwlock,
+    zk_semaphore,
+    zk_semaphore_mutex,
+)
+from distlock.contention import LEADER, LEASES
+from distlock.inspection import look
+from distlock.lease_nodes import LeaseHolder, parent_of_leases
+from distlock.owner import label
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.inspection.tools import cleared, found, names, stand, the_lock
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.semaphore.tools import Leases
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_where_nothing_is_there_are_no_locks(tree: Tree) -> None:
+    empty = found()
+    assert (empty.locks, empty.keys, empty.cut, empty.next) == ((), 0, "", "")
+    assert empty.namespace == tree.namespace
+    assert look("key").locks == ()
+    assert not tree.client.exists(tree.namespace)
+
+
+def test_names_that_the_recipes_have_are_the_same_here(tree: Tree) -> None:
+    assert leader.PREFIX == LEADER
+    assert parent_of_leases(session_for()) == f"{tree.namespace}/{LEASES}"
+
+
+def test_a_mutex_with_its_holder_and_its_queue(tree: Tree, make_owner: MakeOwner) -> None:
+    lock, other = zk_lock("stock:42"), zk_lock("stock:42", using="other")
+    with label("GET /buy/42"), lock as hold:
+        waiters = [make_owner(), make_owner()]
+        for place, waiter in enumerate(waiters, start=2):
+            waiter.submit(other.acquire, timeout=None)
+            line = tree.await_line("stock:42", place)
+        (seen,) = found().locks
+        assert (seen.key, seen.kind, seen.holding, seen.waiting) == ("stock:42", "mutex", 1, 2)
+        assert str(seen) == seen.name == "stock:42"
+        (holder,) = seen.holders
+        assert (holder.mode, holder.holds, holder.readable) == ("lock", True, True)
+        assert (holder.participant.token, holder.participant.label) == (hold.token, "GET /buy/42")
+        assert holder.participant.session_id == session_for().id
+        assert "GET /buy/42" in str(holder)
+        assert names(seen.waiters) == line[1:]
+        assert not any(one.holds for one in seen.waiters)
+        assert len({one.owner for one in seen.contenders}) == 3
+    for waiter in waiters:
+        eventually(lambda: waiter.now(lambda: other.held), PATIENCE)  # noqa: B023
+        waiter.now(other.release)
+    eventually(lambda: not found().locks, PATIENCE)
+
+
+def test_readers_hold_together_and_a_writer_parts_them(tree: Tree, make_owner: MakeOwner) -> None:
+    lock = zk_rwlock("report")
+    readers = [make_owner(), make_owner()]
+    for reader in readers:
+        assert reader.now(lock.read.acquire)
+    writer, late = make_owner(), make_owner()
+    wrote = writer.submit(lock.write.acquire, timeout=None)
+    tree.await_line("report", 3)
+    read = late.submit(lock.read.acquire, timeout=None)
+    line = tree.await_line("report", 4)
+    seen = the_lock("report")
+    assert (seen.kind, seen.holding, seen.waiting) == ("read/write", 2, 2)
+    assert names(seen.holders) == line[:2]
+    assert [one.mode for one in seen.contenders] == ["read", "read", "write", "read"]
+    for reader in readers:
+        reader.now(lock.read.release)
+    assert wrote.result(PATIENCE)
+    seen = the_lock("report")
+    assert [one.mode for one in seen.holders] == ["write"]
+    assert [one.mode for one in seen.waiters] == ["read"]
+    assert writer.now(lock.read.acquire)
+    assert [one.mode for one in the_lock("report").waiters] == ["read"]
+    assert sorted(one.mode for one in the_lock("report").holders) == ["read", "write"]
+    writer.now(lock.write.release)
+    writer.now(lock.read.release)
+    assert read.result(PATIENCE)
+    late.now(lock.read.release)
+
+
+def test_a_semaphore_with_its_leases_limit_and_line(tree: Tree, make_owner: MakeOwner) -> None:
+    semaphore = zk_semaphore("mail", 2)
+    holders = [make_owner(), make_owner()]
+    for holder in holders:
+        assert holder.now(semaphore.acquire)
+    waiters = [make_owner(), make_owner()]
+    # The first of the waiters has made its lease already, and does not hold it.
+    got = [waiter.submit(semaphore.acquire, timeout=None) for waiter in waiters]
+    Leases(tree, "mail").await_(3, 2)
+    seen = the_lock("mail")
+    assert (seen.kind, seen.limit, seen.holding, seen.waiting) == ("semaphore", 2, 2, 2)
+    assert [one.mode for one in seen.contenders] == ["lease", "lease", "lock", "lock"]
+    assert names(seen.holders) == Leases(tree, "mail").names()[:2]
+    for holder in holders:
+        holder.now(semaphore.release)
+    for waiter, future in zip(waiters, got, strict=True):
+        assert future.result(PATIENCE)
+        waiter.now(semaphore.release)
+    eventually(lambda: not look("mail", budget=PATIENCE).locks, PATIENCE)
+
+
+def test_all_leases_that_one_waits_for_are_held_by_nobody(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    semaphore, holder, waiter = zk_semaphore("mail", 3), make_owner(), make_owner()
+    assert holder.now(semaphore.acquire)
+    got = waiter.submit(semaphore.acquire, leases=3, timeout=None)
+    Leases(tree, "mail").await_(4, 1)
+    seen = the_lock("mail")
+    assert (seen.holding, seen.waiting) == (1, 1)
+    holder.now(semaphore.release)
+    assert got.result(PATIENCE)
+    eventually(lambda: the_lock("mail").waiting == 0, PATIENCE)
+    assert the_lock("mail").holding == 3
+    waiter.now(semaphore.release, 3)
+
+
+def test_a_semaphore_mutex_is_a_semaphore_of_one_beside_the_mutex_of_its_key() -> None:
+    with zk_semaphore_mutex("import"), zk_lock("import"):
+        seen = look("import", budget=PATIENCE).locks
+        assert [(one.kind, one.limit) for one in seen] == [("semaphore", 1), ("mutex", None)]
+
+
+def test_a_persistent_lease_with_its_expiry_and_one_that_has_ended() -> None:
+    lease = zk_lease("nightly", 600, owner="job:7")
+    assert lease.acquire()
+    ended = zk_lease("ended", 0.01, owner="job:8")
+    assert ended.acquire()
+    eventually(lambda: ended.holder() is None, PATIENCE)
+    (seen,) = found().locks
+    assert (seen.key, seen.kind, seen.name) == ("nightly", "lease", "@leases/nightly")
+    (holder,) = seen.holders
+    assert isinstance(holder.participant, LeaseHolder)
+    assert holder.participant.owner_id == "job:7"
+    expires = holder.participant.expires
+    assert expires is not None
+    assert 0 < (expires - datetime.now(tz=timezone.utc)).total_seconds() < 700
+    lease.release()
+
+
+def test_a_leader_is_named_without_its_prefix() -> None:
+    beat = zk_leader("beat")
+    assert beat.acquire()
+    (seen,) = found().locks
+    assert (seen.key, seen.kind, seen.holding) == ("beat", "leader", 1)
+    with zk_lock("beat"):
+        assert [one.kind for one in look("beat", budget=PATIENCE).locks] == ["mutex", "leader"]
+    beat.release()
+
+
+@pytest.mark.usefixtures("holder")
+def test_one_who_was_asked_to_leave_is_said_to_be() -> None:
+    (before,) = found().locks
+    assert before.revoked == ()
+    assert revoke(zk_lock("key").holder())
+    (after,) = found().locks
+    assert after.revoked == after.holders
+    assert "was asked to leave" in str(after.holders[0])
+
+
+@pytest.mark.parametrize("key", ["naïve", "a/b", "a b", "100%", "zookeeper", ".", "%leader:x"])
+def test_keys_are_told_as_they_were_given(key: str) -> None:
+    with zk_lock(key):
+        assert [one.key for one in found().locks] == [key]
+        assert the_lock(key).key == key
+
+
+def test_of_a_long_key_what_is_kept_is_told_and_its_name_finds_it() -> None:
+    key = "x" * 500
+    with zk_lock(key):
+        (seen,) = found().locks
+        assert seen.key == "x" * 120 + "…"
+        assert the_lock(key).path == the_lock(seen.name).path == seen.path
+
+
+# --- time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("holder")
+def test_waits_are_by_the_servers_clock(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    created = tree.client.exists(f"{tree.path('key')}/{tree.line('key')[0]}").ctime / 1000
+    an_hour_ago = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: an_hour_ago)
+    seen = found()
+    (contender,) = seen.locks[0].holders
+    assert seen.exact
+    assert contender.since is not None
+    assert contender.since.timestamp() == pytest.approx(created, abs=0.01)
+    assert contender.seconds is not None
+    assert 0 <= contender.seconds < 3 * PATIENCE
+    assert seen.taken_at.timestamp() > created
+    assert not [name for name in tree.children(tree.namespace) if name.startswith("@clock")]
+
+
+@pytest.mark.usefixtures("holder")
+def test_the_first_waiter_has_waited_longest(tree: Tree) -> None:
+    with cleared(tree):
+        stand(tree, "key")
+        stand(tree, "key")
+        seen = the_lock("key")
+        first, second = seen.waiters
+        assert first.seconds is not None
+        assert second.seconds is not None
+        assert seen.age is not None
+        assert seen.longest_wait == first.seconds >= second.seconds
+        assert seen.age >= seen.longest_wait
+
+
+@pytest.mark.usefixtures("holder")
+def test_the_time_is_asked_for_once_a_minute() -> None:
+    found()
+    known = clock._clocks[session_for()]
+    found()
+    assert clock._clocks[session_for()] is known
+    old = clock.Clock(exact=True, offset=known.offset, found_at=known.found_at - 61)
+    clock._clocks[session_for()] = old
+    found()
+    assert clock._clocks[session_for()] is not old
+
+
+# --- pages, depth, budget ------------------------------------------------------------------------
+
+
+def test_pages_join_to_the_whole(tree: Tree) -> None:
+    with cleared(tree):
+        for number in range(7):
+            stand(tree, f"key-{number}")
+        tree.client.create(f"{tree.namespace}/idle")
+        assert zk_lease("lease", 600, owner="me").acquire()
+        pages, after = [], ""
+        while True:
+            page = found(page_size=2, after=after)
+            assert page.keys == 9
+            pages.append([lock.name for lock in page.locks])
+            if not page.cut:
+                break
+            assert page.cut == "page"
+            after = page.next
+        assert len(pages) == 5
+        joined = list(chain.from_iterable(pages))
+        assert joined == [lock.name for lock in found().locks]
+        assert joined[-1] == "@leases/lease"
+        assert "idle" not in joined
+
+
+def test_keys_are_selected(tree: Tree) -> None:
+    with cleared(tree):
+        for key in ("stock:1", "stock:ä", "mail"):
+            stand(tree, key)
+        chosen = found(select=lambda key: key.startswith("stock:"))
+        assert [lock.key for lock in chosen.locks] == ["stock:ä", "stock:1"]
+        assert chosen.keys == 2
+
+
+def test_a_depth_limits_what_is_read_and_not_what_is_counted(tree: Tree) -> None:
+    with cleared(tree):
+        for _ in range(5):
+            stand(tree, "key")
+        (seen,) = found(depth=2).locks
+        assert (seen.holding, seen.waiting) == (1, 4)
+        assert names(seen.contenders) == tree.line("key")[:3]
+        assert len(the_lock("key").waiters) == 4
+        assert [len(lock.waiters) for lock in look("key", depth=1).locks] == [1]
