@@ -1,0 +1,33 @@
+"""An undertaker beside gunicorn's master, as docs/how-to/killed-workers.md has it."""
+
+from __future__ import annotations
+
+from signal import SIGKILL
+from typing import TYPE_CHECKING
+
+from tests.helpers import eventually
+from tests.mutex.tools import within
+from tests.servers.conftest import database, site
+from tests.servers.site import end
+
+if TYPE_CHECKING:
+    from tests.servers.site import Site
+
+__all__ = ["database", "site"]
+
+SESSION_SECONDS = 20
+
+
+def test_a_killed_worker_of_gunicorn_frees_its_locks_soon(site: Site) -> None:
+    name = site.database.make_counter()
+    config = "--config=python:tests.testproject.gunicorn_undertaker"
+    with site.gunicorn(config, SESSION_TIMEOUT=SESSION_SECONDS) as server:
+        pid = server.post(f"/hold/{name}/")[1]["pid"]
+        with within(SESSION_SECONDS / 2):
+            end(pid, SIGKILL)
+            status, said = server.post(f"/function/{name}/")
+        assert status == 200
+        assert said["pid"] != pid
+        eventually(lambda: f"Process {pid} died" in server.log)
+        server.stop()
+        assert server.log.count("died") == 1
