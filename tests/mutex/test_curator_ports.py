@@ -1,7 +1,7 @@
 """Curator's TestInterProcessMutexBase and TestInterProcessMutex, by intent.
 
 Where Curator opens two clients in one JVM, these tests use two aliases: two sessions.
-testRevoking waits for revocation.
+testRevoking is in ``tests/revocation``, testPersistentLock in ``tests/leases``.
 """
 
 from __future__ import annotations
