@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -72,6 +73,7 @@ def master(hosts: str, namespace: str, *, undertaker: bool = True) -> Iterator[M
 def run() -> None:
     """Be the master."""
     hosts, namespace, undertaker = sys.argv[1:]
+    logging.basicConfig(level=1)  # no secret is in any line
     set_up(hosts, namespace, SESSION_TIMEOUT=SESSION_SECONDS, CONNECT_TIMEOUT=2 * PATIENCE)
     from distlock import undertaker as distlock_undertaker  # noqa: PLC0415 - not before set_up
     from distlock import zk_lock  # noqa: PLC0415
@@ -118,6 +120,8 @@ def _live(hosts: str, key: str, pipe: Connection) -> None:
             case "verify":
                 hold.verify()
                 pipe.send("done")
+            case "tell the password":
+                pipe.send(session_for()._client.credentials[1].hex())
             case "lose the session":
                 expire(hosts, session_for())
                 pipe.send(zk_lock(f"{key} again").acquire())

@@ -1,4 +1,4 @@
-"""An undertaker beside gunicorn's master, as docs/how-to/killed-workers.md has it."""
+"""An undertaker beside gunicorn's master, as docs/how-to/celery-workers.md has it."""
 
 from __future__ import annotations
 

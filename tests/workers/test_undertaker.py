@@ -40,6 +40,7 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
     with master(zookeeper.hosts, tree.namespace) as one:
         one.holds("master's")
         dying, _ = one.child("a"), one.child("b")
+        password = one.tell("a", "tell the password")
         with within(SOON):
             kill(dying)
             tree.await_line("a", 0)
@@ -48,6 +49,9 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
         said = one.end()
     assert f"Process {dying} died" in said
     assert said.count("died") == 1  # the others have closed their sessions
+    assert len(password) == 32
+    assert password not in said
+    assert repr(bytes.fromhex(password)) not in said
 
 
 def test_without_an_undertaker_the_lock_of_a_killed_child_is_kept(
