@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from . import znodes
+from .client import ConnectionLost, NoNode, SessionOver
 from .exceptions import IncompatiblePeer, LockLost
 from .place import Node, Place
 
@@ -65,10 +66,14 @@ class UnfairPlace(FairPlace):
 
     It joins the same line, and leaves it when it is not first. So it excludes, and is excluded by,
     those who queue, Java's too; and while it waits, it has no node and watches the first in line.
+
+    Woken, it joins again only where it sees an empty line. Whoever joins that next is first, so
+    one of a crowd always is. If they joined at once, each could find the node of another who is
+    just about to leave, and leave for that, over and over.
     """
 
     def _join(self) -> None:
-        ahead, self._watched = self.ahead, ""
+        ahead = self.ahead
         super()._join()
         self.ahead = ahead  # busy as far as is known, until the line says otherwise
 
@@ -80,9 +85,22 @@ class UnfairPlace(FairPlace):
 
     def _look_again(self) -> None:
         if self.node is None and self._watched and not self.left:
-            self._join()
+            self._watched = ""
+            self.session.children(self.path, self._woken)
         else:
             super()._look_again()
+
+    def _woken(self, names: Any, error: BaseException | None) -> None:
+        line = znodes.in_line(names or ())
+        if self.left:
+            return
+        if line:
+            self.head = f"{self.path}/{line[0].name}"
+            self._wait_for(line[0].name)
+        elif error is None or isinstance(error, NoNode | SessionOver | ConnectionLost):
+            self._join_anew()
+        else:
+            self._fail(error)
 
     def leave(self) -> None:
         super().leave()

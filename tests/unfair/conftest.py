@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from distlock import waiting
@@ -17,6 +19,9 @@ from tests.mutex.conftest import (
 )
 from tests.mutex.tools import PATIENCE
 
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
 __all__ = [
     "_main_thread_holds_nothing",
     "broken_link",
@@ -31,6 +36,10 @@ __all__ = [
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that a busy machine holds up is not taken for one that is away."""
+def patient(two_sessions: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a busy machine holds up is not taken for a server that is away, nor for a lost lock."""
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", PATIENCE)
+    aliases = two_sessions.DISTLOCK
+    two_sessions.DISTLOCK = {
+        using: {**options, "SESSION_TIMEOUT": 20} for using, options in aliases.items()
+    }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree", "patient")
+pytestmark = pytest.mark.usefixtures("patient", "tree")
 
 
 @pytest.mark.parametrize("fairness", [(False,), (True, False)], ids=["not fair", "mixed"])
@@ -88,7 +88,7 @@ COUNTS = """
 import json, os, sys, threading, time
 from pathlib import Path
 from tests.mutex.tools import MakeOwner, set_up
-set_up(sys.argv[1], sys.argv[2])
+set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20)
 from distlock import zk_lock
 
 counter, rounds = Path(sys.argv[3]), int(sys.argv[5])

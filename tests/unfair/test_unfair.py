@@ -101,7 +101,7 @@ def test_who_queues_comes_before_who_does_not(
 # --- giving up -----------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("holder", "patient")
+@pytest.mark.usefixtures("patient", "holder")
 def test_a_wait_ends_at_its_deadline_and_names_the_holder(tree: Tree) -> None:
     theirs = zk_lock("key").holder()
     with pytest.raises(LockBusy) as busy:
@@ -111,14 +111,14 @@ def test_a_wait_ends_at_its_deadline_and_names_the_holder(tree: Tree) -> None:
     tree.await_line("key", 1)
 
 
-@pytest.mark.usefixtures("holder", "patient")
+@pytest.mark.usefixtures("patient", "holder")
 def test_a_try_watches_nobody(tree: Tree, requests: list[str]) -> None:
     assert not zk_lock("key", fair=False).acquire(blocking=False)
     assert "GetData" not in requests
     tree.await_line("key", 1)
 
 
-@pytest.mark.usefixtures("holder", "patient")
+@pytest.mark.usefixtures("patient", "holder")
 def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
     tree: Tree, make_owner: MakeOwner
 ) -> None:
