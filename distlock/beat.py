@@ -1,0 +1,239 @@
+"""Celery beat on every host of a fleet, of which one sends.
+
+::
+
+    celery -A proj beat -S distlock.beat:LeaderScheduler
+
+The hosts stand in line for the leadership (`leader`), and the next one takes over when the leader
+ends. When each task was sent last they share in the node ``<root>/@beat/<name>``, so the next one
+sends what has become due meanwhile, and nothing that was sent. That node is also the fence: each
+run is claimed there before it is sent, by a write that only the leader of the moment succeeds with,
+so one who was stopped for a while sends nothing when it wakes up.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from billiard.util import Finalize
+from celery.beat import PersistentScheduler, Scheduler
+from celery.utils.log import get_logger
+
+from .client import BadVersion, NodeExists, NoNode
+from .exceptions import LockLost, LockUnavailable
+from .keys import znode_name
+from .leader import Leader, zk_leader
+from .owner import label
+from .session import close_sessions, session_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from .hold import Hold
+
+logger = get_logger(__name__)
+
+#: How often one who does not lead looks whether it does now, in seconds.
+LOOK_SECONDS: Final = 1.0
+#: How long a beat that ends waits for its leadership to be given back, in seconds.
+LEAVE_SECONDS: Final = 2.0
+
+
+class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
+    """Lets any beat scheduler send only while it leads the fleet. Write it before the scheduler.
+
+    ::
+
+        class DatabaseLeader(LeaderMixin, DatabaseScheduler): ...
+
+    The fleet are the beats of one Celery app, by its name; the setting ``distlock_beat_name`` gives
+    it another one.
+    """
+
+    #: The alias in ``DISTLOCK``.
+    using: ClassVar[str] = "default"
+
+    _candidate: _Candidate | None = None
+    _runs: _Runs | None = None
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Send what is due if this one leads, and return after how many seconds to look again."""
+        hold = self._stand().leading()
+        if hold is None:
+            self._runs = None
+            return LOOK_SECONDS
+        try:
+            if self._runs is None or self._runs.hold is not hold:
+                self._take_over(hold)
+            return float(super().tick(*args, **kwargs))
+        except (LockLost, LockUnavailable) as error:
+            logger.warning("beat: Sends nothing for now. %s", error)
+            self._runs = None
+            return LOOK_SECONDS
+
+    def is_due(self, entry: Any) -> Any:
+        self._catch_up(entry)  # a schedule that was loaded anew may not know
+        return super().is_due(entry)
+
+    def reserve(self, entry: Any) -> Any:
+        """Claim a run, which is sent next."""
+        if self._runs is not None:
+            _ = self.producer  # waits for the broker, which no claimed run should do
+            self._runs.claim(entry.name, self.schedule)
+        return super().reserve(entry)
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        if self._runs is not None:
+            self._runs.hold.check()
+        super().apply_entry(entry, producer=producer)
+
+    def close(self) -> None:
+        """Save the schedule and give the leadership back; may be repeated, also by a signal."""
+        try:
+            super().close()
+        finally:
+            if self._candidate is not None:
+                self._candidate.withdraw()
+
+    def _stand(self) -> _Candidate:
+        if self._candidate is None:  # not before: a scheduler is also made to be looked at
+            name = self.app.conf.get("distlock_beat_name") or f"beat:{self.app.main or 'celery'}"
+            self._candidate = _Candidate(zk_leader(name, using=self.using))
+            self._candidate.start()
+            # The process of ``celery worker -B`` runs no ``atexit``.
+            Finalize(None, close_sessions, exitpriority=100)
+        return self._candidate
+
+    def _take_over(self, hold: Hold) -> None:
+        self._runs = _Runs(hold, self._stand().leader)
+        self._initial_read = True  # django-celery-beat's: its table says what others have run
+        for entry in self.schedule.values():
+            self._catch_up(entry)
+        self._heap = None  # to be filled anew
+        logger.info("beat: Leads the fleet (token %d).", hold.token)
+
+    def _catch_up(self, entry: Any) -> None:
+        """Let an entry know when another leader has sent it."""
+        sent_at = self._runs.sent_at.get(entry.name) if self._runs is not None else None
+        if sent_at is not None and sent_at > entry.last_run_at.timestamp():
+            entry.last_run_at = datetime.fromtimestamp(sent_at, entry.default_now().tzinfo)
+
+
+class LeaderScheduler(LeaderMixin, PersistentScheduler):  # type: ignore[misc]  # Celery has no types
+    """Celery's own scheduler, which sends only while it leads the fleet."""
+
+
+class _Candidate(threading.Thread):
+    """Stands in line, and leads when it is its turn, beside the loop of beat."""
+
+    def __init__(self, leader: Leader) -> None:
+        super().__init__(name="distlock-beat", daemon=True)
+        self.leader = leader
+        self._hold: Hold | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with label("celery beat"):
+                self.leader.run(self._lead)
+        except BaseException as error:  # noqa: BLE001 - raised in the loop of beat, which it ends
+            self._error = error
+
+    def _lead(self, hold: Hold) -> None:
+        self._hold = hold
+        self.leader.stay(None)
+
+    def leading(self) -> Hold | None:
+        """Return the hold of the leadership if it is held now."""
+        if self._error is not None:
+            raise self._error
+        hold = self._hold
+        return None if hold is None or hold.released or hold.lost else hold
+
+    def withdraw(self) -> None:
+        """Leave the line or the leadership for good. Waits for it, but not long: see `close`.
+
+        A signal's handler may have interrupted what this thread waits for.
+        """
+        self.leader.stop()
+        self.join(LEAVE_SECONDS)
+
+
+class _Runs:
+    """When each task was sent last, by whichever leader, as the node says at one version.
+
+    :ivar sent_at: the tasks' names in the schedule, and seconds since 1970 by the sender's clock
+    """
+
+    def __init__(self, hold: Hold, leader: Leader) -> None:
+        self.hold = hold
+        self.sent_at: dict[str, float] = {}
+        self._session = session_for(leader.using)
+        self._key = leader.key
+        self._parent = f"{self._session.root}/@beat"
+        self._path = f"{self._parent}/{znode_name(leader.name)}"
+        #: None where there is no node.
+        self._version: int | None = None
+        try:
+            data, stat = self._ask(self._session.read, self._path)
+        except NoNode:
+            return
+        self._version = stat.version
+        self.sent_at = _read(data)
+
+    def claim(self, name: str, scheduled: Collection[str]) -> None:
+        """Note that a task is sent now; what is not scheduled any more is forgotten.
+
+        :raises LockLost: this is not the leader any more
+        :raises LockUnavailable: the server did not answer; the run may count as sent
+        """
+        self.hold.check()
+        sent_at = {known: at for known, at in self.sent_at.items() if known in scheduled}
+        self._put({**sent_at, name: time.time()})
+        try:
+            self.hold.check()  # the write may have waited for a new connection
+        except LockLost:
+            self._put(sent_at)  # nothing is sent: the next one shall
+            raise
+
+    def _put(self, sent_at: dict[str, float]) -> None:
+        data = json.dumps({"v": 1, "sent": sent_at}, separators=(",", ":")).encode()
+        try:
+            self._version = self._write(data)
+        except (BadVersion, NodeExists, NoNode) as error:
+            raise LockLost(
+                f"Another beat has led since {self._path} was read, or somebody has changed it.",
+                hold=self.hold,
+            ) from error
+        self.sent_at = sent_at
+
+    def _write(self, data: bytes) -> int:
+        if self._version is not None:
+            stat = self._ask(self._session.write, self._path, data, self._version)
+            return int(stat.version)
+        names = self._parent.split("/")
+        for depth in range(2, len(names) + 1):
+            try:
+                self._ask(self._session.create_container, "/".join(names[:depth]))
+            except NodeExists:
+                continue
+        _, stat = self._ask(self._session.create_persistent, self._path, data)
+        return int(stat.version)
+
+    def _ask(self, method: Callable[..., None], *args: Any) -> Any:
+        timeout = self._session.conf.connect_timeout
+        return self._session.answer(self._session.ask(method, *args), timeout, key=self._key)
+
+
+def _read(data: bytes) -> dict[str, float]:
+    """Return what a node says; nothing where it is not readable."""
+    try:
+        sent_at = json.loads(data)["sent"]
+        return {str(name): float(at) for name, at in sent_at.items()}
+    except (ValueError, TypeError, LookupError, AttributeError):
+        logger.warning("beat: The node of the last runs is not readable and is written anew.")
+        return {}
