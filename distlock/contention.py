@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from . import keys
 from .lease_nodes import LeaseHolder
-from .znodes import Participant, _text
+
+if TYPE_CHECKING:
+    from .znodes import Participant
 
 #: ``semaphore`` is also the kind of a `zk_semaphore_mutex`, ``lease`` that of a `zk_lease`; with
 #: ``unknown`` there are only nodes of no recipe of ours, or they may not be listed.
@@ -49,7 +51,9 @@ class Contender:
     readable: bool = True
 
     def __str__(self) -> str:
-        return str(self.participant) if self.readable else "somebody whose node may not be read"
+        if not self.readable:
+            return "somebody whose node may not be read"
+        return printable(str(self.participant))
 
     @property
     def owner(self) -> str:
@@ -88,7 +92,7 @@ class Lock:
     readable: bool = True
 
     def __str__(self) -> str:
-        return _text(self.key)
+        return printable(self.key)
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
@@ -144,3 +148,10 @@ def key_of(name: str) -> tuple[str, Kind]:
     if key is None:
         key = unquote(name.partition("%-")[0], errors="replace") + "\N{HORIZONTAL ELLIPSIS}"
     return key, kind
+
+
+def printable(text: str) -> str:
+    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

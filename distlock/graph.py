@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .inspection import snapshot
-from .znodes import _text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,10 +39,9 @@ class Cycle:
 
     def __str__(self) -> str:
         steps = "".join(
-            f"{_text(str(link.waiter))} waits for {str(link.lock)!r}, held by "
-            for link in self.links
+            f"{link.waiter} waits for {str(link.lock)!r}, held by " for link in self.links
         )
-        return steps + _text(str(self.links[-1].holder))
+        return steps + str(self.links[-1].holder)
 
     @property
     def youngest(self) -> Contender:

@@ -80,6 +80,7 @@ def snapshot(
     page_size: int = 10_000,
     depth: int | None = 1,
     budget: float = 3.0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Snapshot:
     """Return the locks of a namespace that somebody holds or waits for, in order of their names.
 
@@ -95,12 +96,14 @@ def snapshot(
     :param depth: how many of a lock's holders, and of its waiters, to read, None for all; all are
         counted
     :param budget: seconds for all of it; what is not read by then is left out, and `cut` says so
+    :param progress: called now and then with how many keys were looked at, and of how many
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
     entries = sorted(_entries(reads, select), key=_place)
     coming = [entry for entry in entries if not after or _place(entry) > _place(after)]
-    return _look_at(reads, coming[:page_size], len(entries), depth, more=len(coming) > page_size)
+    page, more = coming[:page_size], len(coming) > page_size
+    return _look_at(reads, page, len(entries), depth, more=more, progress=progress)
 
 
 def look(
@@ -142,7 +145,13 @@ def _place(entry: str) -> tuple[bool, str]:
 
 
 def _look_at(
-    reads: Reads, entries: Sequence[str], keys: int, depth: int | None, *, more: bool = False
+    reads: Reads,
+    entries: Sequence[str],
+    keys: int,
+    depth: int | None,
+    *,
+    more: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Snapshot:
     session = reads.session
     clock = server_clock(session, min(reads.left, 1.0))
@@ -152,6 +161,8 @@ def _look_at(
         found = list(locks_of(reads, entries[start : start + BATCH], depth, clock))
         locks += chain.from_iterable(found)
         done += len(found)
+        if progress is not None:
+            progress(done, len(entries))
         if done < min(start + BATCH, len(entries)):
             break
     if entries and not done:

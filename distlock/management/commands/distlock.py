@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from distlock.management.subcommands import chaos, run, server, sweep
+from distlock.management.subcommands import break_, chaos, revoke, run, server, show, sweep
+from distlock.management.subcommands import list as list_
 
 
 class Subcommand(Protocol):
@@ -19,7 +20,16 @@ class Subcommand(Protocol):
     def handle(self, command: BaseCommand, options: dict[str, Any]) -> None: ...
 
 
-SUBCOMMANDS: dict[str, Subcommand] = {"chaos": chaos, "run": run, "server": server, "sweep": sweep}
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "break": break_,
+    "chaos": chaos,
+    "list": list_,
+    "revoke": revoke,
+    "run": run,
+    "server": server,
+    "show": show,
+    "sweep": sweep,
+}
 
 
 class Command(BaseCommand):

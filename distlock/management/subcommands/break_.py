@@ -1,0 +1,72 @@
+"""`manage.py distlock break KEY`: take the lock away from one who holds it, or waits."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from distlock.breaking import break_node
+from distlock.contention import printable
+from distlock.management.faces import (
+    NOTHING,
+    USAGE,
+    add_options,
+    add_target,
+    contender_as_json,
+    duration,
+    exit_statuses,
+    targets,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from distlock.contention import Contender, Lock
+
+HELP = "Delete the node of a lock's holder. Its code is told, and not stopped; rather try revoke."
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_target(parser)
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    add_options(parser)
+
+
+def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    with exit_statuses():
+        found = targets(options)
+        if not options["yes"]:
+            _ask(command, found)
+        broken = [
+            {
+                "key": lock.key,
+                "broken": break_node(one.participant, using=options["using"]),
+                **contender_as_json(one),
+            }
+            for lock, one in found
+        ]
+    if options["json"]:
+        write_json(command, broken)
+    for one in broken if not options["json"] else ():
+        done = "Broken" if one["broken"] else "Not broken, for it has gone meanwhile"
+        command.stdout.write(f"{done}: {one['who']} on {printable(one['node'])}")
+    if not all(one["broken"] for one in broken):
+        raise CommandError("Not all of it was done.", returncode=NOTHING)
+
+
+def _ask(command: BaseCommand, found: list[tuple[Lock, Contender]]) -> None:
+    """Say who is meant, and go on only after a yes."""
+    if not sys.stdin.isatty():
+        raise CommandError(
+            "There is no terminal to ask at. Say -y if you are sure.", returncode=USAGE
+        )
+    for lock, one in found:
+        state = "holds" if one.holds else "waits for"
+        since = duration(one.seconds)
+        path = printable(one.participant.path)
+        command.stderr.write(f"{one} {state} {str(lock)!r} ({since}), on {path}")
+    command.stderr.write("Its code goes on, and others get the lock. Break it? [y/N] ", ending="")
+    command.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+        raise CommandError("Nothing was done.", returncode=NOTHING)

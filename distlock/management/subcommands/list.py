@@ -1,0 +1,135 @@
+"""`manage.py distlock list`: all locks that somebody holds or waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from distlock.contention import printable
+from distlock.graph import cycles
+from distlock.inspection import snapshot
+from distlock.management.faces import (
+    NOTHING,
+    add_options,
+    duration,
+    exit_statuses,
+    lock_as_json,
+    progress,
+    table,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distlock.contention import Lock, Snapshot
+    from distlock.graph import Cycle
+
+HELP = "List the locks that somebody holds or waits for."
+
+HEADING = ("KEY", "KIND", "HELD", "FOR", "WAIT", "LONGEST", "BY")
+ORDERS: dict[str, Callable[[Lock], Any]] = {
+    "key": lambda lock: lock.key,
+    "waiting": lambda lock: -lock.waiting,
+    "wait": lambda lock: -lock.longest_wait,
+    "age": lambda lock: -(lock.age or 0),
+}
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("prefix", nargs="?", default="", help="only keys that begin with this")
+    parser.add_argument(
+        "--sort", choices=ORDERS, default="key", help="by key (default), waiters, wait or age"
+    )
+    parser.add_argument(
+        "--limit", type=_count, default=10_000, metavar="N", help="look at N keys (default 10000)"
+    )
+    parser.add_argument("--after", default="", metavar="NAME", help="the `next` of the page before")
+    parser.add_argument(
+        "--deadlocks", action="store_true", help="read all who wait, and tell who waits in a circle"
+    )
+    add_options(parser)
+
+
+def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    prefix = normalize("NFC", options["prefix"])
+    with exit_statuses():
+        seen = snapshot(
+            options["using"],
+            select=lambda key: key.startswith(prefix),
+            after=options["after"],
+            page_size=options["limit"],
+            depth=None if options["deadlocks"] else 1,
+            budget=options["budget"],
+            progress=progress(command),
+        )
+    locks = sorted(seen.locks, key=ORDERS[options["sort"]])
+    found = cycles(locks) if options["deadlocks"] else []
+    if options["json"]:
+        write_json(command, _as_json(seen, locks, found))
+    else:
+        command.stdout.write(_as_text(locks, found))
+        for line in remarks(seen):
+            command.stderr.write(line)
+    if not locks:
+        nothing = f"Nobody holds or waits for a lock in {seen.namespace}."
+        raise CommandError(nothing, returncode=NOTHING)
+
+
+def row(lock: Lock) -> tuple[object, ...]:
+    """Return a lock's line of the table, below `HEADING`."""
+    held = lock.holding if lock.limit is None else f"{lock.holding}/{lock.limit}"
+    first = next((str(one) for one in lock.holders), "")
+    if not lock.readable:
+        first = "(may not be read)"
+    elif lock.foreign:
+        first = f"{first} (beside nodes of others: {', '.join(lock.foreign)})".strip()
+    wait = duration(lock.longest_wait) if lock.waiting else ""
+    age = duration(lock.age) if lock.holding else ""
+    return (lock, lock.kind, held, age, lock.waiting, wait, first)
+
+
+def remarks(seen: Snapshot) -> Iterable[str]:
+    """Yield what to know of a snapshot that is not whole or not exact."""
+    if seen.cut:
+        why = "The time was up" if seen.cut == "budget" else "There is more"
+        yield f"{why}; go on with --after {printable(seen.next)}"
+    if seen.locks and not seen.exact:
+        yield "ZooKeeper's time is not known, so times are by the clock of this machine."
+
+
+def _as_text(locks: list[Lock], found: list[Cycle]) -> str:
+    lines = table([HEADING, *map(row, locks)]) if locks else ""
+    return "\n".join([lines, *(f"Deadlock: {cycle}" for cycle in found)])
+
+
+def _as_json(seen: Snapshot, locks: list[Lock], found: list[Cycle]) -> dict[str, Any]:
+    return {
+        "namespace": seen.namespace,
+        "taken_at": seen.taken_at.isoformat(),
+        "exact": seen.exact,
+        "keys": seen.keys,
+        "cut": seen.cut,
+        "next": seen.next,
+        "locks": [lock_as_json(lock) for lock in locks],
+        "deadlocks": [
+            [
+                {
+                    "waiter": link.waiter.participant.path,
+                    "key": link.lock.key,
+                    "holder": link.holder.participant.path,
+                }
+                for link in cycle.links
+            ]
+            for cycle in found
+        ],
+    }
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value

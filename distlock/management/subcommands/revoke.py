@@ -1,0 +1,45 @@
+"""`manage.py distlock revoke KEY`: ask a holder, or a waiter, to leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from distlock.contention import printable
+from distlock.management.faces import (
+    NOTHING,
+    add_options,
+    add_target,
+    contender_as_json,
+    exit_statuses,
+    targets,
+    write_json,
+)
+from distlock.revocation import revoke
+
+HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
+
+
+def add_arguments(parser: CommandParser) -> None:
+    add_target(parser)
+    add_options(parser)
+
+
+def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    with exit_statuses():
+        asked = [
+            {
+                "key": lock.key,
+                "asked": lock.kind != "lease" and revoke(one.participant, using=options["using"]),
+                **contender_as_json(one),
+            }
+            for lock, one in targets(options)
+        ]
+    if options["json"]:
+        write_json(command, asked)
+    for one in asked if not options["json"] else ():
+        done = "Asked" if one["asked"] else "Not asked, for it has left or is a lease"
+        command.stdout.write(f"{done}: {one['who']} on {printable(one['node'])}")
+    if not any(one["asked"] for one in asked):
+        raise CommandError("Nobody was asked.", returncode=NOTHING)

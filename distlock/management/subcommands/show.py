@@ -1,0 +1,77 @@
+"""`manage.py distlock show KEY`: who holds a lock, and who waits in which order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from distlock.inspection import look
+from distlock.lease_nodes import LeaseHolder
+from distlock.management.faces import (
+    NOTHING,
+    add_options,
+    duration,
+    exit_statuses,
+    lock_as_json,
+    table,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.contention import Contender, Lock
+
+HELP = "Show who holds a lock, and who waits for it in which order."
+
+HEADING = ("", "FOR", "MODE", "TOKEN", "SESSION", "WHO", "NODE")
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.add_argument("key", help="the key of the lock, or its name as `list --json` tells it")
+    add_options(parser)
+
+
+def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    with exit_statuses():
+        seen = look(options["key"], options["using"], budget=options["budget"])
+    if options["json"]:
+        locks = [lock_as_json(lock) for lock in seen.locks]
+        write_json(command, {"taken_at": seen.taken_at.isoformat(), "locks": locks})
+    else:
+        for lock in seen.locks:
+            command.stdout.write("\n".join([*_lines(lock), ""]))
+    if seen.cut:
+        command.stderr.write("The time was up, and not all was read. Give it more with --budget.")
+    if not seen.locks:
+        nothing = f"Nobody holds or waits for {options['key']!a} in {seen.namespace}."
+        raise CommandError(nothing, returncode=NOTHING)
+
+
+def _lines(lock: Lock) -> Iterator[str]:
+    of = f" of {lock.limit}" if lock.limit is not None else ""
+    yield f"{lock}: {lock.kind}, {lock.holding}{of} held, {lock.waiting} waiting"
+    if not lock.readable:
+        yield "The ACL does not let us read who is there."
+    if lock.foreign:
+        yield f"Beside it are nodes of others, which do not exclude us: {', '.join(lock.foreign)}"
+    if lock.contenders:
+        yield table([HEADING, *map(_row, lock.contenders)])
+    more = lock.holding + lock.waiting - len(lock.contenders)
+    if more > 0:
+        yield f"and {more} more"
+
+
+def _row(one: Contender) -> tuple[object, ...]:
+    who = one.participant
+    lease = isinstance(who, LeaseHolder)
+    return (
+        "holds" if one.holds else "waits",
+        duration(one.seconds),
+        one.mode,
+        who.token or "?",
+        "-" if lease else f"0x{who.session_id:x}",
+        one,
+        who.path.rpartition("/")[2],
+    )

@@ -1,0 +1,139 @@
+"""`manage.py distlock revoke` and `break`: on whom, and only after a yes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import breaking, zk_lease, zk_lock
+from distlock.management.subcommands import break_
+from tests.commands.tools import run, run_json
+from tests.helpers import eventually
+from tests.inspection.tools import cleared, stand
+from tests.mutex.conftest import holder, make_owner, tree, two_sessions
+from tests.mutex.tools import PATIENCE, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["holder", "make_owner", "tree", "two_sessions"]
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+@contextmanager
+def typing(text: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Somebody at a terminal types this."""
+    ours, theirs = pty.openpty()
+    os.write(ours, text.encode())
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        yield
+    os.close(ours)
+
+
+def test_a_holder_is_asked_to_leave() -> None:
+    asked: list[str] = []
+    with zk_lock("key", on_revoke=lambda lock: asked.append(lock.key)) as hold:
+        status, out, errors = run("revoke", "key")
+        assert (status, errors) == (0, "")
+        assert out.startswith("Asked: ")
+        assert hold.path in out
+        assert eventually(lambda: asked, PATIENCE) == ["key"]
+        assert zk_lock("key").held
+        (told,) = run_json("revoke", "key")
+        assert told["asked"]
+
+
+def test_a_waiter_can_be_named(tree: Tree) -> None:
+    with cleared(tree):
+        first, second = (stand(tree, "key") for _ in range(2))
+        assert run("revoke", "key", "--node", second.rpartition("/")[2])[0] == 0
+        assert tree.client.get(second)[0] == b"__REVOKE__"
+        assert tree.client.get(first)[0] != b"__REVOKE__"
+        assert run("break", "key", "-y", "--node", second)[0] == 0
+        assert tree.line("key") == [first.rpartition("/")[2]]
+
+
+def test_a_lease_is_not_asked_for_its_data_would_be_gone() -> None:
+    lease = zk_lease("key", 600, owner="me")
+    assert lease.acquire()
+    status, out, errors = run("revoke", "key")
+    assert status == 1
+    assert "is a lease" in out
+    assert "Nobody was asked" in errors
+    assert lease.holder() is not None
+    assert run("break", "key", "-y")[0] == 0
+    assert lease.holder() is None
+
+
+@pytest.mark.parametrize("command", [["revoke"], ["break", "-y"]], ids=["revoke", "break"])
+def test_where_nobody_is_the_status_is_1(tree: Tree, command: list[str]) -> None:
+    status, _, errors = run(*command, "key")
+    assert status == 1
+    assert "Nobody is there holding it: 'key'" in errors
+    with cleared(tree):
+        stand(tree, "key")
+        status, _, errors = run(*command, "key", "--node", "no")
+        assert status == 1
+        assert "on the node 'no'" in errors
+        assert len(tree.line("key")) == 1
+
+
+@pytest.mark.parametrize("command", [["revoke"], ["break", "-y"]], ids=["revoke", "break"])
+def test_of_several_holders_one_is_named_or_all_are_meant(tree: Tree, command: list[str]) -> None:
+    with cleared(tree):
+        readers = [stand(tree, "key", "__READ__") for _ in range(2)]
+        status, out, errors = run(*command, "key")
+        assert (status, out) == (2, "")
+        assert "2 are meant" in errors
+        assert all(path in errors for path in readers)
+        assert len(tree.line("key")) == 2
+        told = run_json(*command, "key", "--all")
+        assert [one["node"] for one in told] == readers
+
+
+def test_breaking_wants_a_terminal_or_a_yes(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    with cleared(tree):
+        path = stand(tree, "key")
+        with open(os.devnull) as nowhere:  # noqa: PTH123 - a stream like another
+            monkeypatch.setattr(sys, "stdin", nowhere)
+            status, _, errors = run("break", "key")
+        assert status == 2
+        assert "-y" in errors
+        assert tree.client.exists(path)
+        for answer in ("n\n", "\n", "no\n", "\x04"):
+            with typing(answer, monkeypatch):
+                status, _, errors = run("break", "key")
+            assert status == 1
+            assert f"a peer with session 0x{tree.client.client_id[0]:x} holds 'key'" in errors
+            assert "Nothing was done" in errors
+            assert tree.client.exists(path)
+        with typing("y\n", monkeypatch):
+            status, out, errors = run("break", "key")
+        assert status == 0
+        assert out == f"Broken: a peer with session 0x{tree.client.client_id[0]:x} on {path}\n"
+        assert not tree.client.exists(path)
+
+
+def test_who_has_gone_while_it_was_asked_is_not_broken(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cleared(tree):
+        path = stand(tree, "key")
+
+        def too_late(*args: object, **options: object) -> bool:
+            tree.client.delete(path)
+            stand(tree, "key")
+            return breaking.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
+
+        monkeypatch.setattr(break_, "break_node", too_late)
+        status, out, _ = run("break", "key", "-y")
+        assert status == 1
+        assert out.startswith("Not broken, for it has gone meanwhile")
+        assert len(tree.line("key")) == 1

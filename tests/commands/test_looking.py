@@ -1,0 +1,205 @@
+"""`manage.py distlock list` and `show`: what they tell, and how they end."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock.inspection import look
+from distlock.management import faces
+from distlock.management.subcommands import show
+from distlock.owner import label
+from distlock.session import session_for
+from distlock.testing.server import free_ports
+from tests.commands.tools import Terminal, run, run_json
+from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.mutex.conftest import holder, make_owner, tree, two_sessions
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.mutex.tools import Tree
+
+__all__ = ["holder", "make_owner", "tree", "two_sessions"]
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_where_nobody_is_the_status_is_1(tree: Tree) -> None:
+    status, out, errors = run("list")
+    assert (status, out.strip()) == (1, "")
+    assert errors == f"Nobody holds or waits for a lock in {tree.namespace}.\n"
+    status, out, errors = run("show", "key")
+    assert (status, out) == (1, "")
+    assert "Nobody holds or waits for 'key'" in errors
+
+
+def test_a_list_says_who_holds_what(tree: Tree) -> None:
+    with cleared(tree), label("GET /buy/42"), zk_lock("stock:42"):
+        stand(tree, "stock:42")
+        stand(tree, "mail", "lease-", under="/leases")
+        status, out, errors = run("list")
+        assert (status, errors) == (0, "")
+        heading, mail, stock = (line.split() for line in out.splitlines() if line)
+        assert heading == ["KEY", "KIND", "HELD", "FOR", "WAIT", "LONGEST", "BY"]
+        assert mail[:3] == ["mail", "semaphore", "1"]
+        assert (stock[:3], stock[4]) == (["stock:42", "mutex", "1"], "1")
+        assert "(GET /buy/42)" in out
+        _, out, _ = run("list", "stock:")
+        assert "mail" not in out
+        _, out, _ = run("list", "--sort", "waiting")
+        assert out.splitlines()[1].startswith("stock:42")
+
+
+def test_a_list_as_json_has_everything(tree: Tree) -> None:
+    with cleared(tree), label("GET /"), zk_lock("ключ\x1b") as hold:
+        stand(tree, "ключ\x1b")
+        listed = run_json("list")
+        (lock,) = listed["locks"]
+        assert listed["namespace"] == tree.namespace
+        assert (listed["cut"], listed["exact"], listed["keys"]) == ("", True, 1)
+        assert (lock["key"], lock["kind"]) == ("ключ\x1b", "mutex")
+        assert (lock["holding"], lock["waiting"]) == (1, 1)
+        (one,) = lock["holders"]
+        assert (one["token"], one["node"], one["label"]) == (hold.token, hold.path, "GET /")
+        assert one["session"] == f"0x{session_for().id:x}"
+        assert one["holds"]
+        assert not one["peer"]
+        (shown,) = run_json("show", "ключ\x1b")["locks"]
+        assert shown["holders"][0]["node"] == hold.path
+        assert shown["waiters"][0]["peer"]
+
+
+def test_a_page_says_how_to_go_on(tree: Tree) -> None:
+    with cleared(tree):
+        for key in "abc":
+            stand(tree, key)
+        status, out, errors = run("list", "--limit", "2")
+        assert status == 0
+        assert len(out.splitlines()) == 3
+        assert errors == "There is more; go on with --after b\n"
+        assert [lock["key"] for lock in run_json("list", "--after", "b")["locks"]] == ["c"]
+        assert run_json("list", "--limit", "1")["next"] == "a"
+
+
+def test_a_deadlock_is_told(tree: Tree) -> None:
+    with cleared(tree):
+        for key, owners in (("1", "ab"), ("2", "ba")):
+            for owner in owners:
+                stand(tree, key, data=owner)
+        _, out, _ = run("list", "--deadlocks")
+        assert "Deadlock: b waits for '1', held by a waits for '2', held by b" in out.replace(
+            "a waits for '2', held by b waits for '1', held by a",
+            "b waits for '1', held by a waits for '2', held by b",
+        )
+        (ring,) = run_json("list", "--deadlocks")["deadlocks"]
+        assert sorted(link["key"] for link in ring) == ["1", "2"]
+        assert run_json("list")["deadlocks"] == []
+
+
+def test_show_tells_the_queue_in_order(tree: Tree) -> None:
+    with cleared(tree), zk_lock("key") as hold:
+        second, third = (stand(tree, "key", data=owner) for owner in ("second", "third"))
+        status, out, errors = run("show", "key")
+        assert (status, errors) == (0, "")
+        lines = out.splitlines()
+        assert lines[0] == "key: mutex, 1 held, 2 waiting"
+        assert lines[2].split()[0] == "holds"
+        assert f" {hold.token} " in lines[2]
+        for line, path in zip(lines[2:5], (hold.path, second, third), strict=True):
+            assert line.endswith(path.rpartition("/")[2])
+        assert lines[3].split()[0] == "waits"
+
+
+def test_show_tells_all_kinds_of_a_key() -> None:
+    lease = zk_lease("key", 600, owner="job:7")
+    assert lease.acquire()
+    with zk_lock("key"), zk_semaphore("key", 3):
+        _, out, _ = run("show", "key")
+        assert "key: mutex, 1 held, 0 waiting" in out
+        assert "key: semaphore, 1 of 3 held, 0 waiting" in out
+        assert "key: lease, 1 held, 0 waiting" in out
+        assert "job:7" in out
+        expires = [
+            lock["holders"][0]["expires"]
+            for lock in run_json("show", "key")["locks"]
+            if lock["kind"] == "lease"
+        ]
+        assert expires[0]
+    lease.release()
+
+
+def test_what_others_have_left_is_told_without_harm(tree: Tree) -> None:
+    with cleared(tree):
+        evil = "\u202etxt.exe"
+        tree.client.create(f"{tree.path(evil)}/{evil}", makepath=True)
+        stand(tree, evil, f"{evil}lock-", data=b"?")
+        stand(tree, "secret")
+        tree.client.set_acls(tree.path("secret"), ONLY_NOBODY)
+        for command in (["list"], ["show", evil], ["show", "secret"]):
+            _, out, errors = run(*command)
+            assert out
+            assert all(line.isprintable() for line in (out + errors).splitlines())
+        assert "may not be read" in run("list")[1]
+        assert "does not let us read" in run("show", "secret")[1]
+
+
+def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "look", partial(look, depth=2))
+    with cleared(tree):
+        for _ in range(5):
+            stand(tree, "key")
+        assert "and 2 more" in run("show", "key")[1]
+
+
+def test_long_work_says_on_a_terminal_how_far_it_is(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faces, "_SECONDS_BETWEEN_LINES", 0)
+    with cleared(tree):
+        for number in range(300):
+            tree.client.create_async(f"{tree.namespace}/{number}", makepath=True)
+        stand(tree, "key")
+        assert run("list", errors=Terminal())[2] == "250 of 301 keys looked at\n"
+        assert run("list")[2] == ""
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"]])
+def test_without_zookeeper_the_status_is_69(settings: Settings, command: list[str]) -> None:
+    hosts = f"127.0.0.1:{free_ports(1)[0]}"
+    settings.DISTLOCK = {"default": {"HOSTS": hosts}}
+    status, out, errors = run(*command, "--budget", "0.2")
+    assert (status, out) == (69, "")
+    assert hosts in errors
+
+
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["break", "key", "-y"]])
+def test_wrong_settings_have_status_78(command: list[str]) -> None:
+    status, _, errors = run(*command, "--using", "elsewhere")
+    assert status == 78
+    assert "no alias 'elsewhere'" in errors
+
+
+def test_wrong_usage_has_status_2() -> None:
+    assert run("show", "")[0] == 2
+    assert run("list", "--limit", "0")[0] == 1  # argparse's error, as call_command tells it
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "?"),
+        (0.04, "0.0s"),
+        (9.94, "9.9s"),
+        (42.9, "42s"),
+        (60, "1m00s"),
+        (185, "3m05s"),
+        (7860, "2h11m"),
+        (90_000, "1d01h"),
+    ],
+)
+def test_durations_are_short(value: float | None, text: str) -> None:
+    assert faces.duration(value) == text
