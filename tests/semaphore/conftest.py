@@ -9,7 +9,7 @@ import pytest
 from distlock import shelf
 from distlock.session import close_sessions
 from distlock.testing.server import ZooKeeper
-from tests.lease.conftest import requests
+from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions
 from tests.semaphore.tools import Leases
 
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     from tests.mutex.tools import Tree
 
-__all__ = ["broken_link", "make_owner", "own_zookeeper", "requests", "tree", "two_sessions"]
+__all__ = [
+    "broken_link",
+    "make_owner",
+    "own_zookeeper",
+    "requests",
+    "set_options",
+    "tree",
+    "two_sessions",
+]
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ for _ in range(300):
         longest = max(longest * 0.9, 0.0005)
     except SoftLimit:
         hit += 1
-        longest = min(longest * 1.1, 0.05)  # so that every second block is hit, on any machine
+        longest = min(longest * 1.1, 1)  # so that every second block is hit, on any machine
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     kept += semaphore.held > 0
@@ -125,8 +125,7 @@ def test_an_exception_at_any_moment_of_a_block_leaves_no_node_and_no_lease(
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         hit, entered, kept = map(int, line.split())
-        assert hit > 20
-        assert entered > 20
+        assert min(hit, entered) > 20, f"seed {seed}: {hit} blocks were hit, {entered} entered"
         assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted blocks kept a lease"
         leases.await_(0, 0)
         process.communicate(timeout=PATIENCE)
