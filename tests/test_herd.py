@@ -18,13 +18,19 @@ COSTS: herd.Costs = {
 }
 
 
-@pytest.mark.parametrize(("kind", "cost"), [("fair", (1, 2)), ("unfair", (4, 15))])
-def test_a_release_wakes_one_of_a_line_and_all_of_a_crowd(kind: str, cost: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "events", "least", "most"), [("fair", 1, 2, 2), ("unfair", 4, 10, 19)]
+)
+def test_a_release_wakes_one_of_a_line_and_all_of_a_crowd(
+    kind: str, events: int, least: int, most: int
+) -> None:
     try:
         java(), zookeeper_jars()
     except ServerNotInstalled as error:
         pytest.skip(str(error))
-    assert herd.measure(kind, waiters=4, releases=3) == cost
+    cost = herd.measure(kind, waiters=4, releases=3)
+    assert cost.events == events
+    assert least <= cost.requests <= most
 
 
 def test_the_table_has_a_row_for_each_number_of_waiters() -> None:

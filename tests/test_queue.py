@@ -7,6 +7,8 @@ PITFALLS 1, 2 (nodes of an earlier session), 3, 4 (orphans), 8 (watches), 10 (ow
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -118,6 +120,33 @@ def test_one_who_is_woken_twice_is_granted_once(fair: bool) -> None:
     tree.answer()
     assert holds(waiter)
     assert waiter.settled == 1
+    assert len(tree.nodes) == 1
+
+
+class SlowToDelete(FakeSession):
+    """Its deletes are answered when the test likes."""
+
+    def __init__(self, tree: Tree, number: int, late: deque[Callable[[], None]]) -> None:
+        super().__init__(tree, number)
+        self.late = late
+
+    def delete(self, *args: Any) -> None:
+        super().delete(*args)
+        self.late.append(self.tree.under_way.pop())
+
+
+def test_a_crowd_that_does_not_queue_does_not_stumble_over_its_own_nodes_for_ever() -> None:
+    tree = Tree()
+    (holder,) = standing_in_line(tree, 1)
+    late: deque[Callable[[], None]] = deque()
+    crowd = [SlowToDelete(tree, number, late).join(fair=False) for number in range(2, 6)]
+    tree.answer()
+    holder.leave()  # while all the others' nodes are still there
+    for _ in range(200):
+        tree.answer()
+        if late:
+            late.popleft()()
+    assert [place.granted for place in crowd].count(True) == 1
     assert len(tree.nodes) == 1
 
 
