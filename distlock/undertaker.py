@@ -69,9 +69,7 @@ def start_undertaker() -> bool:
         return False
     for alias in getattr(settings, "DISTLOCK", ()):
         configuration(alias)
-    heard, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    told.setblocking(False)
+    heard, told = _line()
     pid = os.fork()
     if pid == 0:
         _become_undertaker(heard, told)
@@ -89,6 +87,14 @@ def _can_see_deaths() -> bool:
     except (AttributeError, OSError):  # another system, an old kernel, a sandbox
         return False
     return True
+
+
+def _line() -> tuple[socket.socket, socket.socket]:
+    """Return the socket on which the undertaker hears, and the one on which it is told."""
+    heard, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # who has sent it
+    told.setblocking(False)
+    return heard, told
 
 
 def _report(alias: str, session_id: int, password: bytes) -> None:

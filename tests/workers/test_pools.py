@@ -58,6 +58,7 @@ def watched_fleet(
         pytest.param("prefork", {"worker_pool_start_method": "spawn"}, id="spawn"),
         pytest.param("solo", {}, id="solo"),
         pytest.param("threads", {}, id="threads"),
+        pytest.param("gevent", {}, id="gevent"),
     ],
 )
 def test_a_warm_shutdown_frees_everything_at_once(

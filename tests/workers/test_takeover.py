@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.conf import Configuration
-from distlock.takeover import end_session
+from distlock.takeover import _Takeover, end_session
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import raw_client
 from tests.mutex.tools import PATIENCE
@@ -43,7 +43,16 @@ def test_without_the_password_a_session_does_not_end(conf: Configuration, namesp
         assert outside.exists(namespace).ephemeralOwner == number
 
 
-def test_a_session_that_is_over_is_no_reason_for_a_new_one() -> None:
+def test_a_session_that_is_over_is_no_reason_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    say_goodbye = _Takeover.say_goodbye
+
+    def say_it_late(client: _Takeover, seconds: float) -> None:
+        client._connection._connection_routine.join(2)
+        say_goodbye(client, seconds)
+
+    monkeypatch.setattr(_Takeover, "say_goodbye", say_it_late)
     with ZooKeeper() as zookeeper:  # nobody else begins sessions there
         conf = Configuration(hosts=zookeeper.hosts, session_timeout=15)
         with raw_client(zookeeper.hosts) as client:

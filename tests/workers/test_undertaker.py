@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,23 @@ def test_a_child_that_dies_in_an_outage_is_buried_when_it_is_over(
         one.end()
 
 
+def test_only_the_end_of_its_fellows_ends_the_undertaker(tree: Tree, zookeeper: ZooKeeper) -> None:
+    """Neither what a service manager sends, nor what is sent to the group of the master."""
+    with master(zookeeper.hosts, tree.namespace) as one:
+        dying = one.child("a")
+        listed = ["ps", "-ww", "-eo", "pid=,sid=,args="]
+        lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
+        fellows = [line.split() for line in lines.splitlines() if tree.namespace in line]
+        (pid,) = (int(fellow[0]) for fellow in fellows if fellow[0] == fellow[1])
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            os.kill(pid, number)
+        with within(SOON):
+            kill(dying)
+            tree.await_line("a", 0)
+        one.end()
+        eventually(lambda: not alive(pid))
+
+
 # --- what it hears -------------------------------------------------------------------------------
 
 
@@ -144,8 +162,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 @pytest.fixture
 def line() -> Iterator[tuple[Undertaker, socket.socket]]:
     """An undertaker, and where to report."""
-    heard, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    heard, told = undertaker._line()
     with heard, told:
         yield Undertaker(heard), told
 
@@ -180,6 +197,28 @@ def test_only_the_latest_session_of_each_alias_is_ended(
     one.run()
     os.waitpid(pid, 0)
     assert sorted(ended) == [(pid, "default", 3, b"secret"), (pid, "other", 2, b"secret")]
+
+
+def test_who_has_closed_its_end_of_the_line_lives(
+    line: tuple[Undertaker, socket.socket], ended: list[tuple[Any, ...]]
+) -> None:
+    one, told = line
+
+    def act() -> None:
+        report(told, "default", 1)
+        told.close()
+        signal.pause()
+
+    pid = fork(act)
+    told.close()
+    one._hear()
+    one._hear()  # nobody can say anything any more
+    assert list(one._known) == [pid]
+    assert not ended
+    kill(pid)
+    one.run()
+    os.waitpid(pid, 0)
+    assert ended == [(pid, "default", 1, b"secret")]
 
 
 def test_a_process_that_has_a_dead_ones_id_is_not_taken_for_it(
@@ -246,7 +285,6 @@ def test_a_full_or_closed_line_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, line: tuple[Undertaker, socket.socket]
 ) -> None:
     _, told = line
-    told.setblocking(False)
     monkeypatch.setattr(undertaker, "_reports", told)
 
     def report_often() -> None:
