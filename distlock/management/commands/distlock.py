@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from distlock.management.subcommands import break_, chaos, revoke, run, server, show, sweep
+from distlock.management.subcommands import break_, chaos, doctor, revoke, run, server, show, sweep
 from distlock.management.subcommands import list as list_
 
 
@@ -23,6 +23,7 @@ class Subcommand(Protocol):
 SUBCOMMANDS: dict[str, Subcommand] = {
     "break": break_,
     "chaos": chaos,
+    "doctor": doctor,
     "list": list_,
     "revoke": revoke,
     "run": run,

@@ -1,0 +1,260 @@
+"""What may keep locks from working here: each thing that was looked at, and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from uuid import uuid4
+
+from django.core.exceptions import ImproperlyConfigured
+
+from .client import NodeExists, NoNode
+from .clock import server_clock
+from .conf import configuration
+from .ensemble import members
+from .exceptions import LockUnavailable
+from .reads import Reads
+from .session import session_for
+from .znodes import LOCK, protected_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .conf import Configuration
+    from .ensemble import Member
+    from .session import Session
+
+Level: TypeAlias = Literal["ok", "warning", "error"]
+
+#: By how much clocks may differ before it is worth a word, in seconds.
+SKEW: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    :ivar level: ``ok``; ``warning``, it works and could be better; ``error``, locks do not work
+    :ivar subject: in a word, what was looked at
+    :ivar message: what was found
+    :ivar advice: what to do, empty where there is nothing to do
+    """
+
+    level: Level
+    subject: str
+    message: str
+    advice: str = ""
+
+
+def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Finding]:
+    """Look at everything that locks need, and yield what is found, until something is missing.
+
+    Nodes are made and removed under the namespace, beside the locks.
+
+    :param using: the alias in ``DISTLOCK``
+    :param timeout: seconds to wait for a session, and for all that is asked in it
+    """
+    try:
+        conf = configuration(using)
+        ensemble = members(conf, min(timeout, 2.0))
+        session = session_for(using)
+    except ImproperlyConfigured as error:
+        yield _error("settings", str(error), "manage.py check tells of all settings.")
+        return
+    yield _ok("settings", f"{conf.namespace} on {conf.hosts}")
+    yield from _threads()
+    yield from _ensemble(ensemble)
+    reads = Reads(session, timeout)
+    started = time.monotonic()
+    try:
+        reads.connect()
+    except LockUnavailable as error:
+        yield _error("session", str(error), "Look at the servers above, AUTH and TLS.")
+        return
+    took = time.monotonic() - started
+    yield _ok("session", f"0x{session.id:x}, after {took:.2f} s")
+    yield _session_timeout(session)
+    yield _acl(conf)
+    yield from _writes(session, reads)
+    yield _clock(session, reads)
+
+
+def _ok(subject: str, message: str) -> Finding:
+    return Finding(level="ok", subject=subject, message=message)
+
+
+def _warning(subject: str, message: str, advice: str) -> Finding:
+    return Finding(level="warning", subject=subject, message=message, advice=advice)
+
+
+def _error(subject: str, message: str, advice: str) -> Finding:
+    return Finding(level="error", subject=subject, message=message, advice=advice)
+
+
+def _threads() -> Iterator[Finding]:
+    uwsgi: Any = sys.modules.get("uwsgi")
+    if uwsgi is not None and not {"enable-threads", "threads"} & set(_names(uwsgi.opt)):
+        yield _error(
+            "threads",
+            "uWSGI runs no threads, and so no session.",
+            "Set enable-threads = true in uWSGI's configuration.",
+        )
+
+
+def _names(options: dict[Any, Any]) -> Iterator[str]:
+    for name in options:
+        yield name.decode() if isinstance(name, bytes) else name
+
+
+# --- the servers ---------------------------------------------------------------------------------
+
+
+def _ensemble(ensemble: list[Member]) -> Iterator[Finding]:
+    yield from map(_server, ensemble)
+    if len(ensemble) > 1 and any(member.role == "standalone" for member in ensemble):
+        yield _error(
+            "ensemble",
+            "Several servers, and one of them stands alone: they do not share one tree, so a lock "
+            "on one does not exclude anybody on another.",
+            "Join them to one ensemble (server.1=… in zoo.cfg), or name one server in HOSTS.",
+        )
+
+
+def _server(member: Member) -> Finding:
+    subject = f"server {member.address}"
+    if not member.reachable:
+        return _warning(
+            subject,
+            f"cannot be reached: {member.error}.",
+            "Is it running, is the port right, does a firewall stand between? Locks work as long "
+            "as a majority of the ensemble does.",
+        )
+    if not member.serving:
+        return _warning(
+            subject,
+            "serves nobody: it is in touch with no majority of the ensemble.",
+            "Start the other servers, or look at the network between them.",
+        )
+    if member.error:
+        return _warning(
+            subject,
+            f"accepts connections and says nothing: {member.error}.",
+            "It hangs, or something else listens there.",
+        )
+    if not member.role:
+        return _ok(subject, "reachable; it does not tell its role (4lw.commands.whitelist)")
+    clients = "" if member.connections is None else f", {member.connections} clients"
+    milliseconds = member.seconds * 1000
+    return _ok(subject, f"{member.role}, {member.version}{clients}, {milliseconds:.0f} ms")
+
+
+# --- the session ---------------------------------------------------------------------------------
+
+
+def _session_timeout(session: Session) -> Finding:
+    asked, granted = session.conf.session_timeout, session.timeout
+    message = f"{granted:g} s granted, {asked:g} s asked for"
+    if abs(asked - granted) < 0.001:
+        return _ok("timeout", message)
+    bound, default = ("minSessionTimeout", 2) if granted > asked else ("maxSessionTimeout", 20)
+    return _warning(
+        "timeout",
+        f"{message}: the servers allow from 2 to 20 ticks unless they are told otherwise.",
+        f"Change SESSION_TIMEOUT to {granted:g}, or {bound} of the servers ({default} times "
+        "tickTime by default). Locks work with what is granted.",
+    )
+
+
+def _acl(conf: Configuration) -> Finding:
+    if conf.acl != "open":
+        return _ok("ACL", "only those whom ACL names may touch the locks")
+    if not conf.auth and conf.tls is None:
+        return _ok("ACL", "open: whoever reaches the servers may break every lock")
+    return _warning(
+        "ACL",
+        "open, although there are credentials: whoever reaches the servers may break every lock.",
+        'Set ACL to "creator".',
+    )
+
+
+def _clock(session: Session, reads: Reads) -> Finding:
+    clock = server_clock(session, reads.left)
+    if not clock.exact:
+        return _warning(
+            "clock",
+            "The server's time is not known.",
+            "It is told where a node can be made under the namespace; see above.",
+        )
+    skew = time.time() - clock.now()
+    message = f"{abs(skew):.2f} s {'ahead of' if skew > 0 else 'behind'} the server's"
+    if abs(skew) < SKEW:
+        return _ok("clock", message)
+    return _warning(
+        "clock",
+        message,
+        "Locks do not go by it, but log lines and `since` do. Run NTP on both machines.",
+    )
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
+    """Do under the namespace what a lock does, and remove it."""
+
+    def ask(method: Callable[..., None], *args: Any) -> Any:
+        return session.answer(session.ask(method, *args), reads.left, key=session.root)
+
+    parent = f"{session.root}/@doctor-{uuid4().hex}"
+    step, permission = "", ""
+    try:
+        step, permission = "make a container node", "CREATE"
+        if _make_namespace(session, ask):
+            yield _ok("namespace", f"{session.root} is there")
+        else:
+            yield _ok("namespace", f"{session.root} was made: nobody has used it yet")
+        ask(session.create_container, parent)
+        step = "make a lock's node"
+        path, stat = ask(_contender, session, f"{parent}/{protected_prefix()}{LOCK}")
+        step, permission = "list", "READ"
+        ask(session.children, parent)
+        step = "read a lock's node"
+        ask(session.read, path)
+        step, permission = "write to a lock's node", "WRITE"
+        stat = ask(session.write, path, b"", stat.version)
+        step, permission = "delete a lock's node", "DELETE"
+        ask(session.remove, path, stat.version)
+        step = "delete an empty parent"
+        ask(session.remove, parent, -1)
+    except (LockUnavailable, NoNode, NodeExists) as error:
+        session.ask(session.remove, parent, -1)
+        yield _error(
+            "permissions",
+            f"It is not possible to {step} under {session.root}: {error}",
+            f"Give this client the permission {permission}, or let whoever made the nodes change "
+            "their ACL. Container nodes need ZooKeeper 3.5.3 or newer.",
+        )
+    else:
+        yield _ok("permissions", "container nodes, create, read, write and delete work")
+
+
+def _contender(session: Session, prefix: str, done: Callable[..., None]) -> None:
+    # What is made after the answer was given up ends with this session.
+    session.create_contender(prefix, b"", done, lambda _: None)
+
+
+def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
+    """Make what is missing of the namespace; return whether it was there."""
+    try:
+        ask(session.read, session.root)
+    except NoNode:
+        names = session.root.split("/")
+        for depth in range(2, len(names) + 1):
+            try:
+                ask(session.create_container, "/".join(names[:depth]))
+            except NodeExists:
+                continue
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""`manage.py distlock doctor`: each finding, what to do about it, and the exit status."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.security import Permissions
+
+from distlock import clock
+from distlock.diagnosis import Finding, diagnose
+from distlock.testing.server import ZooKeeper, free_ports
+from tests.commands.tools import run, run_json
+from tests.helpers import eventually
+from tests.inspection.tools import ONLY_NOBODY, cleared
+from tests.mutex.conftest import make_owner, tree, two_sessions
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.mutex.tools import Tree
+
+__all__ = ["make_owner", "tree", "two_sessions"]
+
+
+def findings() -> dict[str, Finding]:
+    """The findings by their subject."""
+    return {one.subject: one for one in diagnose(timeout=PATIENCE)}
+
+
+def with_options(settings: Settings, **options: Any) -> None:
+    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], **options}}
+
+
+def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    status, out, errors = run("doctor")
+    assert (status, errors) == (0, "")
+    found = findings()
+    assert {one.level for one in found.values()} == {"ok"}
+    server = f"server {zookeeper.servers[0].address}"
+    expected = ["settings", server, "session", "timeout", "ACL", "namespace", "permissions"]
+    assert list(found) == [*expected, "clock"]
+    assert found[server].message.startswith("standalone, 3.")
+    assert all(f"{subject}: " in out for subject in expected)
+    told = run_json("doctor")
+    assert [one["level"] for one in told] == ["ok"] * len(found)
+    left = [name for name in tree.children(tree.namespace) if name.startswith("@")]
+    assert left == []
+    eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE)
+
+
+def test_the_roles_of_an_ensemble_are_told(
+    distlock_settings: Settings, zookeeper_ensemble: ZooKeeper
+) -> None:
+    zookeeper_ensemble.leader()
+    with_options(distlock_settings, HOSTS=zookeeper_ensemble.hosts)
+    told = [one.message for name, one in findings().items() if name.startswith("server")]
+    assert sorted(one.partition(",")[0] for one in told) == ["follower", "follower", "leader"]
+    assert run("doctor")[0] == 0
+
+
+def test_one_server_that_is_down_is_a_warning(
+    distlock_settings: Settings, zookeeper: ZooKeeper
+) -> None:
+    down = f"127.0.0.1:{free_ports(1)[0]}"
+    with_options(distlock_settings, HOSTS=[zookeeper.hosts, down])
+    found = findings()
+    assert found[f"server {down}"].level == "warning"
+    assert "cannot be reached" in found[f"server {down}"].message
+    assert found["session"].level == "ok"
+    # A server that stands alone beside another one is none of its ensemble.
+    assert found["ensemble"].level == "error"
+    assert "does not exclude" in found["ensemble"].message
+    status, _, errors = run("doctor")
+    assert status == 1
+    assert "Locks do not work here: ensemble." in errors
+
+
+def test_without_a_session_the_status_is_69(settings: Settings) -> None:
+    hosts = f"127.0.0.1:{free_ports(1)[0]}"
+    settings.DISTLOCK = {"default": {"HOSTS": hosts}}
+    status, out, errors = run("doctor", "--budget", "0.3")
+    assert status == 69
+    assert f"ZooKeeper at {hosts} did not answer in time" in " ".join(out.split())
+    assert errors == "Locks do not work here: session.\n"
+
+
+def test_wrong_settings_are_a_finding(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"HOST": "zk1"}}
+    (one,) = diagnose()
+    assert (one.level, one.subject) == ("error", "settings")
+    assert "Did you mean 'HOSTS'" in one.message
+    assert run("doctor")[0] == 1
+    assert "no alias 'elsewhere'" in run("doctor", "--using", "elsewhere")[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted", "bound"), [(0.5, 2, "minSessionTimeout"), (60, 20, "maxSessionTimeout")]
+)
+def test_a_timeout_out_of_the_servers_bounds_is_a_warning(
+    distlock_settings: Settings, asked: float, granted: float, bound: str
+) -> None:
+    with_options(distlock_settings, SESSION_TIMEOUT=asked)
+    found = findings()["timeout"]
+    assert found.level == "warning"
+    assert found.message.startswith(f"{granted} s granted, {asked:g} s asked for")
+    assert f"SESSION_TIMEOUT to {granted}" in found.advice
+    assert bound in found.advice
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_clock_that_is_wrong_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock._clocks.clear()
+    in_an_hour = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: in_an_hour)
+    found = findings()["clock"]
+    assert found.level == "warning"
+    assert "ahead of the server's" in found.message
+    assert float(found.message.split()[0]) == pytest.approx(3600, abs=PATIENCE * 3)
+    assert "NTP" in found.advice
+
+
+@pytest.mark.parametrize("perms", [Permissions.READ, 0], ids=["read only", "nothing"])
+def test_missing_permissions_are_an_error_that_names_them(tree: Tree, perms: int) -> None:
+    with cleared(tree):
+        tree.client.create(tree.namespace)
+        world = tree.client.get_acls(tree.namespace)[0][0]._replace(perms=perms)
+        tree.client.set_acls(tree.namespace, [*ONLY_NOBODY, world] if perms else ONLY_NOBODY)
+        clock._clocks.clear()
+        found = findings()
+        assert found["permissions"].level == "error"
+        assert "not possible to make a container node" in found["permissions"].message
+        assert "no permission" in found["permissions"].message
+        assert "CREATE" in found["permissions"].advice
+        assert found["clock"].level == "warning"
+        assert run("doctor")[0] == 1
+
+
+def test_an_open_acl_beside_credentials_is_a_warning(distlock_settings: Settings) -> None:
+    with_options(distlock_settings, AUTH=[("digest", "user:password")])
+    found = findings()["ACL"]
+    assert (found.level, found.advice) == ("warning", 'Set ACL to "creator".')
+    assert "password" not in run("doctor")[1]
+    with_options(distlock_settings, ACL="creator")
+    assert findings()["ACL"].level == "ok"
+
+
+@pytest.mark.usefixtures("tree")
+@pytest.mark.parametrize(
+    ("options", "works"),
+    [({}, False), ({"enable-threads": True}, True), ({b"threads": b"2"}, True)],
+    ids=["none", "enabled", "threads"],
+)
+def test_uwsgi_without_threads_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, options: dict[Any, Any], works: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt=options))
+    assert ("threads" not in findings()) == works

@@ -1,0 +1,101 @@
+"""What the servers of an ensemble say of themselves, one by one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock.conf import Configuration
+from distlock.ensemble import _host_and_port, members
+from distlock.testing.proxy import TcpProxy
+from distlock.testing.server import ZooKeeper, free_ports
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from distlock.ensemble import Member
+
+
+def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:
+    return members(Configuration(hosts=hosts), timeout)
+
+
+def test_each_server_tells_its_role(zookeeper_ensemble: ZooKeeper) -> None:
+    zookeeper_ensemble.leader()
+    found = asked(f"{zookeeper_ensemble.hosts}/chroot")
+    assert [one.address for one in found] == zookeeper_ensemble.hosts.split(",")
+    assert sorted(one.role for one in found) == ["follower", "follower", "leader"]
+    assert all(one.reachable and one.serving and one.version.startswith("3.") for one in found)
+    leading = next(one for one in found if one.role == "leader")
+    assert leading.address == zookeeper_ensemble.leader().address
+    assert all(one.connections is not None for one in found)
+
+
+def test_one_server_stands_alone(zookeeper: ZooKeeper) -> None:
+    (one,) = asked(zookeeper.hosts)
+    assert (one.role, one.error) == ("standalone", "")
+
+
+def test_a_server_that_is_down_and_one_without_a_majority() -> None:
+    with ZooKeeper(nodes=3) as zookeeper:
+        for server in zookeeper.servers[1:]:
+            server.kill()
+        (lonely,) = eventually(
+            lambda: [one for one in asked(zookeeper.hosts) if not one.serving], 2 * PATIENCE
+        )
+        assert lonely.address == zookeeper.servers[0].address
+        assert lonely.reachable
+        down = asked(zookeeper.hosts)[1]
+        assert not down.reachable
+        assert "refused" in down.error
+
+
+def test_a_server_that_forbids_the_word_is_reachable() -> None:
+    with ZooKeeper(config={"4lw.commands.whitelist": "srvr"}) as zookeeper:
+        assert asked(zookeeper.hosts)[0].role == "standalone"
+    (port,) = free_ports(1)
+    with socket.create_server(("127.0.0.1", port)) as server:
+        said = b"srvr is not executed because it is not in the whitelist.\n"
+
+        def answer() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(4)
+                client.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        (one,) = asked(f"127.0.0.1:{port}")
+        thread.join(PATIENCE)
+        assert (one.reachable, one.serving, one.role, one.error) == (True, True, "", "")
+
+
+def test_a_server_that_says_nothing_is_given_up(zookeeper: ZooKeeper) -> None:
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        proxy.black_hole()
+        (one,) = asked(proxy.address, 0.3)
+        assert (one.reachable, one.role) == (True, "")
+        assert one.error
+
+
+def test_a_name_that_is_none_is_an_error() -> None:
+    (one,) = asked("no..host:2181")
+    assert not one.reachable
+    assert one.error
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("zk1", ("zk1", 2181)),
+        ("zk1:2182", ("zk1", 2182)),
+        ("[::1]", ("::1", 2181)),
+        ("[::1]:2182", ("::1", 2182)),
+    ],
+    ids=["name", "name and port", "v6", "v6 and port"],
+)
+def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
+    assert _host_and_port(address) == expected
