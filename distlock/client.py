@@ -76,6 +76,7 @@ Done = Callable[[Any, BaseException | None], None]
 
 NoNode: Final = NoNodeError
 NodeExists: Final = NodeExistsError
+NoAuth: Final = NoAuthError
 BadVersion: Final = BadVersionError
 #: The answer is not known: the request may have been carried out or not.
 ConnectionLost: Final = ConnectionLoss | ConnectionClosedError

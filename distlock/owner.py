@@ -22,7 +22,7 @@ import weakref
 from asyncio import Task
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Thread
+from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -76,13 +76,12 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
-    match actor():
-        case Thread() as thread:
-            return _owner_of_thread(thread)
-        case AbandonedHop() as hop:
-            return _owner_of_abandoned(hop)
-        case task:
-            return _owner_of_task(task)
+    who: Any = actor()
+    if isinstance(who, AbandonedHop):
+        return _owner_of_abandoned(who)
+    if isinstance(who, Thread) or who is current_thread():  # gevent's greenlets are no Thread
+        return _owner_of_thread(who)
+    return _owner_of_task(who)
 
 
 @contextmanager

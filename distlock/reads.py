@@ -11,9 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kazoo.exceptions import NoAuthError
-
-from .client import NoNode
+from .client import NoAuth, NoNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -75,7 +73,7 @@ class Reads:
 
     def refused(self) -> LockUnavailable:
         """Return the error for a caller who may not read what everything else is under."""
-        return self.session.unavailable(self.session.root, NoAuthError())
+        return self.session.unavailable(self.session.root, NoAuth())
 
     def children(self, paths: Iterable[str]) -> list[Outcome]:
         """List the names under each path.
@@ -143,7 +141,7 @@ def _why(error: BaseException) -> Outcome:
     match error:
         case NoNode():
             return GONE
-        case NoAuthError():
+        case NoAuth():
             return FORBIDDEN
         case _:
             return error
