@@ -226,7 +226,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             timeouts = super()._connect(*args)
         except (ConnectionDropped, AuthFailedError) as error:
             cause = error.__context__ if isinstance(error, ConnectionDropped) else error
-            self.trouble = cause if isinstance(cause, ssl.SSLError | AuthFailedError) else None
+            # It stays when the next address refuses: "localhost" has two, and an ensemble three.
+            if isinstance(cause, ssl.SSLError | AuthFailedError):
+                self.trouble = cause
             raise
         self.trouble = None
         return timeouts
