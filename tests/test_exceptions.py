@@ -141,7 +141,7 @@ def test_a_release_by_a_stranger_says_who_may() -> None:
 
 @pytest.mark.usefixtures("distlock_settings")
 def test_a_lost_hold_says_stop_and_does_not_travel(zookeeper: ZooKeeper) -> None:
-    with (
+    with (  # noqa: PT012
         raw_client(zookeeper.hosts) as client,
         pytest.raises(LockLost, match="Stop, and do not write") as lost,
         zk_lock("k") as hold,
