@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from celery.schedules import crontab
+
 BASE_DIR = Path(__file__).resolve().parent
 
 # The example answers on loopback only (see ALLOWED_HOSTS); a real site brings its own key.
@@ -49,6 +51,23 @@ DISTLOCK: dict[str, dict[str, Any]] = {
 LOCK_SECONDS = float(os.environ.get("LOCK_SECONDS", "2"))
 # How long the payment provider takes: the window in which an unprotected shop oversells.
 PAYMENT_SECONDS = float(os.environ.get("PAYMENT_SECONDS", "0.1"))
+# How long a piece is kept for a buyer who does not pay.
+RESERVED_SECONDS = float(os.environ.get("RESERVED_SECONDS", "900"))
+
+# Only the tasks need it:
+# celery -A example_project.celery worker -B -S distlock.beat:LeaderScheduler
+CELERY_BROKER_URL = CELERY_RESULT_BACKEND = os.environ.get("BROKER_URL", "redis://127.0.0.1:6379/0")
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULE = {
+    "expire-reservations": {
+        "task": "example_project.shop.tasks.expire_reservations",
+        "schedule": 60,
+    },
+    "nightly-report": {
+        "task": "example_project.shop.tasks.nightly_report",
+        "schedule": crontab("0", "3"),
+    },
+}
 
 
 def database(url: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ INSTALLED_APPS = [
 ]
 LOCK_SECONDS = 2.0
 PAYMENT_SECONDS = 0.0
+RESERVED_SECONDS = 900.0
 DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DISTLOCK = {"default": {"HOSTS": "127.0.0.1:2181"}}

@@ -61,6 +61,7 @@ class Order(models.Model):
     idempotency_key = models.UUIDField(unique=True)
     status = models.CharField(max_length=10, choices=Status.choices, default=Status.PAID)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
+    shipped_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         ordering = ("-created_at",)

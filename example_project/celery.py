@@ -1,0 +1,13 @@
+"""The shop's Celery app: `celery -A example_project.celery worker`, with Redis as the broker."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+
+app = Celery("shop")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,79 @@
+"""What the shop does beside the buyers: one task for each way to meet a busy lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from celery import shared_task
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, F
+from django.utils import timezone
+
+from distlock import zk_lock, zk_locked
+from distlock.once import QueuedOnce
+from example_project.shop import payment
+from example_project.shop.models import Order, Product
+
+task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
+
+
+@task()
+@zk_locked("expire-reservations", on_busy="skip", timeout=0)
+def expire_reservations() -> int:
+    """Put back what was reserved and not paid in time. If another run is at it, so be it."""
+    too_old = timezone.now() - timedelta(seconds=settings.RESERVED_SECONDS)
+    reserved = Order.objects.filter(status=Order.Status.RESERVED, created_at__lt=too_old)
+    return sum(_put_back(order) for order in reserved.select_related("product"))
+
+
+def _put_back(order: Order) -> bool:
+    # The buyer may just now come back for it.
+    with zk_lock(f"stock:{order.product.sku}") as hold:
+        still = Order.objects.filter(pk=order.pk, status=Order.Status.RESERVED)
+        with transaction.atomic():
+            put_back, _ = still.delete()
+            if put_back:
+                stock = Product.objects.fenced(hold).filter(pk=order.product.pk)
+                stock.update(quantity=F("quantity") + 1)
+        if put_back:
+            payment.refund(order.idempotency_key)
+    return bool(put_back)
+
+
+@task()
+@zk_locked("stock:<sku>", on_busy="retry")
+def sync_warehouse(sku: str, counted: int) -> int:
+    """Take over what the warehouse has counted, when no sale is under way.
+
+    It has to be done, and the worker has better to do than to wait for a busy product.
+    """
+    product = Product.objects.get(sku=sku)
+    reserved = product.orders.filter(status=Order.Status.RESERVED).count()  # still on its shelf
+    product.quantity = max(counted - reserved, 0)
+    product.save(update_fields=["quantity"])
+    return product.quantity
+
+
+@task()
+@zk_locked("order:<key>", on_busy="wait", timeout=30)
+def fulfil_order(key: str) -> bool:
+    """Ship a paid order once, and return whether this run did. A parcel is packed in no time."""
+    order = Order.objects.get(idempotency_key=UUID(key))
+    if order.status != Order.Status.PAID or order.shipped_at is not None:
+        return False
+    order.shipped_at = timezone.now()
+    order.save(update_fields=["shipped_at"])
+    return True
+
+
+@task(base=QueuedOnce, once_ttl=timedelta(hours=2))
+@zk_locked("nightly-report")
+def nightly_report() -> dict[str, int]:
+    """Count the pieces sold yesterday by SKU. However often it is asked for, it is queued once."""
+    yesterday = timezone.localdate() - timedelta(days=1)
+    orders = Order.objects.filter(status=Order.Status.PAID, created_at__date=yesterday)
+    return dict(orders.values_list("product__sku").annotate(Count("pk")).order_by())

@@ -1,0 +1,186 @@
+"""The shop's tasks: what they do, and with a real worker, what they do while a lock is busy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+from uuid import uuid4
+
+import pytest
+from celery import Celery, states
+from django.utils import timezone
+
+from distlock import zk_lock
+from distlock.testing.guard import GuardedProcess
+from example_project.shop import payment, tasks
+from example_project.shop.models import Order, Payment, Product
+from tests.celery_tools import PATIENCE, STOP_SECONDS
+from tests.helpers import ROOT, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+
+    from distlock.testing.server import ZooKeeper
+    from tests.services import Redis
+
+LAMP = """
+from example_project.shop.models import Product
+Product.objects.create(sku="lamp", name="Lamp", quantity=3)
+"""
+
+
+# --- what they do --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def order(make_product: Callable[..., Product]) -> Callable[..., Order]:
+    """Makes an order of a day ago, for a product of its own with a stock of three."""
+
+    def make(status: str, ago: timedelta = timedelta(days=1)) -> Order:
+        return Order.objects.create(
+            product=make_product("conditional"),
+            buyer="Ada",
+            idempotency_key=uuid4(),
+            status=status,
+            created_at=timezone.now() - ago,
+        )
+
+    return make
+
+
+def quantity(order: Order) -> int:
+    return Product.objects.get(pk=order.product_id).quantity
+
+
+@pytest.mark.django_db
+def test_what_was_reserved_for_too_long_is_put_back(order: Callable[..., Order]) -> None:
+    old, fresh, paid = order("reserved"), order("reserved", timedelta(0)), order("paid")
+    payment.charge(old.idempotency_key, sku=old.product.sku, buyer="Ada")
+    assert tasks.expire_reservations() == 1
+    assert set(Order.objects.all()) == {fresh, paid}
+    assert [quantity(one) for one in (old, fresh, paid)] == [4, 3, 3]
+    assert Payment.objects.get(pk=old.idempotency_key).status == "refunded"
+
+
+@pytest.mark.django_db
+def test_what_is_reserved_is_still_on_the_warehouses_shelf(order: Callable[..., Order]) -> None:
+    reserved = order("reserved")
+    assert tasks.sync_warehouse(reserved.product.sku, 10) == quantity(reserved) == 9
+    assert tasks.sync_warehouse(reserved.product.sku, 0) == quantity(reserved) == 0
+
+
+@pytest.mark.django_db
+def test_a_paid_order_is_shipped_once(order: Callable[..., Order]) -> None:
+    paid, reserved = order("paid"), order("reserved")
+    assert tasks.fulfil_order(str(paid.idempotency_key))
+    assert not tasks.fulfil_order(str(paid.idempotency_key))
+    assert not tasks.fulfil_order(str(reserved.idempotency_key))
+
+
+@pytest.mark.django_db
+def test_the_report_counts_what_was_paid_yesterday(order: Callable[..., Order]) -> None:
+    paid = order("paid")
+    order("paid", timedelta(days=2))
+    order("reserved")
+    assert tasks.nightly_report() == {paid.product.sku: 1}
+
+
+# --- while a lock is busy ------------------------------------------------------------------------
+
+
+class Shop(NamedTuple):
+    """A worker of the shop, its settings of ``DISTLOCK``, and the test's app to send tasks with."""
+
+    app: Celery
+    distlock: dict[str, Any]
+
+    def send(self, name: str, *args: object) -> Any:
+        return self.app.tasks[f"example_project.shop.tasks.{name}"].delay(*args)
+
+
+@pytest.fixture(scope="module")
+def running(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Shop]:
+    folder = tmp_path_factory.mktemp("shop")
+    broker = redis.new_database()
+    said = {
+        "DJANGO_SETTINGS_MODULE": "example_project.settings",
+        "DATABASE_URL": f"sqlite:///{folder / 'shop.sqlite3'}",
+        "DISTLOCK_HOSTS": zookeeper.hosts,
+        "BROKER_URL": broker,
+        "PYTHONPATH": str(ROOT),
+    }
+    log = folder / "worker.log"
+    with patch.dict(os.environ, said):
+        for arguments in (["migrate", "-v0"], ["shell", "-v0", "-c", LAMP]):
+            subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, check=True)
+        command = "-m celery -A example_project.celery worker -c 2 -l INFO"
+        worker = GuardedProcess(
+            [sys.executable, *command.split()],
+            output=log,
+            cwd=ROOT,
+        )
+    app = Celery("shop", broker=broker, backend=broker, set_as_current=False)
+    try:
+        eventually(lambda: " ready." in log.read_text(), PATIENCE, "A worker that serves")
+        alias = {"HOSTS": zookeeper.hosts, "NAMESPACE": "/example-shop"}
+        yield Shop(app, {"default": alias})
+    finally:
+        worker.send(signal.SIGTERM)
+        try:
+            worker.wait(STOP_SECONDS)
+        finally:
+            app.backend.client.close()
+            app.close()
+
+
+@pytest.fixture
+def shop(running: Shop, settings: Settings) -> Shop:
+    settings.DISTLOCK = running.distlock
+    return running
+
+
+def comes_to(result: Any, state: str) -> None:
+    eventually(lambda: result.state == state, PATIENCE, f"{state}, and not {result.state},")
+
+
+def test_reservations_that_somebody_expires_already_are_left_to_it(shop: Shop) -> None:
+    with zk_lock("expire-reservations"):
+        skipped = shop.send("expire_reservations").get(timeout=PATIENCE)
+    assert skipped == {"skipped": "expire-reservations"}
+    assert shop.send("expire_reservations").get(timeout=PATIENCE) == 0
+
+
+def test_a_busy_product_is_synced_later(shop: Shop) -> None:
+    with zk_lock("stock:lamp"):
+        result = shop.send("sync_warehouse", "lamp", 7)
+        comes_to(result, states.RETRY)
+    assert result.get(timeout=PATIENCE) == 7
+
+
+def test_an_order_is_fulfilled_in_its_turn(shop: Shop) -> None:
+    key = str(uuid4())
+    lock = zk_lock(f"order:{key}")
+    with lock:
+        result = shop.send("fulfil_order", key)
+        eventually(lambda: len(lock.participants()) == 2, PATIENCE, "a task in line")
+        assert not result.ready()
+    with pytest.raises(Exception, match="does not exist"):
+        result.get(timeout=PATIENCE)
+
+
+def test_the_nightly_report_is_queued_once(shop: Shop) -> None:
+    with zk_lock("nightly-report"):
+        first, second = shop.send("nightly_report"), shop.send("nightly_report")
+        assert first.id == second.id
+    assert first.get(timeout=PATIENCE) == {}
+    # The lease ends just after the result is there.
+    eventually(lambda: shop.send("nightly_report").id != first.id, PATIENCE, "another report")
