@@ -6,7 +6,17 @@ from typing import Any, Protocol
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from distlock.management.subcommands import break_, chaos, doctor, revoke, run, server, show, sweep
+from distlock.management.subcommands import (
+    break_,
+    chaos,
+    doctor,
+    revoke,
+    run,
+    server,
+    show,
+    sweep,
+    watch,
+)
 from distlock.management.subcommands import list as list_
 
 
@@ -30,6 +40,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "server": server,
     "show": show,
     "sweep": sweep,
+    "watch": watch,
 }
 
 
