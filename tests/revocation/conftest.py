@@ -19,6 +19,7 @@ from tests.mutex.conftest import (
     two_sessions,
 )
 from tests.mutex.tools import PATIENCE
+from tests.unfair.conftest import patient
 
 if TYPE_CHECKING:
     from distlock import Mutex
@@ -29,6 +30,7 @@ __all__ = [
     "holder",
     "make_owner",
     "own_zookeeper",
+    "patient",
     "requests",
     "set_options",
     "tree",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
+from distlock.heartbeat import Heartbeat
 from distlock.session import session_for
 from tests.helpers import eventually, spawn_python
 from tests.mutex.tools import (
@@ -57,10 +58,13 @@ def test_it_is_reentrant_and_excludes(make_owner: MakeOwner) -> None:
     rival.now(lock.release)
 
 
-def test_an_uncontended_acquire_costs_what_a_fair_one_does(requests: list[str]) -> None:
-    await_connection()
+@pytest.mark.usefixtures("patient")
+def test_an_uncontended_acquire_costs_what_a_fair_one_does(
+    tree: Tree, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Heartbeat, "_beat", lambda _: None)
     with zk_lock("key"):
-        pass
+        tree.client.create(f"{tree.path('key')}/keeps-the-parents", b"")
     costs = []
     for fair in (True, False):
         forgets_all(session_for())
