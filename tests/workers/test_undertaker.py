@@ -187,6 +187,7 @@ def test_only_the_latest_session_of_each_alias_is_ended(
     def act() -> None:
         for alias, number in (("default", 1), ("other", 2), ("default", 3)):
             report(told, alias, number)
+        signal.alarm(60)  # if the test fails
         signal.pause()
 
     pid = fork(act)
@@ -207,6 +208,7 @@ def test_who_has_closed_its_end_of_the_line_lives(
     def act() -> None:
         report(told, "default", 1)
         told.close()
+        signal.alarm(60)  # if the test fails
         signal.pause()
 
     pid = fork(act)
