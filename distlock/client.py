@@ -37,6 +37,8 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
     SessionExpiredError,
     UnimplementedError,
 )
@@ -125,6 +127,13 @@ class Reply:
         self._settled(self)
         if done is not None:
             guarded(done, value, error)
+
+
+def failure(outcomes: list[Any]) -> Exception | None:
+    """Return the error of the step for which a transaction was not carried out."""
+    along = RolledBackError | RuntimeInconsistency
+    errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
+    return next(errors, None)
 
 
 def guarded(step: Callable[..., None], *args: Any) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.protocol.serialization import (
     CheckVersion,
+    Create,
     Create2,
     Delete,
     GetChildren,
@@ -92,6 +93,18 @@ class Requests:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
         return SetData(path, data, version)
 
+    def creation(self, path: str) -> Any:
+        """Create a node that outlives the session, without data; a step of a `multi`."""
+        return Create(path, b"", self._acl, _PERSISTENT)
+
+    def presence(self, path: str) -> Any:
+        """Go on only if there is such a node; a step of a `multi`."""
+        return CheckVersion(path, -1)
+
+    def multi(self, steps: list[Any]) -> Any:
+        """Carry out all steps or none; answers the list of their outcomes."""
+        return Transaction(steps)
+
     def syncing(self, path: str) -> Any:
         """Let the server catch up with what the leader knows now."""
         return Sync(path)
@@ -102,7 +115,7 @@ class Requests:
         A deposed leader still answers the first for a while, and never the second, which is a
         transaction that changes nothing: is the node `path` there?
         """
-        return Transaction([CheckVersion(path, -1)]) if by_write else Sync(path)
+        return self.multi([self.presence(path)]) if by_write else Sync(path)
 
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""

@@ -37,6 +37,7 @@ from .client import (
     Reply,
     SessionOver,
     explain,
+    failure,
     guarded,
 )
 from .conf import Configuration, configuration
@@ -45,6 +46,8 @@ from .heartbeat import Heartbeat, Lease, now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .requests import Requests
 
 logger = logging.getLogger("distlock")
 
@@ -169,6 +172,18 @@ class Session:
     def remove(self, path: str, version: int, done: Done) -> None:
         """Delete a node if it has this version. Not repeated: `delete` is for our own nodes."""
         self.send(self._client.deletion(path, version), done)
+
+    def transact(self, steps: Callable[[Requests], list[Any]], done: Done) -> None:
+        """Carry out several writes as one, all or none; the value is the list of their outcomes.
+
+        :param steps: makes them: ``lambda make: [make.presence(path), make.deletion(other)]``
+        """
+
+        def answered(outcomes: Any, error: BaseException | None) -> None:
+            error = error or failure(outcomes)
+            done(None if error else outcomes, error)
+
+        self.send(self._client.multi(steps(self._client)), answered)
 
     def children(self, path: str, done: Done, *, sync: bool = False) -> None:
         """List the names of the children, after what the leader knows now if `sync`."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from . import multi
 from .alarm import call_later
 from .client import NoNode
 from .heartbeat import now
@@ -81,12 +80,14 @@ class Taking(Renewal):
         self.asked_at = time.monotonic()
         mark = uuid4().hex
         data = encode(self._said, self.attempt, self._ttl, mark=mark)
-        steps = [
-            multi.creation(self.session, self.path),
-            multi.creation(self.session, self._mark(mark)),
-            multi.writing(self.path, data, 0),
-        ]
-        multi.transact(self.session, steps, partial(self._created, data, now()))
+        self.session.transact(
+            lambda make: [
+                make.creation(self.path),
+                make.creation(self._mark(mark)),
+                make.writing(self.path, data, 0),
+            ],
+            partial(self._created, data, now()),
+        )
 
     def _created(
         self, data: bytes, sent_at: float, outcomes: Any, error: BaseException | None

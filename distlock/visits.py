@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from . import multi
 from .client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from .exceptions import LockLost, NotOwner
 from .heartbeat import now
@@ -156,11 +155,13 @@ class Visit:
         return f"{self.path}/{name}"
 
     def _write(self, data: bytes, term: Term) -> None:
-        steps = [
-            multi.presence(self._mark(term.mark)),
-            multi.writing(self.path, data, term.version),
-        ]
-        multi.transact(self.session, steps, partial(self._written, data, now()))
+        self.session.transact(
+            lambda make: [
+                make.presence(self._mark(term.mark)),
+                make.writing(self.path, data, term.version),
+            ],
+            partial(self._written, data, now()),
+        )
 
     def _written(
         self, data: bytes, sent_at: float, outcomes: Any, error: BaseException | None
@@ -298,8 +299,9 @@ class Return(Visit):
 
 def remove(session: Session, path: str, term: Term, done: Done) -> None:
     """Delete the node of a lease if it still says what `term` does."""
-    steps = [multi.deletion(f"{path}/{term.mark}"), multi.deletion(path, term.version)]
-    multi.transact(session, steps, done)
+    session.transact(
+        lambda make: [make.deletion(f"{path}/{term.mark}"), make.deletion(path, term.version)], done
+    )
 
 
 def _same(term: Term | None, owner: str, known: Term | None) -> bool:
