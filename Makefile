@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test reliability herd lint types setup clean
+.PHONY: help demo serve test reliability celerylocks herd lint types setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
@@ -30,6 +30,11 @@ reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: d
 	@.ci/setup zookeeper
 	@.ci/setup --optional curator
 	.venv/bin/python -m benchmarks.reliability --runs 3 --write
+
+celerylocks: .venv/.ready  ## celery-once and celery-singleton beside ours: docs/discussion/celery-locks.md
+	@.ci/setup zookeeper redis
+	.venv/bin/python -m pip install --quiet --editable '.[bench]'
+	.venv/bin/python -m benchmarks.celery_locks --write
 
 herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discussion/fairness.md
 	@.ci/setup zookeeper
