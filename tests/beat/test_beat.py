@@ -104,18 +104,26 @@ def test_what_is_loaded_anew_is_not_sent_twice(host: Hosts) -> None:
     only = host()
     only.tick_until_it_leads()
     only.runs()
+    only._heap = None
     assert only.tick() > LOOK_SECONDS
     assert only.sent == ["hourly"]
 
 
-def test_one_that_led_before_the_record_was_changed_sends_nothing(host: Hosts) -> None:
+@pytest.mark.parametrize("first_sent", ["nothing", "something"])
+def test_one_that_led_before_the_record_was_changed_sends_nothing(
+    host: Hosts, first_sent: str
+) -> None:
     """It was stopped between its look at the hold and the claim, and another has led meanwhile."""
     first = host(hourly=False)
     first.tick_until_it_leads()
     first.runs()
+    if first_sent == "something":
+        first.runs("another")
+        assert first._runs is not None
+        first._runs.claim("another", first.schedule)
     assert first._runs is not None
     theirs = _Runs(first._runs.hold, zk_leader(NAME, using="other"))
-    theirs.claim("hourly", {"hourly"})
+    theirs.claim("hourly", {"hourly", "another"})
     assert first.tick() == LOOK_SECONDS
     assert first.tick() > LOOK_SECONDS
     assert first.sent == []

@@ -114,3 +114,19 @@ def test_one_that_was_stopped_sends_no_more_and_stands_in_line_again(
         assert sent.by().count(first.pid) == before
         second.send(signal.SIGTERM)
         sent.await_more(first)
+
+
+def test_a_beat_within_a_worker_leaves_the_line_with_it(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
+) -> None:
+    options = {"celery": {"beat_schedule": EVERY_MOMENT}, "SESSION_TIMEOUT": 40}
+    with fleet(zookeeper, tmp_path, redis.new_database(), **options) as host:
+        settings.DISTLOCK = host.distlock
+        leader = zk_leader("beat:testproject")
+        schedule = f"--schedule={tmp_path / 'schedule'}"
+        within = ["-B", "--scheduler", "distlock.beat:LeaderScheduler", schedule]
+        with host.worker(*within, "-Q", "nobodys", concurrency=1) as worker:
+            await_line(leader, 1)
+            worker.stop()
+            eventually(lambda: not leader.participants(), 20, "an empty line")
+        close_sessions()
