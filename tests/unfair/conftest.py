@@ -40,6 +40,5 @@ def patient(two_sessions: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a busy machine holds up is not taken for a server that is away, nor for a lost lock."""
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", PATIENCE)
     aliases = two_sessions.DISTLOCK
-    two_sessions.DISTLOCK = {
-        using: {**options, "SESSION_TIMEOUT": 20} for using, options in aliases.items()
-    }
+    long = {"SESSION_TIMEOUT": 20, "CONNECT_TIMEOUT": PATIENCE}
+    two_sessions.DISTLOCK = {using: {**options, **long} for using, options in aliases.items()}
