@@ -34,7 +34,7 @@ def test_the_holder_that_was_shown_loses_its_lock_and_the_next_one_gets_it(
     lock, rival = zk_lock("key"), make_owner()
     hold = lock.__enter__()
     await_own_watch(tree, hold)
-    got = rival.submit(zk_lock("key", using="other").acquire, timeout=None)
+    got = rival.submit(zk_lock("key", using="other").acquire, timeout=3 * PATIENCE)
     tree.await_line("key", 2)
     holder = shown()
     assert break_node(holder, using="other")
@@ -132,6 +132,24 @@ def test_a_leases_node_that_says_nothing_can_be_broken_as_shown(tree: Tree) -> N
         assert not break_node(holder)
         assert break_node(shown())
         assert not tree.client.exists(path)
+
+
+def test_a_leases_node_that_is_written_in_the_very_instant_is_left_alone(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cleared(tree):
+        path = node_path(tree, "key")
+        tree.client.create(path, b"?", makepath=True)
+        deletion = breaking._deletion
+
+        def and_then_it_is_written(*args: object) -> object:
+            delete = deletion(*args)  # type: ignore[arg-type]  # passed on as they came
+            tree.client.set(path, b"??")
+            return delete
+
+        monkeypatch.setattr(breaking, "_deletion", and_then_it_is_written)
+        assert not break_node(shown())
+        assert tree.client.exists(path)
 
 
 def test_what_may_not_be_read_is_not_broken(tree: Tree) -> None:

@@ -50,7 +50,7 @@ def test_a_mutex_with_its_holder_and_its_queue(tree: Tree, make_owner: MakeOwner
     with label("GET /buy/42"), lock as hold:
         waiters = [make_owner(), make_owner()]
         for place, waiter in enumerate(waiters, start=2):
-            waiter.submit(other.acquire, timeout=None)
+            waiter.submit(other.acquire, timeout=3 * PATIENCE)
             line = tree.await_line("stock:42", place)
         (seen,) = found().locks
         assert (seen.key, seen.kind, seen.holding, seen.waiting) == ("stock:42", "mutex", 1, 2)
@@ -75,9 +75,9 @@ def test_readers_hold_together_and_a_writer_parts_them(tree: Tree, make_owner: M
     for reader in readers:
         assert reader.now(lock.read.acquire)
     writer, late = make_owner(), make_owner()
-    wrote = writer.submit(lock.write.acquire, timeout=None)
+    wrote = writer.submit(lock.write.acquire, timeout=3 * PATIENCE)
     tree.await_line("report", 3)
-    read = late.submit(lock.read.acquire, timeout=None)
+    read = late.submit(lock.read.acquire, timeout=3 * PATIENCE)
     line = tree.await_line("report", 4)
     seen = the_lock("report")
     assert (seen.kind, seen.holding, seen.waiting) == ("read/write", 2, 2)
@@ -105,7 +105,7 @@ def test_a_semaphore_with_its_leases_limit_and_line(tree: Tree, make_owner: Make
         assert holder.now(semaphore.acquire)
     waiters = [make_owner(), make_owner()]
     # The first of the waiters has made its lease already, and does not hold it.
-    got = [waiter.submit(semaphore.acquire, timeout=None) for waiter in waiters]
+    got = [waiter.submit(semaphore.acquire, timeout=3 * PATIENCE) for waiter in waiters]
     Leases(tree, "mail").await_(3, 2)
     seen = the_lock("mail")
     assert (seen.kind, seen.limit, seen.holding, seen.waiting) == ("semaphore", 2, 2, 2)
@@ -124,7 +124,7 @@ def test_all_leases_that_one_waits_for_are_held_by_nobody(
 ) -> None:
     semaphore, holder, waiter = zk_semaphore("mail", 3), make_owner(), make_owner()
     assert holder.now(semaphore.acquire)
-    got = waiter.submit(semaphore.acquire, leases=3, timeout=None)
+    got = waiter.submit(semaphore.acquire, leases=3, timeout=3 * PATIENCE)
     Leases(tree, "mail").await_(4, 1)
     seen = the_lock("mail")
     assert (seen.holding, seen.waiting) == (1, 1)
