@@ -8,6 +8,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import Celery
 from django.core.management import CommandError, call_command
 
 from distlock import LockUnavailable, zk_lease
@@ -51,6 +52,15 @@ def test_a_thousand_ended_leases_are_swept_and_the_tree_is_as_it_was(tree: Tree)
     assert swept == Swept(MANY, 0, [])
     assert told == [(hundreds, MANY) for hundreds in range(100, MANY + 1, 100)]
     eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE)
+
+
+def test_celery_finds_a_task_that_sweeps() -> None:
+    app = Celery(set_as_current=False)
+    app.autodiscover_tasks(["distlock"], force=True)
+    let_end(3)
+    assert zk_lease("live", LONG, owner="me").acquire()
+    assert app.tasks["distlock.sweep"].apply().get() == 3
+    assert app.tasks["distlock.sweep"].apply(kwargs={"using": "default"}).get() == 0
 
 
 def test_live_leases_and_unreadable_nodes_are_left_alone(tree: Tree) -> None:

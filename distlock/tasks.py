@@ -1,0 +1,16 @@
+"""The app's own Celery tasks; ``autodiscover_tasks`` finds them by the name of this file."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from . import leases
+
+
+@shared_task(name="distlock.sweep")
+def sweep(using: str = "default") -> int:
+    """Remove the leases that have expired, and return how many: for celery beat, now and then.
+
+    :param using: the alias in ``DISTLOCK``
+    """
+    return leases.sweep(using).removed
