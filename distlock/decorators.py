@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-OnBusy = Literal["raise", "wait", "skip", "retry"] | Callable[..., Any]
-_POLICIES = ("raise", "wait", "skip", "retry")
+OnBusy = Literal["raise", "wait", "skip", "retry", "queue"] | Callable[..., Any]
+_POLICIES = ("raise", "wait", "skip", "retry", "queue")
+#: The policies that put a Celery task off.
+PUT_OFF = ("retry", "queue")
 
 logger = logging.getLogger("distlock")
 
@@ -67,8 +69,9 @@ def zk_locked(
         ``"wait"`` waits for ever unless `timeout` is given, then raises;
         ``"skip"`` returns None without a call (a view answers 204, a task ``{"skipped": key}``);
         ``"retry"`` puts a task off, with its retries unspent; whatever is no task raises;
+        ``"queue"`` does so, and tasks that were put off are served first come, first served;
         a callable is called with the `LockBusy` and the arguments, and its result is returned
-    :param busy_limit: how often ``"retry"`` puts a task off before it raises, None without limit
+    :param busy_limit: how often a task is put off before it raises, None without limit
     :param busy_deadline: for how many seconds, None for ever; an hour by default
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue, as in `zk_lock`
@@ -114,9 +117,10 @@ class Patience(NamedTuple):
     @classmethod
     def of(cls, limit: object, deadline: object, on_busy: OnBusy | None) -> Patience:
         """Check the arguments of `zk_locked`."""
-        if on_busy not in (None, "retry") and not (limit is None and deadline is UNSET):
+        if on_busy not in (None, *PUT_OFF) and not (limit is None and deadline is UNSET):
             raise ValueError(
-                f'busy_limit and busy_deadline belong to on_busy="retry", not to {on_busy!r}.'
+                'busy_limit and busy_deadline belong to on_busy="retry" and "queue", not to '
+                f"{on_busy!r}."
             )
         if not (limit is None or (type(limit) is int and limit > 0)):
             raise ValueError(f"busy_limit is a number of tries above 0, or None, not {limit!r}.")
@@ -277,7 +281,7 @@ class Locked:
             return None if request is None else HttpResponse(status=204)
         if callable(self.on_busy):
             return self.on_busy(busy, *args, **kwargs)
-        if self.on_busy == "retry":
+        if self.on_busy in PUT_OFF:
             self.say_that_it_raises()
         raise busy
 
@@ -286,9 +290,10 @@ class Locked:
         if not self._said:
             self._said = True
             logger.warning(
-                '%s cannot be put off here: on_busy="retry" is for Celery tasks in a worker. It '
+                '%s cannot be put off here: on_busy="%s" is for Celery tasks in a worker. It '
                 "raises LockBusy instead.",
                 self.name,
+                self.on_busy or "retry",
             )
 
     def _databases(self, args: tuple[Any, ...]) -> Iterator[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .conf import Configuration
 
 _PERSISTENT: Final = 0
+_PERSISTENT_SEQUENTIAL: Final = 2
 _EPHEMERAL: Final = 1
 _EPHEMERAL_SEQUENTIAL: Final = 1 | 2
 _CONTAINER: Final = 4
@@ -66,9 +67,10 @@ class Requests:
         """Create an ephemeral node of just this name; answers (path, stat)."""
         return Create2(path, data, self._acl, _EPHEMERAL)
 
-    def persistent(self, path: str, data: bytes) -> Any:
+    def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
         """Create a node that outlives the session; answers (path, stat)."""
-        return Create2(path, data, self._acl, _PERSISTENT)
+        flags = _PERSISTENT_SEQUENTIAL if sequential else _PERSISTENT
+        return Create2(path, data, self._acl, flags)
 
     def container(self, path: str) -> Any:
         """Create a node that the server removes after its last child has gone."""

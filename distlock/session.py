@@ -161,9 +161,11 @@ class Session:
         """Create an ephemeral node of just this name; the value is (path, stat)."""
         self.send(self._client.ephemeral(path, data), self._proof(done), orphan=orphan)
 
-    def create_persistent(self, path: str, data: bytes, done: Done) -> None:
+    def create_persistent(
+        self, path: str, data: bytes, done: Done, *, sequential: bool = False
+    ) -> None:
         """Create a node that outlives the session; the value is (path, stat)."""
-        self.send(self._client.persistent(path, data), done)
+        self.send(self._client.persistent(path, data, sequential=sequential), done)
 
     def write(self, path: str, data: bytes, version: int, done: Done) -> None:
         """Replace a node's data if it has this version, -1 for any; the value is the new stat."""

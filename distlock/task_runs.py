@@ -3,6 +3,8 @@
 A task that is put off is published anew with the same id, and Celery's own count of retries is not
 touched: ``self.retry()`` would spend it, and the third of three contenders with ``max_retries=2``
 would fail. How often and since when it was put off travels in the message's header ``distlock``.
+
+Under ``on_busy="queue"`` its place in line is kept meanwhile, by a ticket (`tickets`).
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from celery.utils.log import get_task_logger
 from django.dispatch import Signal
 
 from .conf import UNSET, configuration
+from .decorators import PUT_OFF
 from .exceptions import LockBusy, LockUnavailable
 from .session import session_for
 from .signals import announce
+from .tickets import Ticket
 
 if TYPE_CHECKING:
     from .decorators import Locked
     from .hold import Hold
+    from .mutex import Mutex
     from .znodes import Participant
 
 #: Its lines carry the name and the id of the task.
@@ -42,6 +47,11 @@ MAX_PAUSE = 30.0
 #: The part of its last pause for which a task that was put off stands in line, when it comes again:
 #: who has waited for long gets ahead of who has just come, and gives its slot back all the same.
 PART_IN_LINE = 0.2
+#: A task with so many tickets ahead waits for its turn in its slot for a while, so that a lock that
+#: is released finds somebody waiting.
+NEAR = 1
+#: How late the message of a task may come before its ticket ends, in seconds.
+LATE = 30.0
 _MAX_LABEL = 200
 
 
@@ -88,11 +98,18 @@ class _PutOff(Exception):
     that is visible before would find its own task in the way.
     """
 
-    def __init__(self, error: LockBusy | LockUnavailable, pause: float, record: Record) -> None:
+    def __init__(
+        self,
+        error: LockBusy | LockUnavailable,
+        pause: float,
+        record: Record,
+        ticket: Ticket | None,
+    ) -> None:
         super().__init__(str(error))
         self.error = error
         self.pause = pause
         self.record = record
+        self.ticket = ticket
 
     def publish(self, task: Any) -> Retry:
         """Send the task again, and return what tells Celery so."""
@@ -106,7 +123,12 @@ class _PutOff(Exception):
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
         )
-        signature.apply_async()
+        try:
+            signature.apply_async()
+        except BaseException:
+            if self.ticket is not None:
+                self.ticket.leave()
+            raise
         return Retry(exc=self.error, when=self.pause, sig=signature)
 
 
@@ -123,6 +145,7 @@ class Run:
         self.in_worker = not self.request.is_eager
         self.using = locked.make_mutex.keywords["using"]
         self.key = ""
+        self.ticket: Ticket | None = None
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the function under its lock, or answer by its policy."""
@@ -134,6 +157,9 @@ class Run:
             if len(self.around) > 1:
                 raise
             raise put_off.publish(self.task) from put_off.error
+        except BaseException:
+            self._give_ticket_back()
+            raise
         finally:
             self.around.pop()
 
@@ -144,6 +170,7 @@ class Run:
                 hold = self._enter(stack)
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
+            self._give_ticket_back()
             waited = time.monotonic() - started
             logger.info(
                 "The lock %r was granted after %.2f s (token %d, put off %d times).",
@@ -157,17 +184,59 @@ class Run:
     # --- taking the lock -------------------------------------------------------------------------
 
     def _enter(self, stack: ExitStack) -> Hold:
-        mutex = self.locked.make_mutex(self.key, **self._patience())
+        mutex = self._mutex(**self._patience())
         # Who waits without end is never told who holds, and asks before.
         holder = mutex.holder() if self._may_be_copy else None
         if not self._is_this_task(holder):
             try:
+                if self.locked.on_busy == "queue" and self.in_worker and not mutex.held:
+                    return self._enter_in_turn(stack)
                 return stack.enter_context(mutex)
             except LockBusy as busy:
                 holder = busy.holder
                 if not self._is_this_task(holder):
                     raise
         return self._outlive(stack, is_copy=self._is_copy(holder))
+
+    def _enter_in_turn(self, stack: ExitStack) -> Hold:
+        """Take the lock if no ticket is ahead, and draw one where that fails."""
+        ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
+        ticket.look()
+        limit = self._time_to_stand(comes_again=ticket.drawn)
+        if not (ticket.drawn or ticket.ahead):
+            try:
+                return stack.enter_context(self._mutex(timeout=0))
+            except LockBusy as busy:
+                if self._is_this_task(busy.holder):
+                    raise
+        deadline = time.monotonic() + limit
+        while True:
+            ticket.stand(limit + self._pause_in_line(ticket.ahead) + LATE)
+            remaining = max(deadline - time.monotonic(), 0)
+            if not 0 < ticket.ahead <= NEAR or not remaining:
+                break
+            ticket.await_change(remaining)
+        mutex = self._mutex(timeout=remaining)
+        if ticket.ahead:
+            raise self._busy(
+                f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}.",
+                mutex.holder(),
+            )
+        return stack.enter_context(mutex)
+
+    def _time_to_stand(self, *, comes_again: bool) -> float:
+        """Return how long to wait near the front of the tickets, in seconds."""
+        timeout = self.locked.make_mutex.keywords["timeout"]
+        if timeout is UNSET:
+            timeout = configuration(self.using).retry_after if comes_again else 0.0
+        return MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
+
+    def _give_ticket_back(self) -> None:
+        if self.ticket is not None:
+            self.ticket.leave()
+
+    def _mutex(self, **options: float) -> Mutex:
+        return self.locked.make_mutex(self.key, **options)
 
     def _patience(self) -> dict[str, float]:
         """Return how long to stand in line, where that is not said by ``timeout=``."""
@@ -178,7 +247,7 @@ class Run:
 
     @property
     def _retries(self) -> bool:
-        return self.in_worker and self.locked.on_busy in (None, "retry")
+        return self.in_worker and self.locked.on_busy in (None, *PUT_OFF)
 
     @property
     def _may_be_copy(self) -> bool:
@@ -207,7 +276,7 @@ class Run:
         living one works: the broker has delivered its message twice, and this copy is dropped.
         """
         session_timeout = session_for(self.using).timeout
-        mutex = self.locked.make_mutex(self.key, timeout=1.5 * session_timeout + 1)
+        mutex = self._mutex(timeout=1.5 * session_timeout + 1)
         try:
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
@@ -243,7 +312,7 @@ class Run:
             self.in_worker and policy != "raise" and isinstance(error, LockUnavailable)
         ):
             self._put_off(error)
-        if policy in (None, "retry"):
+        if policy in (None, *PUT_OFF):
             self.locked.say_that_it_raises()
         elif isinstance(error, LockBusy) and policy == "skip":
             logger.info("The lock %r is busy; skipped. Held by %s.", self.key, error.holder)
@@ -261,32 +330,47 @@ class Run:
         if (limit is not None and record.busy > limit) or remaining <= 0:
             self._announce("failed", error)
             raise self._final(error)
-        tries = record.busy if isinstance(error, LockBusy) else record.away
-        spread = random.uniform(0.5, 1)  # noqa: S311 - no secret
-        pause = min(self._pause(tries) * spread, remaining)
+        if isinstance(error, LockUnavailable):
+            longest = self._pause(record.away)
+        elif self.ticket is not None:
+            longest = self._pause_in_line(self.ticket.ahead)
+        else:
+            longest = self._pause(record.busy)
+        pause = min(longest * random.uniform(0.5, 1), remaining)  # noqa: S311 - no secret
         logger.info("Put off for %.1f s, %d times so far: %s", pause, self.record.put_off, error)
         self._announce("retried", error)
-        raise _PutOff(error, pause, record)
+        raise _PutOff(error, pause, record, self.ticket)
 
     def _pause(self, tries: int) -> float:
         """Return the longest pause after so many tries, in seconds."""
         return min(configuration(self.using).retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
+
+    def _pause_in_line(self, ahead: int) -> float:
+        """Return the longest pause with so many tickets ahead, in seconds."""
+        return min(configuration(self.using).retry_after * max(ahead, 1) / 2, MAX_PAUSE)
 
     def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
         """Return the error of a task that is put off no longer."""
         if isinstance(error, LockUnavailable):
             return error
         record = self.record
-        by = f" It is held by {error.holder}." if error.holder else ""
-        return LockBusy(
+        return self._busy(
             f"The lock {self.key!r} is busy, after the task was put off {record.put_off} times in "
-            f"{record.waited:.1f} s.{by} Give it a higher busy_limit or busy_deadline, or see why "
-            "the lock is held for so long.",
+            f"{record.waited:.1f} s.",
+            error.holder,
+            " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "
+            "long.",
+        )
+
+    def _busy(self, what: str, holder: Participant | None, advice: str = "") -> LockBusy:
+        by = f" It is held by {holder}." if holder else ""
+        return LockBusy(
+            f"{what}{by}{advice}",
             key=self.key,
-            holder=error.holder,
-            waited=record.waited,
-            retry_after=error.retry_after,
-            using=error.using,
+            holder=holder,
+            waited=self.record.waited,
+            retry_after=configuration(self.using).retry_after,
+            using=self.using,
         )
 
     def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None = None) -> None:

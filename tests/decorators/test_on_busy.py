@@ -189,7 +189,7 @@ def test_wait_with_a_timeout_raises_at_its_end() -> None:
 
 @pytest.mark.parametrize("on_busy", ["Skip", "ignore", 423, True])
 def test_an_unknown_policy_is_an_error_at_once(on_busy: Any) -> None:
-    with pytest.raises(ValueError, match="'raise', 'wait', 'skip', 'retry' or a callable"):
+    with pytest.raises(ValueError, match="'raise', 'wait', 'skip', 'retry', 'queue' or a callable"):
         zk_locked("stock:<sku>", on_busy=on_busy)
 
 

@@ -49,7 +49,7 @@ def refreshes(app: Celery, on_busy: Any, **options: Any) -> Any:
 
 
 @pytest.mark.usefixtures("zookeeper_is_away")
-@pytest.mark.parametrize("on_busy", [None, "retry", "wait", "skip", lambda *_: "without"])
+@pytest.mark.parametrize("on_busy", [None, "retry", "queue", "wait", "skip", lambda *_: "without"])
 def test_a_task_is_put_off_while_zookeeper_is_away(app: Celery, on_busy: Any) -> None:
     refresh = refreshes(app, on_busy)
     run = Traced(refresh, 7)

@@ -91,7 +91,7 @@ def test_a_worker_says_so_too_when_it_knows_its_tasks(
 
 
 def test_an_unknown_policy_is_refused(app: Celery) -> None:
-    with pytest.raises(ValueError, match="'retry' or a callable, not 'again'"):
+    with pytest.raises(ValueError, match="'queue' or a callable, not 'again'"):
         zk_locked("feed", on_busy="again")  # type: ignore[arg-type]
 
 

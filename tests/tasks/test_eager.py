@@ -48,7 +48,9 @@ def refreshes(app: Celery, on_busy: Any, **options: Any) -> Any:
     return refresh
 
 
-@pytest.mark.parametrize("on_busy", [None, "retry", "wait", "skip", "raise", lambda *_: None])
+@pytest.mark.parametrize(
+    "on_busy", [None, "retry", "queue", "wait", "skip", "raise", lambda *_: None]
+)
 def test_a_free_lock_is_taken_whatever_the_policy(app: Celery, on_busy: Any) -> None:
     refresh = refreshes(app, on_busy)
     assert refresh(7) == refresh.delay(7).get() == "feed 7"
@@ -56,7 +58,7 @@ def test_a_free_lock_is_taken_whatever_the_policy(app: Celery, on_busy: Any) -> 
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("on_busy", [None, "retry"])
+@pytest.mark.parametrize("on_busy", [None, "retry", "queue"])
 def test_retry_raises_in_eager_mode_and_says_so_once(
     app: Celery, on_busy: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,9 +11,9 @@ from celery.app.trace import build_tracer
 class Traced:
     """What a worker makes of one run of a task, in this process."""
 
-    def __init__(self, task: Any, *args: Any, headers: Any = None) -> None:
+    def __init__(self, task: Any, *args: Any, headers: Any = None, task_id: str = "the-id") -> None:
         request = {
-            "id": "the-id",
+            "id": task_id,
             "task": task.name,
             "args": args,
             "kwargs": {},
@@ -22,6 +22,6 @@ class Traced:
             "delivery_info": {"exchange": "", "routing_key": "celery"},
         }
         tracer = build_tracer(task.name, task, app=task.app)
-        traced = tracer("the-id", args, {}, request)
+        traced = tracer(task_id, args, {}, request)
         self.state = traced.info.state if traced.info else states.SUCCESS
         self.error: Any = traced.info.retval if traced.info else None

@@ -37,6 +37,16 @@ def retry(self: Any, key: str, actor: str) -> dict[str, Any]:
     return {"id": request.id, "retries": request.retries, "headers": request.headers}
 
 
+@task(max_retries=0)
+@zk_locked("<key>", on_busy="queue")
+def queue(key: str, actor: str, seconds: float = 0) -> str:
+    """Hold the lock for a time, and tell in which order."""
+    stage().tell(key, "enter", actor)
+    time.sleep(seconds)
+    stage().tell(key, "leave", actor)
+    return actor
+
+
 @task()
 @zk_locked("<key>", on_busy="retry", busy_limit=2)
 def limited(key: str, actor: str) -> None: ...

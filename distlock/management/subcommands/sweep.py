@@ -1,4 +1,4 @@
-"""`manage.py distlock sweep`: removes what is left of leases that have ended."""
+"""`manage.py distlock sweep`: removes what is left of leases that have ended, and of lost tasks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import LockUnavailable
 from distlock.sweeping import sweep
+from distlock.tickets import sweep_tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELP = "Remove persistent locks (zk_lease) that have expired, by ZooKeeper's clock."
+HELP = (
+    "Remove persistent locks (zk_lease), and places in line of lost tasks, that have expired, by "
+    "ZooKeeper's clock."
+)
 
 #: Exit statuses, beside 0 (done) and Django's own 1 (could not) and 2 (wrong usage).
 UNREADABLE = 3
@@ -32,11 +36,14 @@ def add_arguments(parser: CommandParser) -> None:
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     try:
         swept = sweep(options["using"], progress=_told_by(command))
+        tickets = sweep_tickets(options["using"])
     except KeyboardInterrupt:
         raise CommandError("Interrupted; run it again.", returncode=INTERRUPTED) from None
     except (LockUnavailable, ImproperlyConfigured) as error:
         raise CommandError(str(error)) from error
     command.stdout.write(f"Removed {swept.removed} expired leases; {swept.live} are live.")
+    if tickets:
+        command.stdout.write(f"Removed {tickets} tickets of tasks that did not come again.")
     if swept.unreadable:
         listed = "\n".join(f"  {path}" for path in swept.unreadable)
         raise CommandError(

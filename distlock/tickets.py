@@ -1,0 +1,225 @@
+"""Tickets: a place in line that outlives the process, for tasks that come again.
+
+A task that finds its lock busy under ``on_busy="queue"`` draws a ticket and gives its slot back. It
+tries the lock only when no ticket is ahead of its own, in whatever worker it runs by then. The lock
+itself knows nothing of tickets, and excludes without them.
+
+A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, a
+persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). It
+is found by the task's id, so neither a lost reply nor a copy of the task gives it a second place.
+
+A lost task must not block the line, so a ticket ends `ttl` after its last write, which each run of
+its task repeats. Both times are the server's: "now" is the time of the write to one's own ticket.
+Who stands behind an ended one removes it, if it still has the version that was judged.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from .client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
+from .keys import znode_name
+from .session import session_for
+from .waiting import Latch
+from .znodes import _read_json
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: No ticket lasts longer without a renewal, whatever its data say, in seconds.
+LONGEST: Final = 600.0
+
+_NAME = re.compile(r"(?P<task>.+)-(?P<sequence>[0-9]{10})", re.DOTALL)
+#: How often a ticket is drawn whose parents the server has removed again.
+_TRIES: Final = 3
+
+
+class Ticket:
+    """One task's ticket for one key. Calls raise `LockUnavailable`; not to be shared."""
+
+    def __init__(self, session: Session, key: str, task_id: str) -> None:
+        self._session = session
+        self._key = key
+        self._parent = f"{parent_of_tickets(session)}/{znode_name(key)}"
+        self._task = znode_name(task_id)
+        #: The tickets of all tasks at the last look, first come first.
+        self._line: list[str] = []
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the task had a ticket at the last look."""
+        return bool(self._own)
+
+    @property
+    def ahead(self) -> int:
+        """How many tickets were ahead at the last look; all of them before one is drawn."""
+        return self._line.index(self._own[0]) if self._own else len(self._line)
+
+    def look(self) -> None:
+        """Look at the line as the leader knows it now."""
+        try:
+            names = self._ask(partial(self._session.children, sync=True), self._parent)
+        except NoNode:
+            names = []
+        self._line = _in_order(names)
+
+    def stand(self, ttl: float) -> None:
+        """Renew the ticket or draw one, and remove those ahead whose time is over.
+
+        After `look`, and again where the line has changed.
+
+        :param ttl: for how many seconds it keeps the place
+        """
+        data = json.dumps({"v": 1, "ttl": ttl}).encode()
+        now = self._renewed(data)
+        if now is None:
+            now = self._draw(data)
+        self.look()
+        while self.ahead and self._ended(self._path(self._line[0]), now):
+            del self._line[0]
+
+    def await_change(self, seconds: float) -> None:
+        """Wait until the first ticket changes or goes, and for so long at most."""
+        first, changed = self._path(self._line[0]), Latch()
+
+        def told(*_: Any) -> None:
+            changed.open()
+
+        def watching(_: Any, error: BaseException | None) -> None:
+            if error is not None:
+                changed.open()
+
+        self._session.watch(first, told, watching)
+        try:
+            changed.wait(seconds)
+        finally:
+            self._session.unwatch(first, told)
+
+    def leave(self) -> None:
+        """Give the ticket back, without waiting for that; may be repeated."""
+        for name in self._own:
+            _give_back(self._session, self._path(name))
+        self._line = []
+
+    # --- requests --------------------------------------------------------------------------------
+
+    @property
+    def _own(self) -> list[str]:
+        return [name for name in self._line if _task_of(name) == self._task]
+
+    def _path(self, name: str) -> str:
+        return f"{self._parent}/{name}"
+
+    def _ask(self, method: Any, *args: Any) -> Any:
+        timeout = self._session.conf.connect_timeout
+        return self._session.answer(self._session.ask(method, *args), timeout, key=self._key)
+
+    def _renewed(self, data: bytes) -> int | None:
+        """Renew the ticket and return the server's time; None where there is none (any more)."""
+        if not self._own:
+            return None
+        try:
+            return int(self._ask(self._session.write, self._path(self._own[0]), data, -1).mtime)
+        except NoNode:
+            return None
+
+    def _draw(self, data: bytes) -> int:
+        create = partial(self._session.create_persistent, sequential=True)
+        for _ in range(_TRIES):
+            try:
+                return int(self._ask(create, self._path(f"{self._task}-"), data)[1].mtime)
+            except NoNode:
+                self._make_parents()
+        raise self._session.unavailable(self._key)
+
+    def _make_parents(self) -> None:
+        names = self._parent.split("/")
+        for depth in range(2, len(names) + 1):
+            try:
+                self._ask(self._session.create_container, "/".join(names[:depth]))
+            except NodeExists:
+                continue
+
+    def _ended(self, path: str, now: int) -> bool:
+        """Whether a ticket's time is over, or it has gone."""
+        try:
+            data, stat = self._ask(self._session.read, path)
+            if not _is_over(data, stat, now):
+                return False
+            self._ask(self._session.remove, path, stat.version)
+        except NoNode:
+            return True
+        except BadVersion:  # renewed just now
+            return False
+        return True
+
+
+def parent_of_tickets(session: Session) -> str:
+    """Return the path under which all tickets of a session's namespace are."""
+    return f"{session.root}/@tickets"
+
+
+def sweep_tickets(using: str = "default") -> int:
+    """Remove the tickets whose time is over, by the server's clock, and return how many.
+
+    Those that nobody stands behind are left to this. Safe to repeat, and to run beside others.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+    """
+    session = session_for(using)
+    parent, removed = parent_of_tickets(session), 0
+
+    def ask(method: Any, *args: Any) -> Any:
+        timeout = session.conf.connect_timeout
+        return session.answer(session.ask(method, *args), timeout, key="@tickets")
+
+    try:
+        now = ask(session.write, parent, b"", -1).mtime
+        keys = ask(session.children, parent)
+    except NoNode:
+        return 0
+    for path in (f"{parent}/{key}" for key in keys):
+        try:
+            tickets = _in_order(ask(session.children, path))
+        except NoNode:
+            continue
+        for name in tickets:
+            try:
+                data, stat = ask(session.read, f"{path}/{name}")
+                if _is_over(data, stat, now):
+                    ask(session.remove, f"{path}/{name}", stat.version)
+                    removed += 1
+            except (NoNode, BadVersion):  # gone, or renewed just now
+                continue
+    return removed
+
+
+def _in_order(names: list[str]) -> list[str]:
+    found = [match for name in names if (match := _NAME.fullmatch(name))]
+    return [match[0] for match in sorted(found, key=lambda match: match["sequence"])]
+
+
+def _task_of(name: str) -> str:
+    match = _NAME.fullmatch(name)
+    return match["task"] if match else ""
+
+
+def _is_over(data: bytes, stat: Any, now: int) -> bool:
+    ttl = _read_json(data).get("ttl")
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= LONGEST:
+        ttl = LONGEST
+    return bool(now > stat.mtime + ttl * 1000)
+
+
+def _give_back(session: Session, path: str) -> None:
+    """Remove a ticket whatever its version; a lost answer lets it be sent again."""
+
+    def removed(_: Any, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLost | SessionOver):
+            _give_back(session, path)
+
+    session.when_connected(partial(session.remove, path, -1, removed))

@@ -1,0 +1,355 @@
+"""``on_busy="queue"``: tasks that were put off are served first come, first served."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import contextmanager
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery, states
+from celery.signals import before_task_publish
+from django.core.management import call_command
+from kombu.exceptions import OperationalError
+
+from distlock import LockBusy, tickets, zk_lock, zk_locked
+from distlock.keys import znode_name
+from distlock.task_runs import HEADER
+from distlock.testing.server import free_ports
+from distlock.tickets import sweep_tickets
+from tests.celery_tools import PATIENCE
+from tests.helpers import eventually, raw_client
+from tests.mutex.conftest import tree, two_sessions
+from tests.mutex.tools import Owner, Tree
+from tests.tasks.tools import Traced
+from tests.testproject.elsewhere import held_elsewhere, in_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from tests.celery_tools import Fleet
+
+__all__ = ["tree", "two_sessions"]
+
+TASKS = "tests.testproject.locked_tasks"
+#: The header of a task that comes again.
+AGAIN = {HEADER: {"busy": 1, "away": 0, "since": 1}}
+
+
+@pytest.fixture
+def refresh(app: Celery) -> Any:
+    """A task that tells who runs, in order."""
+    return refreshes(app)
+
+
+def refreshes(app: Celery, **options: Any) -> Any:
+    ran: list[str] = []
+    options = {"busy_deadline": None, **options}
+
+    @app.task(shared=False)
+    @zk_locked("feed:<feed_id>", on_busy="queue", **options)
+    def refresh(feed_id: int, who: str) -> None:
+        assert feed_id
+        ran.append(who)
+
+    refresh.ran = ran
+    return refresh
+
+
+def run(refresh: Any, who: str, headers: Any = None) -> Any:
+    return Traced(refresh, 7, who, headers=headers, task_id=who)
+
+
+def tickets_of(tree: Tree, key: str = "feed:7") -> list[str]:
+    """Whose tickets there are, first come first."""
+    names = tree.children(f"{tree.namespace}/@tickets/{znode_name(key)}")
+    return [name.rpartition("-")[0] for name in sorted(names, key=lambda name: name[-10:])]
+
+
+def ticket_path(tree: Tree, who: str, key: str = "feed:7") -> str:
+    parent = f"{tree.namespace}/@tickets/{znode_name(key)}"
+    (name,) = (name for name in tree.children(parent) if name.startswith(f"{who}-"))
+    return f"{parent}/{name}"
+
+
+def end(tree: Tree, who: str) -> None:
+    """Let a ticket's time be over."""
+    data = json.dumps({"v": 1, "ttl": 0.001}).encode()
+    ended = tree.client.set(ticket_path(tree, who), data).mtime + 1
+    clock = f"{tree.namespace}/@tickets"
+    eventually(lambda: tree.client.set(clock, b"").mtime > ended, PATIENCE, "the end of a ticket")
+
+
+# --- the order -----------------------------------------------------------------------------------
+
+
+def test_a_free_lock_is_taken_without_a_ticket(refresh: Any, tree: Tree) -> None:
+    assert run(refresh, "a").state == states.SUCCESS
+    assert not tree.children(f"{tree.namespace}/@tickets")
+
+
+def test_whoever_comes_again_first_only_the_first_in_line_is_served(
+    refresh: Any, tree: Tree
+) -> None:
+    with held_elsewhere("feed:7", work="the test"):
+        for who in "abc":
+            assert run(refresh, who).state == states.RETRY
+        assert tickets_of(tree) == ["a", "b", "c"]
+    for who, state in [("c", "RETRY"), ("new", "RETRY"), ("b", "RETRY"), ("a", "SUCCESS")]:
+        assert run(refresh, who, AGAIN if who != "new" else None).state == state
+    eventually(lambda: tickets_of(tree) == ["b", "c", "new"])
+    for who in ("b", "c", "new"):
+        assert run(refresh, who, AGAIN).state == states.SUCCESS
+    assert refresh.ran == ["a", "b", "c", "new"]
+    # The parents are containers, which the server removes.
+    eventually(lambda: not tree.client.exists(f"{tree.namespace}/@tickets"), PATIENCE)
+
+
+def test_the_nearer_the_front_the_shorter_the_pause(refresh: Any, tree: Tree) -> None:
+    with held_elsewhere("feed:7"):
+        pauses = [run(refresh, f"t{n:02}").error.when for n in range(12)]
+    assert len(tickets_of(tree)) == 12
+    for ahead, pause in enumerate(pauses):
+        assert 0.25 * max(ahead, 1) <= pause <= 0.5 * max(ahead, 1)
+    for n in range(12):
+        assert run(refresh, f"t{n:02}", AGAIN).state == states.SUCCESS
+
+
+def test_a_newcomer_that_is_put_off_says_how_many_are_ahead_and_who_holds(
+    refresh: Any, tree: Tree
+) -> None:
+    with held_elsewhere("feed:7", work="the test"):
+        run(refresh, "a")
+        error = run(refresh, "b").error.exc
+        assert "tickets ahead: 1." in str(error)
+        assert "the test" in str(error)
+        for who in "ab":
+            tree.client.delete(ticket_path(tree, who))
+
+
+def test_the_next_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree) -> None:
+    refresh = refreshes(app, timeout=PATIENCE)
+    with Owner() as first, Owner() as second:
+        with held_elsewhere("feed:7"):
+            runs = [first.submit(run, refresh, "a")]
+            eventually(lambda: in_line("feed:7") == 2, PATIENCE, "the first waits for the lock")
+            runs.append(second.submit(run, refresh, "b"))
+            eventually(lambda: tickets_of(tree) == ["a", "b"], PATIENCE)
+        assert [one.result(PATIENCE).state for one in runs] == [states.SUCCESS] * 2
+    assert refresh.ran == ["a", "b"]
+    eventually(lambda: not tickets_of(tree))
+    assert not tree.watches()
+
+
+# --- tickets that end ----------------------------------------------------------------------------
+
+
+def test_a_lost_tasks_ticket_ends_by_its_time_and_the_line_goes_on(
+    refresh: Any, tree: Tree
+) -> None:
+    with held_elsewhere("feed:7"):
+        for who in ("lost", "gone", "b"):
+            run(refresh, who)
+    assert run(refresh, "b", AGAIN).state == states.RETRY
+    end(tree, "lost")
+    assert run(refresh, "b", AGAIN).state == states.RETRY
+    eventually(lambda: tickets_of(tree) == ["gone", "b"])
+    end(tree, "gone")
+    assert run(refresh, "b", AGAIN).state == states.SUCCESS
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_a_ticket_that_was_removed_meanwhile_is_drawn_anew(refresh: Any, tree: Tree) -> None:
+    with held_elsewhere("feed:7"):
+        for who in "ab":
+            run(refresh, who)
+        tree.client.delete(ticket_path(tree, "a"))
+    assert run(refresh, "a", AGAIN).state == states.RETRY
+    assert tickets_of(tree) == ["b", "a"]
+    for who in "ba":
+        assert run(refresh, who, AGAIN).state == states.SUCCESS
+
+
+def test_a_ticket_that_is_renewed_after_it_was_judged_is_left_alone(
+    refresh: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def renewed_meanwhile(*_: Any) -> bool:
+        tree.client.set(ticket_path(tree, "a"), b'{"ttl": 60}')
+        return True
+
+    with held_elsewhere("feed:7"):
+        for who in "ab":
+            run(refresh, who)
+        with monkeypatch.context() as patch:
+            patch.setattr(tickets, "_is_over", renewed_meanwhile)
+            assert run(refresh, "b", AGAIN).state == states.RETRY
+        assert tickets_of(tree) == ["a", "b"]
+    for who in "ab":
+        assert run(refresh, who, AGAIN).state == states.SUCCESS
+
+
+@pytest.mark.parametrize("data", [b"", b"?", b'{"ttl": true}', b'{"ttl": 1e99}', b'{"ttl": "1"}'])
+def test_a_ticket_that_cannot_be_read_ends_too(
+    refresh: Any, tree: Tree, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with held_elsewhere("feed:7"):
+        for who in "ab":
+            run(refresh, who)
+    tree.client.set(ticket_path(tree, "a"), data)
+    assert run(refresh, "b", AGAIN).state == states.RETRY
+    monkeypatch.setattr(tickets, "LONGEST", 1e-6)
+    assert run(refresh, "b", AGAIN).state == states.SUCCESS
+
+
+def test_the_sweep_removes_what_has_ended_and_nothing_else(refresh: Any, tree: Tree) -> None:
+    assert sweep_tickets() == 0
+    with held_elsewhere("feed:7"):
+        for who in "abc":
+            run(refresh, who)
+    end(tree, "b")
+    out = StringIO()
+    call_command("distlock", "sweep", stdout=out)
+    assert out.getvalue().endswith("Removed 1 tickets of tasks that did not come again.\n")
+    assert sweep_tickets() == 0
+    assert tickets_of(tree) == ["a", "c"]
+    for who in "ac":
+        assert run(refresh, who, AGAIN).state == states.SUCCESS
+
+
+# --- tickets that are given back -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"busy_limit": 1}, {"busy_deadline": 60}])
+def test_who_is_refused_for_good_gives_its_ticket_back(
+    app: Celery, tree: Tree, options: dict[str, Any]
+) -> None:
+    refresh = refreshes(app, **options)
+    with held_elsewhere("feed:7"):
+        assert run(refresh, "a").state == states.RETRY
+        last = run(refresh, "a", AGAIN)
+    assert (last.state, type(last.error)) == (states.FAILURE, LockBusy)
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_who_cannot_be_sent_again_gives_its_ticket_back(
+    app: Celery, refresh: Any, tree: Tree
+) -> None:
+    (port,) = free_ports(1)
+    app.conf.update(
+        broker_url=f"redis://127.0.0.1:{port}/0", broker_transport_options={"max_retries": 0}
+    )
+    seen = []
+    before_task_publish.connect(look := lambda **_: seen.append(tickets_of(tree)))
+    try:
+        with held_elsewhere("feed:7"):
+            last = run(refresh, "a")
+    finally:
+        before_task_publish.disconnect(look)
+    assert seen == [["a"]]
+    assert (last.state, type(last.error)) == (states.FAILURE, OperationalError)
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_an_interrupted_task_gives_its_ticket_back(
+    refresh: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a soft time limit does, at any point of the way."""
+    with held_elsewhere("feed:7"):
+        run(refresh, "a")
+        monkeypatch.setattr("distlock.tickets.Ticket.stand", _interrupted)
+        last = run(refresh, "a", AGAIN)
+    assert (last.state, type(last.error)) == (states.FAILURE, ZeroDivisionError)
+    eventually(lambda: not tickets_of(tree))
+
+
+def _interrupted(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+# --- what stays as it is under "retry" -----------------------------------------------------------
+
+
+def test_a_task_that_has_the_lock_already_needs_no_ticket_for_its_second(
+    app: Celery, tree: Tree, settings: Settings
+) -> None:
+    """Or else it would be put off behind others, who wait for the lock that it holds."""
+    default = settings.DISTLOCK["default"]
+    settings.DISTLOCK = {"default": {**default, "NODE_DATA": "owner"}}  # it cannot know itself
+
+    @app.task(shared=False, name="two_locks")
+    @zk_locked("feed:7", on_busy="queue")
+    @zk_locked("feed:<feed_id>", on_busy="queue")
+    def refresh(feed_id: int, who: str) -> None:
+        assert feed_id
+        assert who
+
+    other = refreshes(app)
+    with held_elsewhere("feed:7"):
+        assert run(refresh, "a").state == states.RETRY
+        assert run(other, "b").state == states.RETRY
+    assert run(refresh, "a", AGAIN).state == states.SUCCESS
+    assert run(other, "b", AGAIN).state == states.SUCCESS
+    eventually(lambda: not tickets_of(tree))
+
+
+def test_a_copy_of_the_holder_is_dropped_and_leaves_no_ticket(app: Celery, tree: Tree) -> None:
+    ended: list[str] = []
+
+    @app.task(shared=False, name="copied")
+    @zk_locked("feed:<feed_id>", on_busy="queue")
+    def refresh(feed_id: int, who: str) -> None:
+        if feed_id == 7 and who == "a" and not ended:
+            with Owner() as owner:
+                assert owner.now(run, other, "b").state == states.RETRY
+                assert tickets_of(tree) == ["b"]
+                ended.append(owner.now(run, refresh, "a").state)
+
+    other = refreshes(app)
+    assert run(refresh, "a").state == states.SUCCESS
+    assert ended == [states.IGNORED]
+    assert tickets_of(tree) == ["b"]
+    assert run(other, "b", AGAIN).state == states.SUCCESS
+
+
+# --- in a real worker ----------------------------------------------------------------------------
+
+
+@contextmanager
+def tree_of(troupe: Fleet) -> Iterator[Tree]:
+    default = troupe.distlock["default"]
+    with raw_client(default["HOSTS"]) as client:
+        yield Tree(client, default["NAMESPACE"])
+
+
+def test_contenders_without_any_retries_all_finish_in_order(troupe: Fleet, key: str) -> None:
+    queue = troupe.task("queue", TASKS)
+    with tree_of(troupe) as tree, held_elsewhere(key) as free:
+        results = []
+        for number in range(12):
+            results.append(queue.delay(key, str(number)))
+            eventually(lambda: len(tickets_of(tree, key)) == len(results), PATIENCE)
+        free.set()
+        assert [one.get(timeout=PATIENCE) for one in results] == [str(n) for n in range(12)]
+        order = [line.facts[1] for line in troupe.stage.told(key, "enter")]
+        assert order == [str(number) for number in range(12)]
+        eventually(lambda: not tickets_of(tree, key), PATIENCE)
+
+
+def test_a_killed_holder_leaves_no_ticket_and_the_next_one_runs(troupe: Fleet, key: str) -> None:
+    queue = troupe.task("queue", TASKS)
+    killed = queue.delay(key, "killed", seconds=PATIENCE)
+    (entry,) = eventually(lambda: troupe.stage.told(key, "enter"), PATIENCE)
+    with tree_of(troupe) as tree:
+        results = [queue.delay(key, str(number)) for number in range(3)]
+        eventually(lambda: len(tickets_of(tree, key)) == 3, PATIENCE)
+        os.kill(entry.pid, signal.SIGKILL)
+        for result in results:
+            result.get(timeout=PATIENCE)
+        eventually(lambda: not tickets_of(tree, key), PATIENCE)
+    assert killed.id
+    assert zk_lock(key).holder() is None
