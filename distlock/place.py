@@ -52,6 +52,8 @@ class Place:
     kind = znodes.LOCK
     #: Whether others may hold at the same time.
     shared = False
+    #: Whether it stands in line while it waits. Who does not is busy until the line says otherwise.
+    queues = True
 
     def __init__(
         self,
@@ -194,7 +196,8 @@ class Place:
         if self.left:
             return
         self.node = None
-        self.ahead = None
+        if self.queues:
+            self.ahead = None
         self.asked_at = time.monotonic()
         self._revoked_at_version = 0
         prefix = self._prefix = znodes.protected_prefix()

@@ -72,10 +72,7 @@ class UnfairPlace(FairPlace):
     just about to leave, and leave for that, over and over.
     """
 
-    def _join(self) -> None:
-        ahead = self.ahead
-        super()._join()
-        self.ahead = ahead  # busy as far as is known, until the line says otherwise
+    queues = False
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         node, self.node = self.node, None

@@ -150,6 +150,23 @@ def test_a_crowd_that_does_not_queue_does_not_stumble_over_its_own_nodes_for_eve
     assert len(tree.nodes) == 1
 
 
+class AnswersAtOnce(FakeSession):
+    """Its lists are answered before the call returns, as the connection thread may do."""
+
+    def children(self, *args: Any, **options: Any) -> None:
+        super().children(*args, **options)
+        self.tree.answer()
+
+
+@pytest.mark.parametrize("fair", [True, False])
+def test_an_answer_that_overtakes_the_one_who_joins_counts(fair: bool) -> None:
+    tree = Tree()
+    standing_in_line(tree, 1)
+    place = AnswersAtOnce(tree, 2).join(fair=fair, try_only=True)
+    assert place.settled == 1
+    assert place.ahead == 1
+
+
 def test_a_change_of_the_predecessor_is_no_grant() -> None:
     tree = Tree()
     holder, waiter = standing_in_line(tree, 2)
