@@ -52,6 +52,9 @@ PART_IN_LINE = 0.2
 NEAR = 1
 #: How late the message of a task may come before its ticket ends, in seconds.
 LATE = 30.0
+#: How long the result of a task may be stored after its lock was given back, in seconds. A copy of
+#: a dead task begins later by as much.
+RESULT_SECONDS = 1.0
 _MAX_LABEL = 200
 
 
@@ -288,11 +291,19 @@ class Run:
         return hold
 
     def _has_succeeded(self) -> bool:
-        """Whether the result backend, where there is one, knows that this task is done."""
+        """Whether the result backend, where there is one, knows that this task is done.
+
+        A task gives its lock back just before Celery stores its result, so this waits a moment.
+        """
         if self.task.ignore_result:
             return False
+        deadline = time.monotonic() + RESULT_SECONDS
         try:
-            return bool(self.task.AsyncResult(self.request.id).state == states.SUCCESS)
+            while True:
+                state = self.task.AsyncResult(self.request.id).state
+                if state in states.READY_STATES or time.monotonic() > deadline:
+                    return bool(state == states.SUCCESS)
+                time.sleep(RESULT_SECONDS / 20)
         except Exception:  # any backend's own; a task runs better twice than never
             logger.warning("The result backend could not be asked.", exc_info=True)
             return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import pytest
 from celery import states
 from redis import Redis as Client
 
-from distlock import zk_lock
+from distlock import task_runs, zk_lock
 from tests.celery_tools import PATIENCE, Fleet, fleet
 from tests.helpers import eventually
 from tests.testproject.elsewhere import in_line
@@ -108,3 +109,26 @@ def test_copies_of_dead_tasks_run_when_their_session_ends(troupe: Fleet) -> None
         troupe.stage.let_go(key)
         assert result.get(timeout=PATIENCE) == key
         assert len(troupe.stage.told(key, "enter")) == 2
+
+
+@pytest.mark.parametrize(
+    ("states_in_turn", "succeeded"),
+    [
+        (["PENDING", "SUCCESS"], True),
+        (["PENDING", "STARTED", "FAILURE", "SUCCESS"], False),
+        (["PENDING"], False),
+    ],
+)
+def test_the_result_of_the_original_is_waited_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch, states_in_turn: list[str], succeeded: bool
+) -> None:
+    """The lock is given back before the result is stored: two servers, and no order between."""
+    monkeypatch.setattr(task_runs, "RESULT_SECONDS", 0.2)
+    said = iter(states_in_turn)
+    run: Any = object.__new__(task_runs.Run)
+    run.request = SimpleNamespace(id="7")
+    run.task = SimpleNamespace(
+        ignore_result=False,
+        AsyncResult=lambda _: SimpleNamespace(state=next(said, "PENDING")),
+    )
+    assert run._has_succeeded() is succeeded
