@@ -300,12 +300,12 @@ def test_children_end_with_the_command(tmp_path: Path, number: signal.Signals) -
     arguments = ("sale", "--strategy", "zk", "--buyers", "4", "--processes", "2")
     with running(*arguments, log=tmp_path / "log", env=env) as process:
         # The header is written when everything runs: gunicorn with two workers, and ZooKeeper.
-        eventually(lambda: b"oversold" in (tmp_path / "log").read_bytes(), timeout=30)
+        eventually(lambda: b"oversold" in (tmp_path / "log").read_bytes(), timeout=60)
         children = eventually(lambda: descendants(process.pid))
         assert len(children) >= 4
         process.send_signal(number)
-        process.wait(20)
-        eventually(lambda: not any(map(alive, children)), timeout=20)
+        process.wait(60)
+        eventually(lambda: not any(map(alive, children)), timeout=60)
 
 
 def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) -> None:
