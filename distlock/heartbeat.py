@@ -128,24 +128,30 @@ class Heartbeat:
                 self._thread.start()
 
     def _run(self) -> None:
+        alive = False
         while not self._stopped:
             self._needed.wait()
-            self._wake.wait(self._pause())
+            self._wake.wait(self._pause(alive))
             self._wake.clear()
+            alive = self._lease.remaining > 0  # before the look for losses, which may just miss one
             for beneficiary in list(self._beneficiaries):
                 guarded(beneficiary.tell_loss)
             if self._beneficiaries:
                 guarded(self._beat)
             else:
+                alive = False
                 self._needed.clear()
                 if self._beneficiaries:  # somebody came between the two lines
                     self._needed.set()
 
-    def _pause(self) -> float:
-        """Return the seconds until the next beat, or until the lease runs out if that is sooner."""
+    def _pause(self, alive: bool) -> float:
+        """Return the seconds until the next beat, or until the lease runs out if that is sooner.
+
+        :param alive: whether it had not run out when losses were last looked for
+        """
         interval = self._session_timeout() / 6
         remaining = self._lease.remaining
-        return min(interval, remaining) if remaining > 0 else interval
+        return min(interval, remaining) if remaining > 0 or alive else interval
 
     def _beat(self) -> None:
         since = self._unanswered_since

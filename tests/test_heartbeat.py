@@ -342,3 +342,19 @@ def test_a_stopped_heartbeat_ends_its_thread_whatever_it_was_doing(
         assert line.heartbeat._thread is not None
         line.heartbeat._thread.join(SOON)
         assert not line.heartbeat._thread.is_alive()
+
+
+def test_a_lease_that_runs_out_just_after_a_look_is_looked_at_again(
+    make_line: MakeLine, lease: Lease, clock: Clock
+) -> None:
+    class JustMissed(Place):
+        def tell_loss(self) -> None:
+            super().tell_loss()
+            clock.time = 1000.0 + T
+
+    line = make_line(lease)
+    line.place = JustMissed()
+    line.heartbeat.attend(line.place)
+    line.heartbeat.hurry()
+    for _ in range(2):
+        assert line.place.looked.acquire(timeout=SOON)
