@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import chain, chord, states
+from celery.exceptions import ChordError
 from redis import Redis as Client
 
 from distlock import LockBusy, zk_lock
@@ -220,6 +221,39 @@ def test_a_chord_is_joined_with_the_values_of_skipped_tasks(troupe: Fleet, key: 
     result = chord([task(troupe, "skip").s(key, who) for who in "ab"])(task(troupe, "join").s())
     skipped = str({"skipped": key})
     assert run(result) == f"{skipped}+{skipped}"
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_canvas_goes_on_with_the_answer_of_a_callable(troupe: Fleet, key: str) -> None:
+    links = chain(task(troupe, "answer").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
+    answered = f"a does without {key}"
+    assert run(links.apply_async()) == f"{answered}+b"
+    header = [task(troupe, "answer").s(key, "a")] * 2
+    assert run(chord(header)(task(troupe, "join").s())) == f"{answered}+{answered}"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chord_ends_with_the_error_of_a_refused_task(troupe: Fleet, key: str) -> None:
+    header = [task(troupe, "refuse").s(key, who) for who in "ab"]
+    with pytest.raises((LockBusy, ChordError), match="is busy"):  # the parent's, if it is there yet
+        run(chord(header)(task(troupe, "join").s()))
+
+
+@pytest.mark.parametrize("name", ["patient", "queue"])
+def test_the_canvas_goes_on_after_those_in_line_had_their_turn(
+    troupe: Fleet, key: str, busy: Event, name: str
+) -> None:
+    links = chain(task(troupe, name).s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
+    header = [task(troupe, name).s(key, who) for who in "cd"]
+    results = links.apply_async(), chord(header)(task(troupe, "join").s())
+    waiting = [results[0].parent, *results[1].parent.results]
+    if name == "patient":
+        eventually(lambda: in_line(key) == 1 + len(waiting), PATIENCE, "three in line")
+    else:
+        for one in waiting:
+            await_state(one, states.RETRY)
+    busy.set()
+    assert [run(result) for result in results] == ["a+b", "c+d"]
 
 
 # --- retries of the task's own -------------------------------------------------------------------

@@ -70,6 +70,12 @@ def refuse(key: str, actor: str) -> str:
     return actor
 
 
+@task()
+@zk_locked("<key>", on_busy="wait", timeout=60)
+def patient(key: str, actor: str) -> str:
+    return actor
+
+
 def _later(busy: LockBusy, key: str, actor: str) -> str:
     return f"{actor} does without {busy.key}"
 
