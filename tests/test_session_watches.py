@@ -98,7 +98,7 @@ def test_a_watcher_hears_of_a_change_and_of_one_only(
     client.set(node, b"1")
     client.delete(node)
     eventually(lambda: watcher.told)
-    one.ask(one.children, one.root).result(20)  # later events would have come before this answer
+    one.ask(one.children, "/").result(20)  # later events would have come before this answer
     assert watcher.told == [False]
 
 
@@ -122,7 +122,7 @@ def test_a_watch_taken_back_is_removed_on_the_server(
     watcher.unwatch()
     eventually(lambda: not watched(zookeeper, one, node))
     client.delete(node)
-    one.ask(one.children, one.root).result(20)
+    one.ask(one.children, "/").result(20)
     assert watcher.told == []
     assert not one._watchers
     assert not one._client._data_watchers
@@ -135,7 +135,7 @@ def test_a_watch_that_another_needs_stays(
     leaving.watch()
     staying.watch()
     leaving.unwatch()
-    one.ask(one.children, one.root).result(20)
+    one.ask(one.children, "/").result(20)
     assert watched(zookeeper, one, node)
     client.delete(node)
     assert eventually(lambda: staying.told) == [True]
