@@ -119,7 +119,7 @@ def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
 @pytest.mark.usefixtures("keys", "here")
 def test_an_exception_before_any_line_leaves_no_lease_of_a_semaphore(tree: Tree) -> None:
     with zk_semaphore("key-3", 1):
-        tree.client.create(f"{tree.path('key-3')}/locks/keeps-the-parents", b"")
+        tree.client.create(f"{tree.path('key-3')}/locks/keeps-the-parents", b"", makepath=True)
         tree.client.create(f"{tree.path('key-3')}/keeps-the-parents", b"")
     leases = f"{tree.path('key-3')}/leases"
     eventually(lambda: not tree.children(leases), PATIENCE)
