@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 from django.core.signals import setting_changed
 
 from . import signals
-from .client import TIMED_OUT, NoNode
+from .client import NoNode
 from .exceptions import LockLost, NotOwner
 from .heartbeat import now
 from .hold import Hold
@@ -110,13 +110,10 @@ class LeaseHold(Hold):
         self.check()
         session = self._session
         try:
-            term = Term.read(*session.ask(session.read, self.path).result(timeout))
+            read = session.ask(session.read, self.path)
+            term = Term.read(*session.answer(read, timeout, key=self.key))
         except NoNode:
             term = None
-        except TIMED_OUT as error:
-            raise session.unavailable(self.key) from error
-        except Exception as error:
-            raise session.unavailable(self.key, error) from error
         if term is None or (term.owner, term.token) != (self.owner, self.token):
             self.lose()
         self.check()

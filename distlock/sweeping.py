@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .client import TIMED_OUT, BadVersion, NoNode
+from .client import BadVersion, NoNode
 from .lease_nodes import Term, parent_of_leases
 from .session import session_for
 from .visits import remove
@@ -86,12 +86,8 @@ def _answers(session: Session, futures: list[Future[Any]]) -> list[Any]:
 
     def answer(future: Future[Any]) -> Any:
         try:
-            return future.result(max(deadline - time.monotonic(), 0))
+            return session.answer(future, max(deadline - time.monotonic(), 0), key="@leases")
         except (NoNode, BadVersion):
             return None
-        except TIMED_OUT as error:
-            raise session.unavailable("@leases") from error
-        except Exception as error:
-            raise session.unavailable("@leases", error) from error
 
     return [answer(future) for future in futures]
