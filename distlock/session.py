@@ -362,12 +362,14 @@ class Session:
             self.heartbeat.hurry()
             return
         self.disconnected_at = None
+        first = not self._lease_of
         if self._lease_of != self.id:  # what was proven of another session says nothing of this one
             self._lease_of = self.id
             self.lease.end()
             for told in _told:
                 guarded(self.tell, told)
-        self.heartbeat.hurry()
+        if not first:  # before the first session nothing was held that could be lost
+            self.heartbeat.hurry()
         self._fail_forgotten()
         with self._lock:
             steps, self._parked = self._parked, []

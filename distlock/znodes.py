@@ -159,7 +159,10 @@ def _text(value: object) -> str:
     """Return a text that can be printed anywhere: no surrogates, newlines, escapes, bidi marks."""
     if not isinstance(value, str):
         return ""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in value[:200])
+    text = value[:200]
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _time(value: object) -> datetime | None:
