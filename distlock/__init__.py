@@ -26,7 +26,7 @@ from .revocation import revoke
 from .rwlock import zk_rwlock
 from .semaphore import zk_semaphore
 from .semaphore_mutex import zk_semaphore_mutex
-from .signals import lock_acquired, lock_contended, lock_lost, lock_released
+from .signals import lock_acquired, lock_contended, lock_failed, lock_lost, lock_released
 
 if TYPE_CHECKING:
     from .fencing import FencedModel, FenceField
@@ -49,6 +49,7 @@ __all__ = [
     "StaleToken",
     "lock_acquired",
     "lock_contended",
+    "lock_failed",
     "lock_lost",
     "lock_released",
     "revoke",

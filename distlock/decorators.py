@@ -99,6 +99,7 @@ def zk_locked(
         fair=fair,
         atomic=atomic,
         on_revoke=on_revoke,
+        template=template,
     )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -20,13 +20,19 @@ class Hold:
     """One hold of a lock, from its first acquire to its last release.
 
     :ivar key: the key that was locked
+    :ivar using: the alias in ``DISTLOCK``
+    :ivar template: the template of `zk_locked` that the key was made from, empty without one
     :ivar path: the path of the lock node
     :ivar token: the fencing token, an int that rises from holder to holder of one key
     :ivar acquired_at: when the lock was granted, an aware `datetime`
     """
 
-    def __init__(self, key: str, node: Node, place: Place) -> None:
+    def __init__(
+        self, key: str, node: Node, place: Place, *, using: str, template: str = ""
+    ) -> None:
         self.key = key
+        self.using = using
+        self.template = template
         self.path = node.path
         self.token = node.token
         self.acquired_at = datetime.now(timezone.utc)

@@ -40,7 +40,8 @@ class LeaseHold(Hold):
 
     def __init__(self, visit: Renewal, term: Term, *, sender: type) -> None:
         # It has no place in a line: all that a hold asks of one is answered here.
-        super().__init__(visit.key, Node(visit.path, term.token, 0), cast("Any", None))
+        node, place = Node(visit.path, term.token, 0), cast("Any", None)
+        super().__init__(visit.key, node, place, using=visit.session.conf.alias)
         self.owner = visit.owner
         self.started = time.monotonic()
         #: How many blocks of this process are under way on it.
@@ -125,7 +126,7 @@ class LeaseHold(Hold):
         """
         told, self._gone = self._gone or self._released, True
         if tell and not told:
-            signals.announce(signals.lock_lost, self._sender, key=self.key, hold=self)
+            signals.announce(signals.lock_lost, self._sender, self, hold=self)
 
     def end(self) -> None:
         """It was given back."""
@@ -133,7 +134,7 @@ class LeaseHold(Hold):
         signals.announce(
             signals.lock_released,
             self._sender,
-            key=self.key,
+            self,
             hold=self,
             held_for=time.monotonic() - self.started,
         )

@@ -78,6 +78,8 @@ class PersistentLease:
     Made by `zk_lease`. As a context manager it yields a `LeaseHold`. Safe to share between threads.
     """
 
+    template = ""  #: No lease is made from one.
+
     def __init__(
         self,
         key: str,
@@ -220,15 +222,19 @@ class PersistentLease:
         visit = self._visit(Taking, identity, hold, ttl=self.ttl, try_only=limit == 0)
 
         def taken(attempt: Attempt) -> LeaseHold | None:
-            facts = {"key": self.key, "waited": attempt.waited}
-            if attempt.outcome() is None:
-                signals.announce(signals.lock_contended, PersistentLease, **facts)
+            if signals.outcome(attempt, PersistentLease, self) is None:
                 if block:
                     raise self._busy(visit, attempt)
                 return None
             hold = note(identity, visit, sender=PersistentLease)
             if visit.fresh:
-                signals.announce(signals.lock_acquired, PersistentLease, hold=hold, **facts)
+                signals.announce(
+                    signals.lock_acquired,
+                    PersistentLease,
+                    hold,
+                    hold=hold,
+                    waited=attempt.waited,
+                )
             if block:
                 self._begin_block(hold)
             return hold

@@ -52,10 +52,13 @@ class Mutex:
         fair: bool = True,
         atomic: bool | str = False,
         on_revoke: Callable[[Mutex], object] | None = None,
+        template: str = "",
     ) -> None:
         check_listener(on_revoke)
         self.key = key
         self.using = using
+        #: What `zk_locked` made the key from, for those who may not see keys, such as metrics.
+        self.template = template
         self._name = keys.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
         self._database = "default" if atomic is True else atomic or None
@@ -272,18 +275,13 @@ class Mutex:
         return FairPlace if self._fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
-        node = attempt.outcome()
+        node = signals.outcome(attempt, Mutex, self)
         if node is None:
-            signals.announce(signals.lock_contended, Mutex, key=self.key, waited=attempt.waited)
             return attempt
-        hold = Hold(self.key, node, attempt.place)
+        hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
         owner.held[self._id] = Held(hold, attempt.place)
-        attempt.place.on_loss(
-            partial(signals.announce, signals.lock_lost, Mutex, key=self.key, hold=hold)
-        )
-        signals.announce(
-            signals.lock_acquired, Mutex, key=self.key, hold=hold, waited=attempt.waited
-        )
+        attempt.place.on_loss(partial(signals.announce, signals.lock_lost, Mutex, hold, hold=hold))
+        signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
         return hold
 
     def _held_by(self, owner: Owner) -> Held:
@@ -409,7 +407,7 @@ def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
     signals.announce(
         signals.lock_released,
         Mutex,
-        key=held.hold.key,
+        held.hold,
         hold=held.hold,
         held_for=time.monotonic() - held.started,
     )

@@ -40,6 +40,9 @@ _T = TypeVar("_T")
 class Leases:
     """What a semaphore and its mutex share: taking leases, and giving them back."""
 
+    #: No semaphore is made from a template.
+    template = ""
+
     def __init__(self, key: str, limit: Limit, *, timeout: Any, using: str) -> None:
         self.key = key
         self.using = using
@@ -183,15 +186,15 @@ class Leases:
         return place_for, limit, partial(self._conclude, shelf, taken)
 
     def _conclude(self, shelf: Shelf, taken: list[Held], attempt: Attempt) -> Hold | Attempt:
-        if attempt.outcome() is None:
-            self._announce(signals.lock_contended, waited=attempt.waited)
+        if signals.outcome(attempt, type(self), self) is None:
             return attempt
         for lease in cast("SemaphorePlace", attempt.place).leases:
-            held = Held(Hold(self.key, cast("Node", lease.node), lease), lease)
+            node = cast("Node", lease.node)
+            held = Held(Hold(self.key, node, lease, using=self.using), lease)
             taken.append(held)
             keep(shelf, held)
-            lease.on_loss(partial(self._announce, signals.lock_lost, hold=held.hold))
-            self._announce(signals.lock_acquired, hold=held.hold, waited=attempt.waited)
+            lease.on_loss(partial(self._announce, signals.lock_lost, held.hold))
+            self._announce(signals.lock_acquired, held.hold, waited=attempt.waited)
         return taken[0].hold
 
     def _give_back(self, shelf: Shelf, count: int, returned: list[Held]) -> None:
@@ -233,10 +236,10 @@ class Leases:
         held.place.leave()
         held.place.tell_loss()
         held_for = time.monotonic() - held.started
-        self._announce(signals.lock_released, hold=held.hold, held_for=held_for)
+        self._announce(signals.lock_released, held.hold, held_for=held_for)
 
-    def _announce(self, signal: Any, **facts: Any) -> None:
-        signals.announce(signal, type(self), key=self.key, **facts)
+    def _announce(self, signal: Any, hold: Hold, **facts: Any) -> None:
+        signals.announce(signal, type(self), hold, hold=hold, **facts)
 
     def _entered(self, outcome: Hold | Attempt) -> Hold:
         if isinstance(outcome, Hold):

@@ -2,32 +2,64 @@
 
 All are sent with the lock's class as ``sender`` (`Mutex`, `Semaphore`), in the thread or task that
 caused them, after the fact, through `announce`: a receiver that raises is logged and never harms
-the lock.
+the lock. All carry ``key``, ``using`` (the alias) and ``template`` (of `zk_locked`, else empty).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.dispatch import Signal
 
+from .exceptions import DistlockError
+
+if TYPE_CHECKING:
+    from .place import Node
+    from .waiting import Attempt
+
 logger = logging.getLogger("distlock")
 
-#: A first (not reentrant) acquire succeeded: ``key``, ``hold``, ``waited`` (seconds).
+#: A first (not reentrant) acquire succeeded: ``hold``, ``waited`` (seconds).
 lock_acquired = Signal()
-#: The last release of a hold: ``key``, ``hold``, ``held_for`` (seconds).
+#: The last release of a hold: ``hold``, ``held_for`` (seconds).
 lock_released = Signal()
-#: A hold was found to be lost: ``key``, ``hold``.
+#: A hold was found to be lost: ``hold``.
 lock_lost = Signal()
-#: An acquire ended without the lock: ``key``, ``waited`` (seconds).
+#: An acquire ended without the lock, since others have it: ``waited`` (seconds).
 lock_contended = Signal()
+#: An acquire ended without the lock, by an error: ``waited`` (seconds), ``error``.
+lock_failed = Signal()
 
 
-def announce(signal: Signal, sender: type, **facts: Any) -> None:
+class Subject(Protocol):
+    """What a signal is about: a lock, or a hold of it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def using(self) -> str: ...
+    @property
+    def template(self) -> str: ...
+
+
+def announce(signal: Signal, sender: type, about: Subject, **facts: Any) -> None:
     """Send `signal` to its receivers, and cost next to nothing when there are none."""
     if not signal.receivers:
         return
+    facts |= {"key": about.key, "using": about.using, "template": about.template}
     for receiver, answer in signal.send_robust(sender, **facts):
         if isinstance(answer, Exception):
             logger.error("signal receiver %r failed", receiver, exc_info=answer)
+
+
+def outcome(attempt: Attempt, sender: type, about: Subject) -> Node | None:
+    """Return the outcome of an attempt, None where others have the lock; announce a failure."""
+    try:
+        node = attempt.outcome()
+    except DistlockError as error:
+        announce(lock_failed, sender, about, waited=attempt.waited, error=error)
+        raise
+    if node is None:
+        announce(lock_contended, sender, about, waited=attempt.waited)
+    return node

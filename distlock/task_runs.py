@@ -147,6 +147,7 @@ class Run:
         self.around = around
         self.in_worker = not self.request.is_eager
         self.using = locked.make_mutex.keywords["using"]
+        self.template = locked.template.text
         self.key = ""
         self.ticket: Ticket | None = None
 
@@ -388,7 +389,7 @@ class Run:
         announce(
             task_refused,
             type(self.task),
-            key=self.key,
+            self,
             task_id=self.request.id,
             outcome=outcome,
             holder=getattr(error, "holder", None),

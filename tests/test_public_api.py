@@ -30,6 +30,7 @@ PUBLIC = [
     "StaleToken",
     "lock_acquired",
     "lock_contended",
+    "lock_failed",
     "lock_lost",
     "lock_released",
     "revoke",
