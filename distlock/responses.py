@@ -17,6 +17,9 @@ from django.utils.translation import gettext as _
 from .conf import configuration
 from .exceptions import LockBusy, LockUnavailable
 
+#: The media type of a problem document.
+PROBLEM_TYPE = "application/problem+json"
+
 
 def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResponse:
     """Return the answer to a request that could not get its lock.
@@ -27,24 +30,33 @@ def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResp
     ``distlock/503.html``, which a site can override. The key is not told: it may name what the
     client should not know.
     """
-    if isinstance(error, LockBusy):
-        status = configuration(error.using).busy_status
-        template, title = "distlock/423.html", _("Somebody else is working on this right now")
-    else:
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        template, title = "distlock/503.html", _("This cannot be done safely right now")
-    seconds = _jittered(error.retry_after)
-    detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
+    document, headers = problem(error)
+    status = document["status"]
     response: HttpResponse
     if _prefers_json(request):
-        document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
-        response = JsonResponse(document, status=status, content_type="application/problem+json")
+        response = JsonResponse(document, status=status, content_type=PROBLEM_TYPE)
     else:
-        context = {"title": title, "detail": detail, "seconds": seconds}
+        template = "distlock/423.html" if isinstance(error, LockBusy) else "distlock/503.html"
+        context = {name: document[name] for name in ("title", "detail")}
+        context["seconds"] = int(headers["Retry-After"])
         response = HttpResponse(_render(template, context, request), status=status)
-    response["Retry-After"] = str(seconds)
-    response["Cache-Control"] = "no-store"
+    for name, value in headers.items():
+        response[name] = value
     return response
+
+
+def problem(error: LockBusy | LockUnavailable) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the problem document (RFC 9457) of a refusal, and its headers."""
+    if isinstance(error, LockBusy):
+        status = configuration(error.using).busy_status
+        title = _("Somebody else is working on this right now")
+    else:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        title = _("This cannot be done safely right now")
+    seconds = _jittered(error.retry_after)
+    detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
+    document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
+    return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
 
 
 def _render(template: str, context: dict[str, Any], request: HttpRequest) -> str:

@@ -1,0 +1,124 @@
+"""OpenTelemetry spans of waits and holds, as receivers of the signals.
+
+::
+
+    INSTALLED_APPS = ["distlock", "distlock.contrib.opentelemetry.OpenTelemetryConfig", …]
+
+A hold's span has a link to that of the wait for it. Both are children of the span in which the lock
+was asked for. None of them becomes the current span: a hold may end in another thread or task than
+it began in.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from django.apps import AppConfig
+
+from distlock import signals
+
+from . import extra, outcome_of
+
+with extra("otel"):
+    from opentelemetry.trace import Link, Span, Status, StatusCode, get_tracer
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from distlock.hold import Hold
+
+
+class Spans:
+    """The receivers that make the spans.
+
+    Attributes of all: ``distlock.key``, ``distlock.template``, ``distlock.using`` and
+    ``distlock.recipe``; a wait has ``distlock.outcome``, and what was granted ``distlock.token``.
+
+    :param tracer_provider: by default the one that is set for the process
+    """
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        self._tracer = get_tracer("distlock", tracer_provider=tracer_provider)
+        self._of_hold: WeakKeyDictionary[Hold, Span] = WeakKeyDictionary()
+
+    def connect(self) -> None:
+        """Begin to trace; may be repeated."""
+        for signal, receiver in self._receivers():
+            signal.connect(receiver)
+
+    def disconnect(self) -> None:
+        """Trace no more."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+
+    def _receivers(self) -> list[tuple[Any, Any]]:
+        return [
+            (signals.lock_acquired, self._acquired),
+            (signals.lock_contended, self._contended),
+            (signals.lock_failed, self._failed),
+            (signals.lock_lost, self._lost),
+            (signals.lock_released, self._released),
+        ]
+
+    def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
+        now = time.time_ns()
+        wait = self._begin("wait", now - _ns(waited), facts)
+        wait.set_attributes({"distlock.outcome": "acquired", "distlock.token": hold.token})
+        wait.end(now)
+        span = self._begin("hold", now, facts, links=[Link(wait.get_span_context())])
+        span.set_attribute("distlock.token", hold.token)
+        self._of_hold[hold] = span
+
+    def _contended(self, *, waited: float, **facts: Any) -> None:
+        wait = self._begin("wait", time.time_ns() - _ns(waited), facts)
+        wait.set_attribute("distlock.outcome", "busy")
+        wait.end()
+
+    def _failed(self, *, waited: float, error: Exception, **facts: Any) -> None:
+        wait = self._begin("wait", time.time_ns() - _ns(waited), facts)
+        wait.set_attribute("distlock.outcome", outcome_of(error))
+        wait.record_exception(error)
+        wait.set_status(Status(StatusCode.ERROR, str(error)))
+        wait.end()
+
+    def _lost(self, *, hold: Hold, **_: Any) -> None:
+        span = self._of_hold.get(hold)
+        if span is not None:
+            span.add_event("lost")
+            span.set_status(Status(StatusCode.ERROR, "The lock was lost while held."))
+
+    def _released(self, *, hold: Hold, **_: Any) -> None:
+        span = self._of_hold.pop(hold, None)
+        if span is not None:
+            span.end()
+
+    def _begin(self, what: str, at: int, facts: dict[str, Any], **options: Any) -> Span:
+        template = facts["template"]
+        attributes = {
+            "distlock.key": facts["key"],
+            "distlock.template": template,
+            "distlock.using": facts["using"],
+            "distlock.recipe": facts["sender"].__name__,
+        }
+        # Few names, as backends group by them: no key.
+        name = f"distlock {what} {template}".rstrip()
+        return self._tracer.start_span(name, start_time=at, attributes=attributes, **options)
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+class OpenTelemetryConfig(AppConfig):
+    """Traces with the tracer provider that is set for the process."""
+
+    name = "distlock.contrib.opentelemetry"
+    label = "distlock_opentelemetry"
+    spans: Spans | None = None
+
+    def ready(self) -> None:
+        if OpenTelemetryConfig.spans is None:
+            OpenTelemetryConfig.spans = Spans()
+        OpenTelemetryConfig.spans.connect()

@@ -1,0 +1,161 @@
+"""Prometheus metrics of the locks of this process, as receivers of the signals.
+
+::
+
+    INSTALLED_APPS = ["distlock", "distlock.contrib.prometheus.PrometheusConfig", …]
+
+Labelled by template, never by key: there are as many keys as there are rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from django.apps import AppConfig
+
+from distlock import signals
+from distlock.lease_hold import LeaseHold
+
+from . import extra, outcome_of
+
+with extra("prometheus"):
+    from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from prometheus_client import CollectorRegistry
+
+    from distlock.hold import Hold
+
+#: In seconds: from a round trip to ZooKeeper to a job of an hour.
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+_LABELS = ("template", "using", "recipe")
+
+
+class Metrics:
+    """The metrics, and the receivers that keep them.
+
+    Labels of all: ``template`` (of `zk_locked`, empty for other locks), ``using`` (the alias) and
+    ``recipe`` (``Mutex``, ``Semaphore``, …).
+
+    :param registry: where they are registered
+    :param buckets: of the histograms, in seconds
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry = REGISTRY, *, buckets: Sequence[float] = BUCKETS
+    ) -> None:
+        self.wait = Histogram(
+            "distlock_wait_seconds",
+            "Time from the call to its end, with the lock or without.",
+            _LABELS,
+            registry=registry,
+            buckets=buckets,
+        )
+        self.hold = Histogram(
+            "distlock_hold_seconds",
+            "Time from the grant of a lock to its release.",
+            _LABELS,
+            registry=registry,
+            buckets=buckets,
+        )
+        self.held = Gauge(
+            "distlock_held",
+            "Locks that are held now, without persistent leases.",
+            _LABELS,
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.acquires = Counter(
+            "distlock_acquires",
+            "How first, not reentrant, acquires ended: acquired, busy, unavailable, deadlock, "
+            "error.",
+            (*_LABELS, "outcome"),
+            registry=registry,
+        )
+        self.lost = Counter(
+            "distlock_lost", "Locks that were lost while held.", _LABELS, registry=registry
+        )
+        #: What the gauge counts, and where: a hold may be released that was never announced, or
+        #: lost first.
+        self._counted: WeakKeyDictionary[Hold, Gauge] = WeakKeyDictionary()
+
+    def connect(self) -> None:
+        """Begin to count; may be repeated."""
+        for signal, receiver in self._receivers():
+            signal.connect(receiver)
+
+    def disconnect(self) -> None:
+        """Count no more."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+
+    def _receivers(self) -> list[tuple[Any, Any]]:
+        return [
+            (signals.lock_acquired, self._acquired),
+            (signals.lock_contended, self._contended),
+            (signals.lock_failed, self._failed),
+            (signals.lock_lost, self._lost),
+            (signals.lock_released, self._released),
+        ]
+
+    def _acquired(
+        self, *, sender: type, template: str, using: str, hold: Hold, waited: float, **_: Any
+    ) -> None:
+        labels = template, using, sender.__name__
+        self._ended(labels, "acquired", waited)
+        if not isinstance(hold, LeaseHold):  # that may be released in another process, or never
+            self._counted[hold] = held = self.held.labels(*labels)
+            held.inc()
+
+    def _contended(
+        self, *, sender: type, template: str, using: str, waited: float, **_: Any
+    ) -> None:
+        self._ended((template, using, sender.__name__), "busy", waited)
+
+    def _failed(
+        self,
+        *,
+        sender: type,
+        template: str,
+        using: str,
+        waited: float,
+        error: Exception,
+        **_: Any,
+    ) -> None:
+        self._ended((template, using, sender.__name__), outcome_of(error), waited)
+
+    def _ended(self, labels: tuple[str, str, str], outcome: str, waited: float) -> None:
+        self.wait.labels(*labels).observe(waited)
+        self.acquires.labels(*labels, outcome).inc()
+
+    def _lost(self, *, sender: type, template: str, using: str, hold: Hold, **_: Any) -> None:
+        self._end(hold)
+        self.lost.labels(template, using, sender.__name__).inc()
+
+    def _released(
+        self, *, sender: type, template: str, using: str, hold: Hold, held_for: float, **_: Any
+    ) -> None:
+        self._end(hold)
+        self.hold.labels(template, using, sender.__name__).observe(held_for)
+
+    def _end(self, hold: Hold) -> None:
+        held = self._counted.pop(hold, None)
+        if held is not None:
+            held.dec()
+
+
+class PrometheusConfig(AppConfig):
+    """Counts in prometheus_client's own registry."""
+
+    name = "distlock.contrib.prometheus"
+    label = "distlock_prometheus"
+    metrics: Metrics | None = None
+
+    def ready(self) -> None:
+        # Once: the registry refuses a metric's second registration.
+        if PrometheusConfig.metrics is None:
+            PrometheusConfig.metrics = Metrics()
+        PrometheusConfig.metrics.connect()

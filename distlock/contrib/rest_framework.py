@@ -1,0 +1,43 @@
+"""Busy locks and an absent ZooKeeper as answers of Django REST framework.
+
+::
+
+    REST_FRAMEWORK = {"EXCEPTION_HANDLER": "distlock.contrib.rest_framework.exception_handler"}
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distlock.exceptions import LockBusy, LockUnavailable
+from distlock.responses import PROBLEM_TYPE, problem
+
+from . import extra
+
+with extra("drf"):
+    from rest_framework import views
+    from rest_framework.renderers import JSONRenderer
+    from rest_framework.response import Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Answer as `distlock.middleware` does, and leave all else to the framework's own handler.
+
+    423 (the setting ``BUSY_STATUS``) for `LockBusy`, 503 for `LockUnavailable`, with
+    ``Retry-After``; the transaction of ``ATOMIC_REQUESTS`` is rolled back. The body has the members
+    of a problem document (RFC 9457), in the format that the view and the client agree on.
+    """
+    if not isinstance(error, LockBusy | LockUnavailable):
+        return views.exception_handler(error, context)
+    document, headers = problem(error)
+    views.set_rollback()
+    renderer = getattr(context["request"], "accepted_renderer", None)
+    return Response(
+        document,
+        status=document["status"],
+        headers=headers,
+        content_type=PROBLEM_TYPE if isinstance(renderer, JSONRenderer) else None,
+    )
