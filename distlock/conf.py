@@ -53,6 +53,9 @@ class Configuration:
     busy_status: int = 423
     retry_after: float = 1.0
     node_data: str = "full"
+    #: How long a waiter that holds something waits before it looks for a deadlock; None never does.
+    #: Less than `timeout`, or whoever leaves both alone is only told that the lock is busy.
+    deadlock_after: float | None = 3.0
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
 
@@ -83,7 +86,7 @@ def _configuration(alias: str) -> Configuration:
     for problem in problems(alias, options):
         raise ImproperlyConfigured(f"{problem.message} {problem.hint}")
     values = {name.lower(): value for name, value in options.items()}
-    for name in ("timeout", "session_timeout", "connect_timeout", "retry_after"):
+    for name in _TIMES:
         if isinstance(values.get(name), timedelta):
             values[name] = values[name].total_seconds()
     if "hosts" in values:
@@ -209,6 +212,7 @@ def _sasl_is_missing(options: Mapping[Any, Any]) -> bool:
 
 _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
 _SECRET = {"AUTH", "TLS", "ACL"}
+_TIMES = ("timeout", "session_timeout", "connect_timeout", "retry_after", "deadlock_after")
 _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
@@ -236,6 +240,7 @@ _RULES: dict[str, tuple[Any, str]] = {
         "an HTTP status from 400 to 599",
     ),
     "RETRY_AFTER": (_seconds, _A_TIME),
+    "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
     "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
 }

@@ -119,13 +119,15 @@ class DeadlockDetected(DistlockError):
     """Waiting would never end: who asks for the lock waits for a lock that it holds itself.
 
     It holds that directly (a reader that asks for the write lock of the same key), or others in a
-    circle wait for one another. Nothing was acquired, and what was held is still held. Release
-    that, and take what you need at once or always in the same order: ``zk_multilock`` does.
+    circle wait for one another, of whom the one who came last is told (`deadlocks`). Nothing was
+    acquired, and what was held is still held. Release that, and take what you need at once or
+    always in the same order: ``zk_multilock`` does.
 
     :ivar key: the key that was asked for
     :ivar using: the alias in ``DISTLOCK``
     :ivar cycle: the :class:`~distlock.znodes.Participant` of each who waits in the circle; empty
         where the asker waits for itself alone
+    :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     """
 
     def __init__(
@@ -135,11 +137,13 @@ class DeadlockDetected(DistlockError):
         key: str = "",
         using: str = "default",
         cycle: tuple[Participant, ...] = (),
+        retry_after: float = 1.0,
     ) -> None:
         super().__init__(message)
         self.key = key
         self.using = using
         self.cycle = cycle
+        self.retry_after = retry_after
 
 
 class StaleToken(DistlockError):

@@ -16,6 +16,7 @@ from django.db import transaction
 
 from . import keys, signals
 from .conf import UNSET, configuration, seconds
+from .deadlocks import Lookout
 from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from .hold import Held, Hold
 from .inspection import participant, participants
@@ -80,6 +81,7 @@ class Mutex:
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
         :raises LockLost: this owner held the lock and has lost it; release it first
+        :raises DeadlockDetected: waiting on would never end
         """
         return self._acquire(blocking, timeout, _is_hold)
 
@@ -229,7 +231,9 @@ class Mutex:
 
     def _line(
         self, owner: Owner, limit: float | None
-    ) -> tuple[Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt]]:
+    ) -> tuple[
+        Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt], Lookout | None
+    ]:
         """Return what `wait` is to do: which line to join, for how long, and what comes then."""
         conf = configuration(self.using)
         beside = self._beside(owner)
@@ -247,7 +251,14 @@ class Mutex:
             try_only=limit == 0,
             on_revoke=listener(self._on_revoke, self),
         )
-        return place_for, limit, partial(self._conclude, owner)
+        return place_for, limit, partial(self._conclude, owner), self._lookout(owner, limit)
+
+    def _lookout(self, owner: Owner, limit: float | None) -> Lookout | None:
+        """Return what looks for a deadlock, for one who holds something and may wait so long."""
+        after = configuration(self.using).deadlock_after
+        if after is None or not owner.held or (limit is not None and limit <= after):
+            return None
+        return Lookout(owner, after)
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return what `owner` holds of this key by a lock of another kind."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .deadlocks import Lookout
     from .place import Node, Place
 
 _T = TypeVar("_T")
@@ -29,11 +30,21 @@ class Attempt:
     """One caller's wait for a place: how long still, and how it ended.
 
     :param timeout: seconds, 0 to try once, None for ever
+    :param settled: what the place calls when it is settled
+    :param lookout: looks for a deadlock meanwhile
     """
 
-    def __init__(self, place: Place, timeout: float | None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        timeout: float | None,
+        settled: Callable[[], None],
+        lookout: Lookout | None = None,
+    ) -> None:
         self.place = place
         self.started = time.monotonic()
+        self._settled = settled
+        self._lookout = lookout
         self._try_only = timeout == 0
         self._deadline = math.inf if timeout is None else self.started + timeout
         self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
@@ -57,7 +68,21 @@ class Attempt:
         # To the deadline first: what is known of the line then decides whether to go on.
         ends_at = self._deadline if now < self._deadline < self._ends_at() else self._ends_at()
         remaining = ends_at - now
-        return min(remaining, LOOK_SECONDS) if remaining > 0 else None
+        if remaining <= 0:
+            return None
+        if self._lookout is not None:
+            remaining = min(remaining, self._lookout.turn(place, self._settled))
+        return min(remaining, LOOK_SECONDS)
+
+    def end(self) -> None:
+        """It is waited no longer. May be repeated."""
+        if self._lookout is not None:
+            self._lookout.end()
+
+    def give_up(self) -> None:
+        """Leave no node behind, whatever has become of the wait. May be repeated."""
+        self.place.leave()
+        self.end()
 
     def _ends_at(self) -> float:
         place, session = self.place, self.place.session
@@ -78,6 +103,7 @@ class Attempt:
 
         :raises LockUnavailable: the server did not answer
         :raises IncompatiblePeer: a kazoo ``Lock`` stands in the line
+        :raises DeadlockDetected: the wait would never end, and had to give way
         """
         place = self.place
         if place.granted and not place.lost:
@@ -94,6 +120,7 @@ def wait(
     place_for: Callable[..., Place],
     timeout: float | None,
     then: Callable[[Attempt], _T],
+    lookout: Lookout | None = None,
 ) -> _T:
     """Join a line, block until the place is granted or the time is up, and return what `then` says.
 
@@ -101,16 +128,18 @@ def wait(
 
     :param place_for: makes the place, given ``settled``: what to call when it is settled
     :param timeout: seconds, 0 to try once, None for ever
+    :param lookout: looks for a deadlock meanwhile
     """
     latch = Latch()
-    attempt = Attempt(place_for(settled=latch.open), timeout)
+    attempt = Attempt(place_for(settled=latch.open), timeout, latch.open, lookout)
     try:
         attempt.place.join()
         while (patience := attempt.patience()) is not None:
             latch.wait(patience)
+        attempt.end()
         return then(attempt)
     except BaseException:
-        attempt.place.leave()
+        attempt.give_up()
         raise
 
 
@@ -118,6 +147,7 @@ async def wait_async(
     place_for: Callable[..., Place],
     timeout: float | None,
     then: Callable[[Attempt], _T],
+    lookout: Lookout | None = None,
 ) -> _T:
     """Do as `wait` does; takes no thread."""
     loop = asyncio.get_running_loop()
@@ -127,15 +157,16 @@ async def wait_async(
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_set_result, settled)
 
-    attempt = Attempt(place_for(settled=settle), timeout)
+    attempt = Attempt(place_for(settled=settle), timeout, settle, lookout)
     try:
         attempt.place.join()
         while (patience := attempt.patience()) is not None:
             # wait_for would swallow a cancellation in the instant of the grant (bpo-37658).
             await asyncio.wait([settled], timeout=patience)
+        attempt.end()
         return then(attempt)
     except BaseException:
-        attempt.place.leave()
+        attempt.give_up()
         raise
 
 

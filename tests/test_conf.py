@@ -136,6 +136,7 @@ def test_every_setting_arrives(settings: Settings) -> None:
             "BUSY_STATUS": 409,
             "RETRY_AFTER": timedelta(seconds=3),
             "NODE_DATA": "owner",
+            "DEADLOCK_AFTER": timedelta(seconds=7),
         },
     }
     assert configuration("inventory") == Configuration(
@@ -152,6 +153,7 @@ def test_every_setting_arrives(settings: Settings) -> None:
         busy_status=409,
         retry_after=3.0,
         node_data="owner",
+        deadlock_after=7.0,
     )
 
 
@@ -166,6 +168,17 @@ def test_a_timeout_of_none_waits_for_ever(settings: Settings) -> None:
     assert configuration().timeout is None
 
 
+def test_deadlocks_are_looked_for_before_a_default_wait_ends_or_not_at_all(
+    settings: Settings,
+) -> None:
+    settings.DISTLOCK = {"default": {}, "other": {"DEADLOCK_AFTER": None}}
+    after, timeout = configuration().deadlock_after, configuration().timeout
+    assert after
+    assert timeout
+    assert after < timeout
+    assert configuration("other").deadlock_after is None
+
+
 BAD_VALUES: dict[str, list[Any]] = {
     "NAMESPACE": [None, "", "/", "//", "locks", "/a//b", "/a b", "/..", "/a/../b", "/zookeeper", 5],
     "TIMEOUT": [0, -1, math.nan, math.inf, "5", True, timedelta(0), [5]],
@@ -177,6 +190,7 @@ BAD_VALUES: dict[str, list[Any]] = {
     "IN_TRANSACTION": ["ignore", None, True, ""],
     "BUSY_STATUS": [200, 399, 600, "423", None, 423.0],
     "RETRY_AFTER": [0, -1, None, "1", math.nan],
+    "DEADLOCK_AFTER": [0, -1, math.nan, math.inf, "5", False, timedelta(0)],
     "NODE_DATA": ["none", None, "", True],
 }
 

@@ -69,7 +69,7 @@ def test_the_standard_librarys_expectations_are_met() -> None:
         LockLost("lost"),
         NotOwner("not yours"),
         LockInTransaction("in a transaction"),
-        DeadlockDetected("for ever", key="a", using="inventory", cycle=(HOLDER,)),
+        DeadlockDetected("for ever", key="a", using="inventory", cycle=(HOLDER,), retry_after=3.0),
         StaleToken("too late", token=3, newer=5),
         LockKeyError("no key"),
         IncompatiblePeer("kazoo"),

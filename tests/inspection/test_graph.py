@@ -130,7 +130,7 @@ PROCESS = """
 import sys
 from tests.mutex.tools import set_up
 hosts, namespace, first, second = sys.argv[1:]
-set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
+set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=None)
 from distlock import zk_lock
 with zk_lock(first):
     print("holds", flush=True)

@@ -1,0 +1,60 @@
+"""Fixtures of the deadlock tests: those of the mutex, and a tree in which no notice is left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.deadlock.tools import AFTER, notices
+from tests.helpers import eventually
+from tests.mutex.conftest import (
+    _main_thread_holds_nothing,
+    broken_link,
+    make_owner,
+    own_zookeeper,
+    tree,
+    two_sessions,
+)
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from tests.lease.tools import SetOptions
+    from tests.mutex.tools import Tree
+
+__all__ = [
+    "_main_thread_holds_nothing",
+    "broken_link",
+    "make_owner",
+    "own_zookeeper",
+    "tree",
+    "two_sessions",
+]
+
+
+@pytest.fixture
+def options(two_sessions: Settings) -> SetOptions:
+    """Changes options of an alias, before its session is there."""
+
+    def change(using: str = "default", **options: object) -> None:
+        aliases = two_sessions.DISTLOCK
+        two_sessions.DISTLOCK = {**aliases, using: {**aliases[using], **options}}
+
+    return change
+
+
+@pytest.fixture(autouse=True)
+def _looks_soon(options: SetOptions) -> None:
+    options(DEADLOCK_AFTER=AFTER)
+    options("other", DEADLOCK_AFTER=AFTER)
+
+
+@pytest.fixture
+def tree_of_waits(tree: Tree, _looks_soon: None) -> Iterator[Tree]:
+    """The test's namespace; at the end of the test there may be no notice in it either."""
+    yield tree
+    eventually(lambda: not notices(tree), PATIENCE, "a tree without notices")

@@ -1,0 +1,62 @@
+"""Tools of the deadlock tests: owners that wait for each other in a circle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from distlock import DeadlockDetected
+from distlock.deadlocks import WAITS
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from distlock import Mutex
+    from tests.mutex.tools import Owner, Tree
+
+#: `DEADLOCK_AFTER` of most tests, in seconds.
+AFTER = 0.4
+
+Waits: TypeAlias = "list[Future[bool]]"
+
+
+def tie(
+    tree: Tree,
+    owners: Sequence[Owner],
+    held: Sequence[Any],
+    wanted: Sequence[Any],
+    timeout: float = 2 * PATIENCE,
+) -> Waits:
+    """Let each owner take one lock, and then wait for another one; the last owner comes last."""
+    for owner, lock in zip(owners, held, strict=True):
+        assert owner.now(lock.acquire)
+    return [wait(tree, owner, lock, timeout) for owner, lock in zip(owners, wanted, strict=True)]
+
+
+def wait(tree: Tree, owner: Owner, lock: Mutex, timeout: float = 2 * PATIENCE) -> Future[bool]:
+    """Let an owner wait in the line of a lock."""
+    before = len(tree.line(lock.key))
+    waits = owner.submit(lock.acquire, timeout=timeout)
+    tree.await_line(lock.key, before + 1)
+    return waits
+
+
+def given_way(waits: Future[bool]) -> DeadlockDetected:
+    """Return the error of a wait that had to give way."""
+    with pytest.raises(DeadlockDetected) as raised:
+        waits.result(PATIENCE)
+    return raised.value
+
+
+def notices(tree: Tree) -> list[str]:
+    """The owners who say where they wait."""
+    return tree.children(f"{tree.namespace}/{WAITS}")
+
+
+def await_notices(tree: Tree, number: int) -> None:
+    """Wait until so many say where they wait."""
+    eventually(lambda: len(notices(tree)) == number, PATIENCE, f"{number} notices")
