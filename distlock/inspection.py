@@ -119,9 +119,20 @@ def look(
     reads.connect()
     name = keys.znode_name(key)
     entries = [name, f"{LEADER}{name}", f"{LEASES}/{name}"]
-    if "%" in key and "/" not in key.removeprefix(f"{LEASES}/") and key.isprintable():
-        entries.append(key)  # a name, such as that of a key too long for the tree
+    if key not in entries and _may_be_a_name(key):
+        entries.append(key)
     return _look_at(reads, entries, len(entries), depth)
+
+
+def _may_be_a_name(key: str) -> bool:
+    """Whether a lock may have this name: a lease, a key too long for the tree, or a peer's."""
+    name = key.removeprefix(f"{LEASES}/")
+    return (
+        key.isprintable()
+        and name not in {"", ".", ".."}
+        and not name.startswith("@")
+        and "/" not in name
+    )
 
 
 def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:

@@ -1,0 +1,231 @@
+/* Fetches the parts of the lock pages that change, every other second, and puts in what is new.
+
+Parts are elements with `data-live`; the answer has elements of the same ids. What has not changed
+is left alone, so focus, selection and scrolling stay. Without this file the page is complete. */
+"use strict";
+
+(() => {
+  const page = document.getElementById("distlock-live");
+  if (!page) return;
+  const text = page.dataset;
+  const find = (id) => document.getElementById(id);
+  const pause = find("distlock-pause");
+  const SLOWEST = 30000;
+  const QUIET = 15000;
+  const PAUSED = "distlock.paused";
+
+  let interval = Number(text.interval) || 2000;
+  let failures = 0;
+  let timer = 0;
+  let request = null;
+  let etag = "";
+  let goodAt = text.trouble ? 0 : Date.now();
+  let announced = find("distlock-summary").textContent.trim();
+  let announcedAt = 0;
+  let paused = false;
+  let stopped = false;
+
+  /* --- what is shown --------------------------------------------------------------------------- */
+
+  function same(one, other) {
+    return one && one.nodeType === other.nodeType && one.nodeName === other.nodeName &&
+      (one.id || "") === (other.id || "");
+  }
+
+  function patch(old, fresh) {
+    if (old.nodeType !== Node.ELEMENT_NODE) {
+      if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue;
+      return;
+    }
+    for (const { name } of [...old.attributes]) {
+      // What the reader has opened or closed stays so.
+      if (!fresh.hasAttribute(name) && !(name === "open")) old.removeAttribute(name);
+    }
+    for (const { name, value } of fresh.attributes) {
+      if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    }
+    children(old, fresh);
+  }
+
+  function children(old, fresh) {
+    const known = new Map();
+    for (const child of old.children) if (child.id) known.set(child.id, child);
+    let at = old.firstChild;
+    for (const wanted of [...fresh.childNodes]) {
+      const there = wanted.id ? known.get(wanted.id) : at;
+      if (there && same(there, wanted)) {
+        if (there === at) at = at.nextSibling;
+        else old.insertBefore(there, at);
+        patch(there, wanted);
+      } else {
+        old.insertBefore(document.importNode(wanted, true), at);
+      }
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
+  }
+
+  function show(html) {
+    const fresh = new DOMParser().parseFromString(html, "text/html");
+    const trouble = fresh.getElementById("distlock-trouble") !== null;
+    const focused = document.activeElement && document.activeElement.id;
+    for (const part of page.querySelectorAll("[data-live]")) {
+      // While the server is away the locks stay as they were.
+      if (trouble && part.dataset.live === "keep" && goodAt) continue;
+      const found = fresh.getElementById(part.id);
+      if (found) children(part, found);
+    }
+    if (focused && document.activeElement.id !== focused && find(focused)) {
+      find(focused).focus({ preventScroll: true });
+    }
+    return trouble;
+  }
+
+  function announce(said, now) {
+    const place = find("distlock-announce");
+    if (said === announced || (!now && Date.now() - announcedAt < QUIET)) return;
+    announced = said;
+    announcedAt = Date.now();
+    place.textContent = said;
+  }
+
+  function mark(name) {
+    text.state = name;
+    const said = { live: text.textLive, paused: text.textPaused, stale: text.textStale,
+      stopped: text.textStopped }[name];
+    if (said) find("distlock-now").textContent = said;
+  }
+
+  function state(name, message) {
+    mark(name);
+    const banner = find("distlock-stale");
+    const said = (message || "").replace("{seconds}", Math.round((Date.now() - goodAt) / 1000));
+    banner.hidden = !said;
+    if (banner.textContent !== said) banner.textContent = said;
+  }
+
+  /* --- when to ask ----------------------------------------------------------------------------- */
+
+  function later() {
+    clearTimeout(timer);
+    if (paused || stopped || document.hidden) return;
+    timer = setTimeout(ask, Math.min(interval * 2 ** Math.min(failures, 5), SLOWEST));
+  }
+
+  function stop(message) {
+    stopped = true;
+    pause.disabled = true;
+    state("stopped", message);
+  }
+
+  async function ask() {
+    const abort = new AbortController();
+    request = abort;
+    const patience = setTimeout(() => abort.abort(), 15000);
+    try {
+      const headers = etag ? { "If-None-Match": etag } : {};
+      const answer = await fetch(text.url, {
+        headers, signal: abort.signal, redirect: "manual", cache: "no-store",
+        credentials: "same-origin",
+      });
+      if (answer.type === "opaqueredirect") return stop(text.textLogin);
+      if (answer.status === 401 || answer.status === 403) return stop(text.textRefused);
+      if (answer.status !== 304 && !answer.ok) throw new Error(String(answer.status));
+      interval = Number(answer.headers.get("Distlock-Interval")) || interval;
+      let trouble = Boolean(text.trouble);
+      if (answer.status !== 304) {
+        const html = await answer.text();
+        if (request !== abort || paused) return;
+        trouble = show(html);
+        etag = answer.headers.get("ETag") || "";
+      }
+      if (request !== abort) return;
+      answered(trouble);
+    } catch (error) {
+      if (request !== abort) return;
+      failures += 1;
+      state("stale", text.textSite);
+    } finally {
+      clearTimeout(patience);
+      if (request === abort) {
+        request = null;
+        later();
+      }
+    }
+  }
+
+  function answered(trouble) {
+    const changed = trouble !== Boolean(text.trouble);
+    if (trouble) {
+      text.trouble = "1";
+      failures += 1;
+      state("stale", goodAt ? text.textServer : text.textNever);
+    } else {
+      delete text.trouble;
+      failures = 0;
+      goodAt = Date.now();
+      state("live");
+      announce(find("distlock-summary").textContent.trim(), changed);
+    }
+  }
+
+  function cancel() {
+    clearTimeout(timer);
+    const asked = request;
+    request = null;
+    if (asked) asked.abort();
+  }
+
+  /* --- what the reader does -------------------------------------------------------------------- */
+
+  function remember(value) {
+    try {
+      localStorage.setItem(PAUSED, value);
+    } catch (error) { /* private windows have no storage: then it is forgotten at the next load */ }
+  }
+
+  function remembered() {
+    try {
+      return localStorage.getItem(PAUSED) === "1";
+    } catch (error) {
+      return false;
+    }
+  }
+
+  function setPaused(value, said) {
+    paused = value;
+    pause.setAttribute("aria-pressed", String(value));
+    if (said) announce(said, true);
+    if (value) {
+      cancel();
+      mark("paused");
+    } else {
+      mark(text.trouble ? "stale" : "live");
+      if (said) ask();
+      else later();
+    }
+  }
+
+  pause.addEventListener("click", () => {
+    remember(paused ? "0" : "1");
+    setPaused(!paused, paused ? text.textLive : text.textPaused);
+  });
+  document.addEventListener("visibilitychange", () => {
+    if (paused || stopped) return;
+    cancel();
+    if (document.hidden) mark("hidden");
+    else ask();
+  });
+  window.addEventListener("storage", (event) => {
+    if (event.key === PAUSED && !stopped && (event.newValue === "1") !== paused) {
+      setPaused(event.newValue === "1", "");
+    }
+  });
+
+  pause.hidden = false;
+  find("distlock-now").hidden = false;
+  setPaused(remembered(), "");
+})();

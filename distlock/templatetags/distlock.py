@@ -1,0 +1,116 @@
+"""Filters for the templates of the admin page: durations, and text that anybody may have chosen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django import template
+from django.utils.translation import gettext, pgettext
+
+from distlock.contention import printable as printable_text
+from distlock.lease_nodes import LeaseHolder
+
+if TYPE_CHECKING:
+    from distlock.contention import Contender
+
+register = template.Library()
+
+
+@register.filter
+def printable(value: object) -> str:
+    """Return a text without newlines, escapes and bidi marks."""
+    return printable_text(str(value))
+
+
+@register.filter
+def seconds(value: float | None) -> str:
+    """Return a number of seconds in two units at most: ``0.4 s``, ``42 s``, ``3 min 5 s``."""
+    if value is None:
+        return pgettext("duration", "unknown")
+    if value < 10:
+        return pgettext("duration", "%(seconds).1f s") % {"seconds": value}
+    minutes, rest = divmod(int(value), 60)
+    if not minutes:
+        return pgettext("duration", "%(seconds)d s") % {"seconds": rest}
+    hours, minutes = divmod(minutes, 60)
+    if not hours:
+        return pgettext("duration", "%(minutes)d min %(seconds)d s") % {
+            "minutes": minutes,
+            "seconds": rest,
+        }
+    days, hours = divmod(hours, 24)
+    if not days:
+        return pgettext("duration", "%(hours)d h %(minutes)d min") % {
+            "hours": hours,
+            "minutes": minutes,
+        }
+    return pgettext("duration", "%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+
+
+@register.filter
+def milliseconds(value: float) -> str:
+    """Return a number of seconds as milliseconds."""
+    return pgettext("duration", "%(milliseconds).1f ms") % {"milliseconds": value * 1000}
+
+
+@register.filter
+def hexadecimal(value: int) -> str:
+    """Return a session's id as ZooKeeper's own tools show it."""
+    return f"0x{value:x}"
+
+
+@register.filter
+def who(contender: Contender) -> str:
+    """Return who stands on a node, in words."""
+    one = contender.participant
+    if not contender.readable:
+        return gettext("somebody whose node may not be read")
+    if isinstance(one, LeaseHolder) and one.peer:
+        return gettext("a node without readable data, which never expires")
+    if one.revoked:
+        return gettext("a participant that was asked to leave")
+    if one.peer:
+        return gettext("a peer that does not say who it is")
+    return printable_text(str(one)) or gettext("an owner without a name")
+
+
+@register.filter
+def kind(value: str) -> str:
+    """Return the kind of a lock, as `contention.Kind` has it, in the reader's language."""
+    return {
+        "mutex": pgettext("kind of lock", "mutex"),
+        "read/write": pgettext("kind of lock", "read/write"),
+        "semaphore": pgettext("kind of lock", "semaphore"),
+        "lease": pgettext("kind of lock", "lease"),
+        "leader": pgettext("kind of lock", "leader"),
+        "unknown": pgettext("kind of lock", "unknown"),
+    }[value]
+
+
+@register.filter
+def mode(value: str) -> str:
+    """Return what a contender's node is for, as `contention.Mode` has it."""
+    return {
+        "lock": pgettext("mode of a contender", "exclusive"),
+        "read": pgettext("mode of a contender", "reads"),
+        "write": pgettext("mode of a contender", "writes"),
+        "lease": pgettext("mode of a contender", "lease"),
+    }[value]
+
+
+@register.filter
+def role(value: str) -> str:
+    """Return what a server is in its ensemble."""
+    return {
+        "leader": pgettext("role of a server", "leader"),
+        "follower": pgettext("role of a server", "follower"),
+        "observer": pgettext("role of a server", "observer"),
+        "standalone": pgettext("role of a server", "standalone"),
+        "": pgettext("role of a server", "reachable, does not tell its role"),
+    }.get(value, value)
+
+
+@register.filter
+def release(value: str) -> str:
+    """Return a server's version without the name of its build."""
+    return value.partition("-")[0]
