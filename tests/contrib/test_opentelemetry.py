@@ -1,0 +1,204 @@
+"""Spans of waits and holds, as an exporter gets them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from distlock import (
+    Hold,
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    lock_acquired,
+    zk_lock,
+    zk_locked,
+    zk_semaphore,
+)
+from distlock.contrib.opentelemetry import Spans
+from distlock.owner import current
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner, expire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.sdk.trace import ReadableSpan
+
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+class Traces:
+    """The spans that have ended."""
+
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("site")
+
+    @property
+    def names(self) -> list[str]:
+        return [span.name for span in self.exporter.get_finished_spans()]
+
+    def __getitem__(self, name: str) -> ReadableSpan:
+        (span,) = (span for span in self.exporter.get_finished_spans() if span.name == name)
+        return span
+
+
+@pytest.fixture
+def traces() -> Iterator[Traces]:
+    traces = Traces()
+    spans = Spans(traces.provider)
+    spans.connect()
+    yield traces
+    spans.disconnect()
+    traces.provider.shutdown()
+
+
+def lasted(span: ReadableSpan) -> float:
+    """Seconds."""
+    assert span.start_time is not None
+    assert span.end_time is not None
+    return (span.end_time - span.start_time) / 1e9
+
+
+def test_a_wait_and_a_hold_are_spans_of_which_the_second_links_to_the_first(
+    traces: Traces,
+) -> None:
+    holds: list[Hold] = []
+
+    @zk_locked("stock:<sku>")
+    def deduct(sku: int) -> None:
+        with zk_lock(f"stock:{sku}") as hold:
+            holds.append(hold)
+        assert traces.names == ["distlock wait stock:<sku>"]
+
+    deduct(42)
+    assert traces.names == ["distlock wait stock:<sku>", "distlock hold stock:<sku>"]
+    wait, hold = (traces[name] for name in traces.names)
+    (link,) = hold.links
+    assert link.context == wait.context
+    assert wait.end_time == hold.start_time
+    facts = {
+        "distlock.key": "stock:42",
+        "distlock.template": "stock:<sku>",
+        "distlock.using": "default",
+        "distlock.recipe": "Mutex",
+        "distlock.token": holds[0].token,
+    }
+    assert hold.attributes == facts
+    assert wait.attributes == {**facts, "distlock.outcome": "acquired"}
+    assert wait.status.status_code is hold.status.status_code is StatusCode.UNSET
+
+
+def test_both_belong_to_the_span_that_asked_for_the_lock(traces: Traces) -> None:
+    begin = traces.tracer.start_as_current_span
+    with begin("request"), zk_lock("key"), begin("work"):
+        pass
+    request = traces["request"]
+    for name in ("distlock wait", "distlock hold", "work"):
+        parent = traces[name].parent
+        assert parent is not None
+        assert parent.span_id == request.context.span_id
+
+
+def test_tasks_have_spans_of_their_own(traces: Traces) -> None:
+    async def work(name: str) -> None:
+        with traces.tracer.start_as_current_span(name):
+            async with zk_lock(name):
+                await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(work("a"), work("b"))
+
+    asyncio.run(both())
+    spans = traces.exporter.get_finished_spans()
+    for span in spans:
+        if span.name.startswith("distlock"):
+            assert span.attributes is not None
+            assert span.parent is not None
+            parent = traces[str(span.attributes["distlock.key"])]
+            assert span.parent.span_id == parent.context.span_id
+    assert len(spans) == 6
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_wait_in_vain_is_a_span(traces: Traces) -> None:
+    with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
+        pass
+    span = traces["distlock wait"]
+    assert span.attributes is not None
+    assert span.attributes["distlock.outcome"] == "busy"
+    assert span.status.status_code is StatusCode.UNSET
+    assert 0.1 <= lasted(span) < PATIENCE
+
+
+def test_an_absent_zookeeper_is_an_error_of_the_wait(broken_link: TcpProxy, traces: Traces) -> None:
+    broken_link.cut()
+    with pytest.raises(LockUnavailable), zk_lock("key"):
+        pass
+    span = traces["distlock wait"]
+    assert span.attributes is not None
+    assert span.attributes["distlock.outcome"] == "unavailable"
+    assert span.status.status_code is StatusCode.ERROR
+    assert [event.name for event in span.events] == ["exception"]
+    assert lasted(span) >= 1  # CONNECT_TIMEOUT
+
+
+def test_a_loss_is_an_event_and_an_error_of_the_hold(traces: Traces, zookeeper: ZooKeeper) -> None:
+    lock = zk_lock("key")
+    assert lock.acquire()
+    hold = current().held["default", "key"].hold
+    expire(zookeeper.hosts, session_for())
+    eventually(lambda: hold.lost, PATIENCE, "the loss")
+    with pytest.raises(LockLost):
+        lock.release()
+    span = traces["distlock hold"]
+    assert [event.name for event in span.events] == ["lost"]
+    assert span.status.status_code is StatusCode.ERROR
+
+
+def test_a_hold_may_end_in_another_thread(traces: Traces, make_owner: MakeOwner) -> None:
+    semaphore = zk_semaphore("mail", 1)
+    assert semaphore.acquire()
+    make_owner().now(semaphore.release)
+    span = traces["distlock hold"]
+    assert span.attributes is not None
+    assert span.attributes["distlock.recipe"] == "Semaphore"
+
+
+def test_an_acquire_that_is_interrupted_before_it_is_traced_has_no_span(traces: Traces) -> None:
+    def interrupt(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    spans = Spans(traces.provider)
+    lock_acquired.connect(interrupt)
+    spans.connect()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            zk_lock("key").acquire()
+    finally:
+        lock_acquired.disconnect(interrupt)
+        spans.disconnect()
+    assert traces.names == ["distlock wait", "distlock hold"]  # those of the fixture
+
+
+def test_without_a_provider_nothing_is_made_and_nothing_fails() -> None:
+    spans = Spans()
+    spans.connect()
+    try:
+        with zk_lock("key") as hold:
+            assert not spans._of_hold[hold].is_recording()
+    finally:
+        spans.disconnect()

@@ -1,0 +1,236 @@
+"""The metrics of one process; `test_multiprocess` has those of many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from distlock import (
+    DeadlockDetected,
+    IncompatiblePeer,
+    LockBusy,
+    LockLost,
+    LockUnavailable,
+    lock_acquired,
+    zk_lease,
+    zk_lock,
+    zk_locked,
+    zk_rwlock,
+    zk_semaphore,
+)
+from distlock.contrib.prometheus import Metrics
+from distlock.mutex import Mutex
+from distlock.session import session_for
+from distlock.signals import announce, lock_failed
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner, expire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+class Samples:
+    """What is told when it is asked for, of one kind of lock."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+
+    def __call__(
+        self,
+        name: str,
+        template: str = "",
+        using: str = "default",
+        recipe: str = "Mutex",
+        **labels: str,
+    ) -> float:
+        """The value, 0 where nothing was said of it yet."""
+        labels |= {"template": template, "using": using, "recipe": recipe}
+        return self.registry.get_sample_value(f"distlock_{name}", labels) or 0.0
+
+    @property
+    def text(self) -> str:
+        return generate_latest(self.registry).decode()
+
+
+@pytest.fixture
+def metrics() -> Iterator[Metrics]:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    metrics.connect()
+    yield metrics
+    metrics.disconnect()
+
+
+@pytest.fixture
+def samples(metrics: Metrics) -> Samples:
+    registry = CollectorRegistry()
+    for metric in (metrics.wait, metrics.hold, metrics.held, metrics.acquires, metrics.lost):
+        registry.register(metric)
+    return Samples(registry)
+
+
+def test_a_hold_is_measured_from_the_call_to_its_release(samples: Samples) -> None:
+    @zk_locked("stock:<sku>", using="other")
+    def deduct(sku: int) -> None:
+        labels = {"template": "stock:<sku>", "using": "other"}
+        assert sku == 42
+        assert samples("held", **labels) == 1
+        assert samples("wait_seconds_count", **labels) == 1
+        assert samples("hold_seconds_count", **labels) == 0
+
+    deduct(42)
+    labels = {"template": "stock:<sku>", "using": "other"}
+    assert samples("held", **labels) == 0
+    assert samples("acquires_total", outcome="acquired", **labels) == 1
+    assert samples("wait_seconds_count", **labels) == samples("hold_seconds_count", **labels) == 1
+    assert 0 < samples("hold_seconds_sum", **labels) < PATIENCE
+    assert 0 < samples("wait_seconds_sum", **labels) < PATIENCE
+
+
+def test_no_key_is_told(samples: Samples) -> None:
+    with zk_lock("stock:secret"), zk_semaphore("mail:secret", 2):
+        pass
+    assert "distlock_held" in samples.text
+    assert "secret" not in samples.text
+
+
+def test_a_lock_that_is_entered_again_is_counted_once(samples: Samples) -> None:
+    with zk_lock("key"), zk_lock("key"):
+        assert samples("held") == 1
+    assert samples("held") == 0
+    assert samples("acquires_total", outcome="acquired") == 1
+
+
+def test_tasks_are_counted_as_threads_are(samples: Samples) -> None:
+    async def hold() -> None:
+        async with zk_lock("key"):
+            assert samples("held") == 1
+
+    async def both() -> None:
+        await asyncio.gather(hold(), hold())
+
+    asyncio.run(both())
+    assert samples("acquires_total", outcome="acquired") == samples("hold_seconds_count") == 2
+    assert samples("held") == 0
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_busy_lock_is_an_outcome(samples: Samples) -> None:
+    with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
+        pass
+    assert samples("acquires_total", outcome="busy") == 1
+    assert samples("wait_seconds_sum") >= 0.1
+    assert samples("hold_seconds_count") == 0
+
+
+def test_an_absent_zookeeper_is_an_outcome(broken_link: TcpProxy, samples: Samples) -> None:
+    broken_link.cut()
+    with pytest.raises(LockUnavailable), zk_lock("key"):
+        pass
+    assert samples("acquires_total", outcome="unavailable") == 1
+    assert samples("wait_seconds_sum") >= 1  # CONNECT_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"), [(DeadlockDetected, "deadlock"), (IncompatiblePeer, "error")]
+)
+def test_other_errors_are_outcomes(samples: Samples, error: Any, outcome: str) -> None:
+    announce(lock_failed, Mutex, zk_lock("key"), waited=1.0, error=error())
+    assert samples("acquires_total", outcome=outcome) == 1
+
+
+def test_a_lost_lock_is_not_held_any_more_and_its_release_changes_nothing(
+    samples: Samples, zookeeper: ZooKeeper
+) -> None:
+    lock = zk_lock("key")
+    assert lock.acquire()
+    assert samples("held") == 1
+    expire(zookeeper.hosts, session_for())
+    eventually(lambda: samples("lost_total") == 1, PATIENCE, "a lost lock")
+    assert samples("held") == 0
+    with pytest.raises(LockLost):
+        lock.release()
+    assert samples("held") == 0
+    assert samples("lost_total") == samples("hold_seconds_count") == 1
+
+
+@pytest.mark.parametrize("first", ["interruption", "metrics"])
+def test_an_acquire_that_is_interrupted_at_its_end_leaves_the_gauge_at_zero(
+    metrics: Metrics, samples: Samples, first: str
+) -> None:
+    def interrupt(**_: object) -> None:
+        lock_acquired.disconnect(interrupt)
+        raise KeyboardInterrupt
+
+    if first == "interruption":
+        metrics.disconnect()
+    lock_acquired.connect(interrupt)
+    metrics.connect()
+    with pytest.raises(KeyboardInterrupt):
+        zk_lock("key").acquire()
+    assert not zk_lock("key").held
+    assert samples("held") == 0
+    assert samples("acquires_total", outcome="acquired") == (first == "metrics")
+    assert samples("hold_seconds_count") == 1
+
+
+def test_leases_that_another_thread_gives_back_are_counted_back(
+    samples: Samples, make_owner: MakeOwner
+) -> None:
+    semaphore = zk_semaphore("mail", 3)
+    assert semaphore.acquire(leases=2)
+    assert samples("held", recipe="Semaphore") == 2
+    make_owner().now(semaphore.release, 2)
+    assert samples("held", recipe="Semaphore") == 0
+    assert samples("hold_seconds_count", recipe="Semaphore") == 2
+
+
+def test_readers_are_counted_as_holders(samples: Samples, make_owner: MakeOwner) -> None:
+    lock = zk_rwlock("prices")
+    other = make_owner()
+    with lock.read:
+        assert other.now(lock.read.acquire)
+        assert samples("held") == 2
+        other.now(lock.read.release)
+    assert samples("held") == 0
+
+
+def test_a_persistent_lease_is_not_in_the_gauge(samples: Samples) -> None:
+    lease = zk_lease("export", 60, owner="task")
+    assert lease.acquire()
+    labels = {"recipe": "PersistentLease"}
+    assert samples("acquires_total", outcome="acquired", **labels) == 1
+    assert samples("held", **labels) == 0
+    lease.release()
+    assert samples("hold_seconds_count", **labels) == 1
+    assert "distlock_held{" not in samples.text
+
+
+def test_to_connect_twice_counts_once_and_to_disconnect_ends_it(
+    metrics: Metrics, samples: Samples
+) -> None:
+    metrics.connect()
+    with zk_lock("key"):
+        pass
+    assert samples("acquires_total", outcome="acquired") == 1
+    metrics.disconnect()
+    with zk_lock("key"):
+        pass
+    assert samples("acquires_total", outcome="acquired") == 1
+
+
+def test_the_buckets_can_be_chosen() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry, buckets=[1, 2]).wait.labels("", "default", "Mutex").observe(1.5)
+    buckets = [
+        line for line in Samples(registry).text.splitlines() if "wait_seconds_bucket" in line
+    ]
+    assert [line.partition(" ")[2] for line in buckets] == ["0.0", "1.0", "1.0"]
