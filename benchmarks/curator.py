@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from distlock.testing.install import DEBIAN_JARS, ServerNotInstalled, java, zookeeper_jars
@@ -20,9 +21,10 @@ class CuratorMissing(Exception):
     """Curator or a Java compiler was not found; the message says what to install."""
 
 
-def command(source: Path, folder: Path) -> list[str]:
+def command(source: Path, folder: Path, jvm: Sequence[str] = _JVM) -> list[str]:
     """Compile a program of one file into `folder`, and return how to run it.
 
+    :param jvm: options of Java; by default those with which it starts quickest
     :raises CuratorMissing: it cannot be had
     """
     compiler = shutil.which("javac")
@@ -41,7 +43,7 @@ def command(source: Path, folder: Path) -> list[str]:
         raise CuratorMissing(str(error)) from error
     path = os.pathsep.join(map(str, [folder, *jars, *server]))
     subprocess.run([compiler, "-encoding", "UTF-8", "-cp", path, "-d", folder, source], check=True)
-    return [str(program), *_JVM, "-cp", path, source.stem]
+    return [str(program), *jvm, "-cp", path, source.stem]
 
 
 def version() -> str:

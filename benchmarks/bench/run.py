@@ -1,0 +1,201 @@
+"""The run: all works by all contenders in rounds, each round in another order."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kazoo.client import KazooClient
+
+from benchmarks.bench import works
+from benchmarks.bench.figures import Series
+from benchmarks.bench.libraries import has_handoff
+from benchmarks.bench.pool import Done, Failed, Pool, together
+from benchmarks.bench.servers import Servers, counters
+from benchmarks.curator import CuratorMissing
+from distlock.testing.proxy import TcpProxy
+
+if TYPE_CHECKING:
+    from benchmarks.bench.works import Contender, Work
+
+#: Of the link on which round trips are counted, each way, in seconds: what a call takes longer on
+#: the slower one, it takes for its round trips, and for nothing else.
+DELAYS = 0.01, 0.03
+#: How much longer than a round the first, which is not counted, is for Java.
+WARM_UP = 3
+
+
+@dataclass
+class Results:
+    """All that was measured.
+
+    :ivar series: work → contender → its rounds
+    :ivar reentry: kind → nanoseconds, round by round
+    :ivar trips: contender → work → round trips waited for
+    :ivar left: nodes and watches that refused attempts have left behind
+    :ivar missing: contender → why it was not measured
+    :ivar failed: what has gone wrong
+    """
+
+    rounds: int
+    seconds: float
+    series: dict[str, dict[str, Series]] = field(default_factory=dict)
+    reentry: dict[str, list[float]] = field(default_factory=dict)
+    trips: dict[str, dict[str, float]] = field(default_factory=dict)
+    left: int | None = None
+    missing: dict[str, str] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    load: tuple[float, float] = (0.0, 0.0)
+    took: float = 0.0
+
+
+class Run:
+    """One run of the benchmark.
+
+    :param rounds: how many are counted
+    :param seconds: how long a contender is at one work
+    :param gatherings: how often in a round all come at once
+    :param names: which contenders
+    :param folder: for logs and the like
+    """
+
+    def __init__(
+        self, rounds: int, seconds: float, gatherings: int, names: Sequence[str], folder: Path
+    ) -> None:
+        self.results = Results(rounds, seconds)
+        self._gatherings = gatherings
+        self._names = names
+        self._folder = folder
+
+    def go(self, *, ensemble: bool) -> Results:
+        """Do all of it."""
+        began, load = time.monotonic(), os.getloadavg()[0]
+        folder = self._folder / "single"
+        folder.mkdir()
+        with Servers() as servers:
+            for contender in works.ALL:
+                if contender.kept in servers.missing:
+                    self.results.missing[contender.name] = servers.missing[contender.kept]
+            if not has_handoff():
+                self.results.missing[works.HANDOFF.name] = "This distlock has no handoff=."
+            with Pool(servers, folder) as pool:
+                self._try_java(pool)
+                self._rounds(pool, works.WORKS)
+                self._refusals_leave_nothing(servers, pool)
+            self._count_round_trips(servers)
+        if ensemble:
+            folder = self._folder / "ensemble"
+            folder.mkdir()
+            with Servers(3, others=False) as servers, Pool(servers, folder) as pool:
+                self._rounds(pool, works.ENSEMBLE_WORKS)
+        self.results.load = load, os.getloadavg()[0]
+        self.results.took = time.monotonic() - began
+        return self.results
+
+    def _try_java(self, pool: Pool) -> None:
+        if works.CURATOR.name not in self._names:
+            return
+        try:
+            pool.processes("Java", 1)
+        except CuratorMissing as error:
+            self.results.missing[works.CURATOR.name] = str(error)
+
+    def _takes_part(self, contender: Contender) -> bool:
+        return contender.name in self._names and contender.name not in self.results.missing
+
+    def _rounds(self, pool: Pool, all_works: Sequence[Work]) -> None:
+        for round_ in range(self.results.rounds + 1):
+            _tell(f"round {round_} of {self.results.rounds}" if round_ else "warming up")
+            for work in all_works:
+                for contender in _rotated(work.contenders, round_):
+                    if self._takes_part(contender):
+                        self._measure(pool, work, contender, round_)
+            if round_ and all_works is works.WORKS and self._takes_part(works.DISTLOCK):
+                order = f"reentry {self.results.seconds}"
+                for kind, nanos in pool.ask("Python", order).items():
+                    self.results.reentry.setdefault(kind, []).append(nanos)
+
+    def _measure(self, pool: Pool, work: Work, contender: Contender, round_: int) -> None:
+        seconds = self.results.seconds
+        try:
+            if not round_:
+                longer = WARM_UP if contender.language == "Java" else 0.5
+                pool.run(contender, work, longer * seconds)
+                return
+            done = self._done(pool, work, contender)
+        except Failed as error:
+            self.results.failed.append(f"{contender.name}, {work.name}: {error}")
+            _tell(self.results.failed[-1])
+            self.results.missing[contender.name] = "It failed, see below."
+            for of in self.results.series.values():
+                of.pop(contender.name, None)  # a round is missing
+            return
+        of = self.results.series.setdefault(work.name, {})
+        of.setdefault(contender.name, Series()).add(work, done, seconds)
+
+    def _done(self, pool: Pool, work: Work, contender: Contender) -> Done:
+        times = self._gatherings if work.count else 1
+        return together([pool.run(contender, work, self.results.seconds) for _ in range(times)])
+
+    def _refusals_leave_nothing(self, servers: Servers, pool: Pool) -> None:
+        if not self._takes_part(works.DISTLOCK):
+            return
+        server = servers.zookeeper.servers[0]
+        client = KazooClient(server.address)
+        client.start()
+
+        def left() -> int:
+            client.sync("/bench")
+            nodes = sum(
+                len(client.get_children(f"/bench/distlock/{key}"))
+                for key in client.get_children("/bench/distlock")
+            )
+            return nodes + counters(server)["zk_watch_count"]
+
+        before = left()
+        pool.run(works.DISTLOCK, works.REFUSED, self.results.seconds)
+        deadline = time.monotonic() + 10
+        while left() > before and time.monotonic() < deadline:
+            time.sleep(0.02)  # releases are not waited for
+        self.results.left = max(left() - before, 0)
+        client.stop()
+        client.close()
+
+    def _count_round_trips(self, servers: Servers) -> None:
+        """Slow the link down, and see how often a call waits for it."""
+        (server,) = servers.zookeeper.servers
+        folder = self._folder / "link"
+        folder.mkdir()
+        with (
+            TcpProxy("127.0.0.1", server.port) as link,
+            Pool(servers, folder, hosts=link.address) as pool,
+        ):
+            for work in (works.UNCONTENDED, works.REFUSED):
+                for contender in work.contenders:
+                    if contender.kept != "ZooKeeper" or not self._takes_part(contender):
+                        continue
+                    few = replace(work, count=3)
+                    pool.run(contender, few, 1)  # which connects
+                    took = []
+                    for delay in DELAYS:
+                        link.delay(delay)
+                        done = pool.run(contender, few, 1)
+                        took.append(sum(done.seconds) / done.entries)
+                    link.pass_through()
+                    fast, slow = DELAYS
+                    each = (took[1] - took[0]) / (2 * (slow - fast))
+                    self.results.trips.setdefault(contender.name, {})[work.name] = each
+
+
+def _rotated(contenders: Sequence[Contender], by: int) -> Sequence[Contender]:
+    by %= len(contenders)
+    return [*contenders[by:], *contenders[:by]]
+
+
+def _tell(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

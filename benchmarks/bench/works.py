@@ -1,0 +1,109 @@
+"""What is done, and by whom: the works, and the locks under comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+#: Where a lock is kept.
+Kept = Literal["ZooKeeper", "Redis", "PostgreSQL"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A lock under comparison."""
+
+    name: str
+    library: str
+    kept: Kept
+    language: Literal["Python", "Java"] = "Python"
+
+
+DISTLOCK = Contender("distlock", "distlock", "ZooKeeper")
+HANDOFF = Contender("distlock, handoff=50", "handoff", "ZooKeeper")
+DECORATED = Contender("distlock, @zk_locked", "decorated", "ZooKeeper")
+KAZOO = Contender("kazoo Lock", "kazoo", "ZooKeeper")
+CURATOR = Contender("Curator", "curator", "ZooKeeper", language="Java")
+RAW = Contender("create, delete", "raw", "ZooKeeper")
+REDIS = Contender("redis-py Lock", "redis-py", "Redis")
+NOTIFIED = Contender("python-redis-lock", "python-redis-lock", "Redis")
+PGLOCK = Contender("django-pglock", "django-pglock", "PostgreSQL")
+
+LOCKS = (DISTLOCK, KAZOO, CURATOR, REDIS, NOTIFIED, PGLOCK)
+#: All of them, in the order of the tables.
+ALL = (DISTLOCK, HANDOFF, DECORATED, KAZOO, CURATOR, RAW, REDIS, NOTIFIED, PGLOCK)
+CONTENDED = (DISTLOCK, HANDOFF, KAZOO, CURATOR, REDIS, NOTIFIED, PGLOCK)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each contender does in each round.
+
+    :ivar figure: what is shown of it: milliseconds a cycle, acquisitions per second, or the
+        milliseconds that the lock is nobody's at a hand-off
+    :ivar count: how often each thread takes the lock, 0 for as long as the time lasts
+    :ivar hold: seconds
+    :ivar refused: whether another process holds it, and the contenders only try
+    :ivar ensemble: whether it is done on three servers
+    """
+
+    name: str
+    title: str
+    contenders: tuple[Contender, ...]
+    figure: Literal["ms", "per second", "idle ms"] = "per second"
+    processes: int = 1
+    threads: int = 1
+    keys: int = 1
+    count: int = 0
+    hold: float = 0.0
+    refused: bool = False
+    ensemble: bool = False
+
+    @property
+    def more_is_better(self) -> bool:
+        return self.figure == "per second"
+
+    @property
+    def line(self) -> bool:
+        """Whether several stand in one line, so that its fairness is a question."""
+        return self.keys == 1 and self.processes * self.threads > 1 and not self.count
+
+
+UNCONTENDED = Work(
+    "uncontended",
+    "Uncontended: acquire and release",
+    (DISTLOCK, DECORATED, KAZOO, CURATOR, RAW, REDIS, NOTIFIED, PGLOCK),
+    figure="ms",
+)
+THREADS = Work("threads", "8 threads of one process, one key", CONTENDED, threads=8)
+PROCESSES = Work("processes", "8 processes, one key", CONTENDED, processes=8)
+BOTH = Work("4x4", "4 processes of 4 threads, one key", CONTENDED, processes=4, threads=4)
+KEYS_10 = Work("4x4, 10 keys", "The same, 10 keys", CONTENDED, processes=4, threads=4, keys=10)
+KEYS_100 = Work("4x4, 100 keys", "The same, 100 keys", CONTENDED, processes=4, threads=4, keys=100)
+HANDED_ON = Work(
+    "2 ms",
+    "8 processes at once, each holds it for 2 ms",
+    LOCKS,
+    figure="idle ms",
+    processes=8,
+    count=1,
+    hold=0.002,
+)
+REFUSED = Work("refused", "`acquire(blocking=False)`, refused", LOCKS, figure="ms", refused=True)
+ENSEMBLE = Work(
+    "ensemble",
+    "Three servers, uncontended",
+    (DISTLOCK, KAZOO, CURATOR, RAW),
+    figure="ms",
+    ensemble=True,
+)
+ENSEMBLE_THREADS = Work(
+    "ensemble, threads",
+    "Three servers, 8 threads of one process, one key",
+    (DISTLOCK, HANDOFF, KAZOO, CURATOR),
+    threads=8,
+    ensemble=True,
+)
+
+WORKS = (UNCONTENDED, THREADS, PROCESSES, BOTH, KEYS_10, KEYS_100, HANDED_ON, REFUSED)
+ENSEMBLE_WORKS = (ENSEMBLE, ENSEMBLE_THREADS)

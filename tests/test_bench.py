@@ -1,0 +1,206 @@
+"""`benchmarks.bench`: its arithmetic, its witness, and a tiny run of two of its contenders.
+
+The comparison itself takes minutes and is a command: ``make bench``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.bench import page, targets, witness, works
+from benchmarks.bench.figures import Series, Spread, figure, jain, ratio
+from benchmarks.bench.pool import Done, Failed, Pool, Process
+from benchmarks.bench.run import Results
+from benchmarks.bench.servers import Servers
+from benchmarks.bench.witness import Witness
+from benchmarks.bench.worker import Order
+from distlock.testing.install import ServerNotInstalled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+# --- the witness ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(tmp_path: Path) -> Path:
+    path = tmp_path / "witness"
+    witness.create(path, keys=2)
+    return path
+
+
+def test_holders_one_after_another_do_not_overlap_and_are_counted(seen: Path) -> None:
+    first, second = Witness(seen, 1), Witness(seen, 2)
+    for holder in (first, second, second):
+        holder.enter(1)
+        holder.leave(1)
+    assert first.overlaps + second.overlaps == 0
+    assert witness.counted(seen) == 3
+    assert len(second.idle) == 1, "only a hand-off to another has an idle time"
+    assert second.idle[0] >= 0
+
+
+def test_two_holders_at_once_are_seen_and_lose_an_update(seen: Path) -> None:
+    first, second = Witness(seen, 1), Witness(seen, 2)
+    first.enter(0)
+    second.enter(0)
+    first.leave(0)
+    second.leave(0)
+    assert first.overlaps
+    assert second.overlaps
+    assert witness.counted(seen) == 1
+
+
+def test_holders_of_two_keys_do_not_overlap(seen: Path) -> None:
+    first, second = Witness(seen, 1), Witness(seen, 2)
+    first.enter(0)
+    second.enter(1)
+    first.leave(0)
+    second.leave(1)
+    assert first.overlaps + second.overlaps == 0
+    assert witness.counted(seen) == 2
+
+
+# --- the figures ---------------------------------------------------------------------------------
+
+
+def test_jains_index_is_one_for_equal_shares_and_one_nth_when_one_has_all() -> None:
+    assert jain([7, 7, 7, 7]) == 1
+    assert jain([9, 0, 0, 0]) == 0.25
+    assert jain([0, 0]) == 0
+
+
+def test_a_ratio_compares_round_with_round() -> None:
+    # The second round was busy, for both.
+    assert ratio([1.0, 10.0, 1.25], [2.0, 20.0, 2.0]) == Spread(0.5, 0.5, 0.5625)
+
+
+def test_one_round_has_no_spread() -> None:
+    assert Spread.of([3.0]) == Spread(3.0, 3.0, 3.0)
+
+
+DONE = Done(
+    entries=10, in_time=[5, 4], seconds=[0.5, 0.5], overlaps=0, idle=[0.001, 0.003], requests=30
+)
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [(works.UNCONTENDED, 100.0), (works.THREADS, 18.0), (works.HANDED_ON, 2.0)],
+    ids=lambda value: getattr(value, "figure", None),
+)
+def test_what_is_shown_of_a_work(work: works.Work, expected: float) -> None:
+    assert figure(work, DONE, seconds=0.5) == pytest.approx(expected)
+
+
+# --- what was to be reached ----------------------------------------------------------------------
+
+
+def results(ours: list[float], theirs: list[float], work: works.Work) -> Results:
+    of = {"distlock": Series(ours), "kazoo Lock": Series(theirs), "Curator": Series(theirs)}
+    return Results(rounds=len(ours), seconds=1.0, series={work.name: of})
+
+
+def test_a_target_is_met_or_missed_or_was_not_measured() -> None:
+    found = {
+        each.what: each.met
+        for each in targets.judge(results([5.0, 6.0, 5.0], [1.0, 1.0, 1.0], works.THREADS))
+    }
+    assert found["8 threads of one process, strict FIFO, acquisitions to kazoo's `Lock`"] is True
+    assert found["the same with `handoff=50`, to Curator"] is None
+    assert found["8 processes, acquisitions to kazoo's `Lock`"] is None
+
+
+def test_time_is_to_be_less_and_acquisitions_are_to_be_more() -> None:
+    assert targets.verdict("", Spread(0.6, 0.5, 0.7), "≤", 0.6).met
+    assert not targets.verdict("", Spread(0.61, 0.5, 0.7), "≤", 0.6).met
+    assert targets.verdict("", Spread(5.0, 4.0, 6.0), "≥", 5).met
+    assert not targets.verdict("", Spread(4.9, 4.0, 6.0), "≥", 5).met
+
+
+def test_an_overlap_is_a_target_that_was_missed() -> None:
+    found = results([5.0], [1.0], works.THREADS)
+    found.series[works.THREADS.name]["distlock"].overlaps = 1
+    assert [each.met for each in targets.judge(found) if "overlaps" in each.what] == [False]
+
+
+def test_the_page_says_what_was_missed_and_what_was_not_measured() -> None:
+    found = results([2.0, 2.0, 2.0], [1.0, 1.0, 1.0], works.THREADS)
+    found.missing["django-pglock"] = "PostgreSQL was not found."
+    found.series[works.THREADS.name]["distlock"].fairness = [0.5]
+    found.series[works.THREADS.name]["kazoo Lock"].fairness = [1.0]
+    found.series[works.THREADS.name]["Curator"].fairness = [1.0]
+    text = page.text(found)
+    assert "| 2.00 |  | ≥ 5 | **missed** |" in text
+    assert "| distlock | 2.00 |  | 1 |  | 0.500 | 0 |" in text
+    assert "| kazoo Lock | 1.00 |  | 0.50 |  | 1.000 | 0 |" in text
+    assert "Not measured: django-pglock. PostgreSQL was not found." in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(12345.6, "12,346"), (98.76, "98.8"), (1.234, "1.23"), (0.0123, "0.012")]
+)
+def test_a_number_has_three_digits_that_count(value: float, text: str) -> None:
+    assert page.number(value) == text
+
+
+# --- the processes -------------------------------------------------------------------------------
+
+
+def test_an_order_arrives_as_it_was_given() -> None:
+    order = Order("distlock", 2, 1, "k-", 123456789012345, 0.5, 0, 0.002, 0, "/a/witness", 1)
+    assert Order.parse(order.words().split()) == order
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    try:
+        with Servers(others=False) as servers:
+            yield servers
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+
+
+def test_contenders_of_two_processes_exclude_each_other_and_are_counted(
+    servers: Servers, tmp_path: Path
+) -> None:
+    work = replace(works.PROCESSES, processes=2, threads=2)
+    with Pool(servers, tmp_path) as pool:
+        pool.run(works.DISTLOCK, work, 0.2)
+        for contender in (works.DISTLOCK, works.KAZOO):
+            done = pool.run(contender, work, 0.5)
+            assert done.entries >= sum(done.in_time) > 0
+            assert len(done.in_time) == 4
+            assert done.overlaps == 0
+            assert done.requests
+            assert done.requests / done.entries >= 2, "a lock takes two writes"
+        once = pool.run(works.DISTLOCK, replace(work, count=1, hold=0.002), 1)
+        assert once.entries == 4
+        assert len(once.idle) == 3
+        refused = pool.run(works.DISTLOCK, replace(works.REFUSED), 0.2)
+        assert refused.entries > 0
+        assert refused.overlaps == 0
+        reentry = pool.ask("Python", "reentry 0.1")
+        assert reentry["distlock"] > reentry["RLock"] > 0
+
+
+def test_bare_requests_do_not_exclude_which_the_witness_sees(
+    servers: Servers, tmp_path: Path
+) -> None:
+    work = replace(works.THREADS, threads=4, hold=0.01)
+    with Pool(servers, tmp_path) as pool:
+        assert pool.run(works.RAW, work, 0.5).overlaps > 0
+
+
+def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
+    process = Process(["sh", "-c", "echo out of coffee >&2"], tmp_path / "log")
+    try:
+        with pytest.raises(Failed, match=r"has ended\.\nout of coffee"):
+            process.listen()
+    finally:
+        process.close()
