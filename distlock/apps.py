@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
@@ -15,9 +15,11 @@ class DistlockConfig(AppConfig):
     verbose_name = _("Distributed locks")
 
     def ready(self) -> None:
-        from . import checks, logs  # noqa: PLC0415 - they need the app registry
+        from . import checks, history, logs  # noqa: PLC0415 - they need the app registry
 
         checks.register()
         logs.connect()
+        if apps.is_installed("django.contrib.admin"):  # whose page shows it
+            history.connect()
         if "celery" in sys.modules:  # for a site that has it
             from . import celery  # noqa: F401, PLC0415 - it connects to Celery's signals

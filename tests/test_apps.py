@@ -52,7 +52,7 @@ def test_the_package_can_be_imported_before_settings_exist() -> None:
 
 def test_ready_may_be_called_twice() -> None:
     receivers = len(signals.lock_lost.receivers), len(signals.lock_contended.receivers)
-    assert receivers == (1, 1)
+    assert all(receivers)
     registered = len(checks.registry.registry.registered_checks)
     apps.get_app_config("distlock").ready()
     assert (len(signals.lock_lost.receivers), len(signals.lock_contended.receivers)) == receivers
