@@ -9,7 +9,7 @@ Labelled by template, never by key: there are as many keys as there are rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 #: In seconds: from a round trip to ZooKeeper to a job of an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _LABELS = ("template", "using", "recipe")
+_Labels: TypeAlias = tuple[str, str, str]
 
 
 class Metrics:
@@ -101,50 +102,39 @@ class Metrics:
             (signals.lock_released, self._released),
         ]
 
-    def _acquired(
-        self, *, sender: type, template: str, using: str, hold: Hold, waited: float, **_: Any
-    ) -> None:
-        labels = template, using, sender.__name__
+    def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
+        labels = _labels_of(**facts)
         self._ended(labels, "acquired", waited)
         if not isinstance(hold, LeaseHold):  # that may be released in another process, or never
             self._counted[hold] = held = self.held.labels(*labels)
             held.inc()
 
-    def _contended(
-        self, *, sender: type, template: str, using: str, waited: float, **_: Any
-    ) -> None:
-        self._ended((template, using, sender.__name__), "busy", waited)
+    def _contended(self, *, waited: float, **facts: Any) -> None:
+        self._ended(_labels_of(**facts), "busy", waited)
 
-    def _failed(
-        self,
-        *,
-        sender: type,
-        template: str,
-        using: str,
-        waited: float,
-        error: Exception,
-        **_: Any,
-    ) -> None:
-        self._ended((template, using, sender.__name__), outcome_of(error), waited)
+    def _failed(self, *, waited: float, error: Exception, **facts: Any) -> None:
+        self._ended(_labels_of(**facts), outcome_of(error), waited)
 
-    def _ended(self, labels: tuple[str, str, str], outcome: str, waited: float) -> None:
+    def _ended(self, labels: _Labels, outcome: str, waited: float) -> None:
         self.wait.labels(*labels).observe(waited)
         self.acquires.labels(*labels, outcome).inc()
 
-    def _lost(self, *, sender: type, template: str, using: str, hold: Hold, **_: Any) -> None:
-        self._end(hold)
-        self.lost.labels(template, using, sender.__name__).inc()
+    def _lost(self, *, hold: Hold, **facts: Any) -> None:
+        self._count_down(hold)
+        self.lost.labels(*_labels_of(**facts)).inc()
 
-    def _released(
-        self, *, sender: type, template: str, using: str, hold: Hold, held_for: float, **_: Any
-    ) -> None:
-        self._end(hold)
-        self.hold.labels(template, using, sender.__name__).observe(held_for)
+    def _released(self, *, hold: Hold, held_for: float, **facts: Any) -> None:
+        self._count_down(hold)
+        self.hold.labels(*_labels_of(**facts)).observe(held_for)
 
-    def _end(self, hold: Hold) -> None:
+    def _count_down(self, hold: Hold) -> None:
         held = self._counted.pop(hold, None)
         if held is not None:
             held.dec()
+
+
+def _labels_of(*, sender: type, template: str, using: str, **_: Any) -> _Labels:
+    return template, using, sender.__name__
 
 
 class PrometheusConfig(AppConfig):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.helpers import spawn_python
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
 
 PARTS = {
     "prometheus": ("prometheus_client", "prometheus"),
@@ -64,3 +69,44 @@ print([name for name in sys.modules if name.startswith("distlock.contrib")])
     with spawn_python(code) as process:
         out, err = process.communicate(timeout=60)
     assert out.splitlines() == ["[]", "[]"], err
+
+
+def test_both_apps_can_be_installed_and_get_ready_twice(
+    zookeeper: ZooKeeper, namespace: str
+) -> None:
+    alias = {"HOSTS": zookeeper.hosts, "NAMESPACE": namespace, "CONNECT_TIMEOUT": 20}
+    code = f"""
+import django
+from django.apps import apps
+from django.conf import settings
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import REGISTRY
+
+settings.configure(
+    INSTALLED_APPS=[
+        "distlock",
+        "distlock.contrib.prometheus.PrometheusConfig",
+        "distlock.contrib.opentelemetry.OpenTelemetryConfig",
+    ],
+    DISTLOCK={{"default": {alias}}},
+)
+django.setup()
+for app in apps.get_app_configs():
+    app.ready()
+exporter = InMemorySpanExporter()
+trace.set_tracer_provider(TracerProvider())  # after the apps, as some sites do
+trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+
+from distlock import zk_lock
+with zk_lock("key"):
+    pass
+labels = {{"template": "", "using": "default", "recipe": "Mutex"}}
+print(REGISTRY.get_sample_value("distlock_hold_seconds_count", labels))
+print([span.name for span in exporter.get_finished_spans()])
+"""
+    with spawn_python(code) as process:
+        out, err = process.communicate(timeout=60)
+    assert out.splitlines() == ["1.0", "['distlock wait', 'distlock hold']"], err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,7 @@ from distlock.contrib.prometheus import Metrics
 from distlock.mutex import Mutex
 from distlock.session import session_for
 from distlock.signals import announce, lock_failed
-from tests.helpers import eventually
+from tests.helpers import ROOT, eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire
 
 if TYPE_CHECKING:
@@ -234,3 +235,14 @@ def test_the_buckets_can_be_chosen() -> None:
         line for line in Samples(registry).text.splitlines() if "wait_seconds_bucket" in line
     ]
     assert [line.partition(" ")[2] for line in buckets] == ["0.0", "1.0", "1.0"]
+
+
+def test_the_how_to_names_all_metrics() -> None:
+    registry = CollectorRegistry()
+    Metrics(registry)
+    page = (ROOT / "docs" / "how-to" / "metrics.md").read_text()
+    rows = re.findall(r"^\| `(distlock_\w+)` \|", page, re.MULTILINE)
+    # A counter's name ends in _total where it is told, and not in the registry.
+    assert {row.removesuffix("_total") for row in rows} == {
+        metric.name for metric in registry.collect()
+    }
