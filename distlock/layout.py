@@ -126,7 +126,7 @@ def _columns(part: Sequence[_Group]) -> list[list[_Group]]:
     columns: list[list[_Group]] = [[] for _ in range(max(map(depth, part)) + 1)]
     for group in part:
         columns[-1 - depths[group]].append(group)
-    return columns
+    return [column for column in columns if column]
 
 
 def _arrange(columns: Sequence[list[_Group]], top: float) -> float:
