@@ -16,10 +16,9 @@ from typing import Any
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
-from .exceptions import LockBusy, LockUnavailable
 from .mutex import release_all
 from .owner import Owner, current, label
-from .responses import refusal
+from .responses import is_refused, refusal
 
 logger = logging.getLogger("distlock")
 
@@ -31,6 +30,7 @@ GetResponse = (
 class DistlockMiddleware:
     """Label the holder, turn `LockBusy` into 423 and `LockUnavailable` into 503, release leftovers.
 
+    Whoever has to give way in a deadlock (`DeadlockDetected`) gets the answer of a busy lock.
     The label is the method and the path, never the query string. A lock that a request leaves held
     would be held by its worker for ever: it is released and logged as an error.
     Works in sync and async stacks; opens no connection itself.
@@ -69,7 +69,7 @@ class DistlockMiddleware:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer for a view that could not get a lock."""
-        if isinstance(exception, LockBusy | LockUnavailable):
+        if is_refused(exception):
             return refusal(request, exception)
         return None
 

@@ -6,7 +6,7 @@ import math
 import random
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeGuard
 
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -15,20 +15,35 @@ from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
 from .conf import configuration
-from .exceptions import LockBusy, LockUnavailable
+from .exceptions import DeadlockDetected, LockBusy, LockUnavailable
 
 #: The media type of a problem document.
 PROBLEM_TYPE = "application/problem+json"
 
 
-def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResponse:
+#: Why a request could not get its lock.
+Refused: TypeAlias = LockBusy | LockUnavailable | DeadlockDetected
+
+
+def is_refused(error: BaseException) -> TypeGuard[Refused]:
+    """Tell whether the same request may get its lock when it comes again.
+
+    Who had to give way in a deadlock may. Who waits for itself alone never does: that is a mistake
+    in the program.
+    """
+    if isinstance(error, DeadlockDetected):
+        return bool(error.cycle)
+    return isinstance(error, LockBusy | LockUnavailable)
+
+
+def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     """Return the answer to a request that could not get its lock.
 
-    423 (the setting ``BUSY_STATUS``) for `LockBusy`, 503 for `LockUnavailable`; with an integer
-    ``Retry-After``, spread so that those refused together do not come back together. A problem
-    document (RFC 9457) for clients that prefer JSON, else the template ``distlock/423.html`` or
-    ``distlock/503.html``, which a site can override. The key is not told: it may name what the
-    client should not know.
+    423 (the setting ``BUSY_STATUS``) for `LockBusy`, and for `DeadlockDetected` of one who had to
+    give way; 503 for `LockUnavailable`; with an integer ``Retry-After``, spread so that those
+    refused together do not come back together. A problem document (RFC 9457) for clients that
+    prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
+    override. The key is not told: it may name what the client should not know.
     """
     document, headers = problem(error)
     status = document["status"]
@@ -36,7 +51,8 @@ def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResp
     if _prefers_json(request):
         response = JsonResponse(document, status=status, content_type=PROBLEM_TYPE)
     else:
-        template = "distlock/423.html" if isinstance(error, LockBusy) else "distlock/503.html"
+        away = isinstance(error, LockUnavailable)
+        template = "distlock/503.html" if away else "distlock/423.html"
         context = {name: document[name] for name in ("title", "detail")}
         context["seconds"] = int(headers["Retry-After"])
         response = HttpResponse(_render(template, context, request), status=status)
@@ -45,14 +61,14 @@ def refusal(request: HttpRequest, error: LockBusy | LockUnavailable) -> HttpResp
     return response
 
 
-def problem(error: LockBusy | LockUnavailable) -> tuple[dict[str, Any], dict[str, str]]:
+def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the problem document (RFC 9457) of a refusal, and its headers."""
-    if isinstance(error, LockBusy):
+    if isinstance(error, LockUnavailable):
+        status: int = HTTPStatus.SERVICE_UNAVAILABLE
+        title = _("This cannot be done safely right now")
+    else:
         status = configuration(error.using).busy_status
         title = _("Somebody else is working on this right now")
-    else:
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        title = _("This cannot be done safely right now")
     seconds = _jittered(error.retry_after)
     detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distlock.exceptions import LockBusy, LockUnavailable
-from distlock.responses import PROBLEM_TYPE, problem
+from distlock.responses import PROBLEM_TYPE, is_refused, problem
 
 from . import extra
 
@@ -30,7 +29,7 @@ def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response 
     ``Retry-After``; the transaction of ``ATOMIC_REQUESTS`` is rolled back. The body has the members
     of a problem document (RFC 9457), in the format that the view and the client agree on.
     """
-    if not isinstance(error, LockBusy | LockUnavailable):
+    if not is_refused(error):
         return views.exception_handler(error, context)
     document, headers = problem(error)
     views.set_rollback()

@@ -262,9 +262,7 @@ def test_one_key_by_two_aliases_of_one_tree_is_a_circle_of_one(
 def test_a_semaphore_may_be_released_by_anybody(
     tree_of_waits: Tree, make_owner: MakeOwner, recipe: str
 ) -> None:
-    a, b = zk_lock("a"), zk_semaphore("b", 1)
-    if recipe == "semaphore mutex":
-        b = zk_semaphore_mutex("b")  # type: ignore[assignment] - the same methods
+    a, b = zk_lock("a"), zk_semaphore("b", 1) if recipe == "semaphore" else zk_semaphore_mutex("b")
     first, second = make_owner(), make_owner()
     assert first.now(a.acquire)
     assert second.now(b.acquire)

@@ -1,0 +1,463 @@
+"""The look itself: who looks, what it costs, and what it does not fall for.
+
+The other one in the circle is made by hand here: nodes that say that they are its, and a notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from distlock import DeadlockDetected, mutex, waiting, zk_lock
+from distlock.deadlocks import WAITS, Lookout, _Notice
+from distlock.session import Session
+from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
+from tests.helpers import eventually
+from tests.inspection.tools import cleared, stand
+from tests.lease.tools import pass_time
+from tests.mutex.tools import PATIENCE, await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from distlock.testing.proxy import TcpProxy
+    from tests.lease.tools import SetOptions
+    from tests.mutex.tools import MakeOwner, Owner, Tree
+
+
+class Other:
+    """Somebody who holds "b", and waits for "a" as far as it says so."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.id = uuid4().hex
+        self.holds = stand(tree, "b", data=self.id)
+        self.waits = ""
+
+    def wait(self) -> None:
+        self.waits = stand(self.tree, "a", data=self.id)
+
+    def notify(self, said: object = None, *, owner: str = "") -> None:
+        waits = self.waits.removeprefix(f"{self.tree.namespace}/")
+        data = json.dumps({"v": 1, "waits": waits}) if said is None else json.dumps(said)
+        path = f"{self.tree.namespace}/{WAITS}/{owner or self.id}"
+        self.tree.client.create(path, data.encode(), ephemeral=True, makepath=True)
+
+    def stop_waiting(self) -> None:
+        self.tree.client.delete(self.waits)
+
+    def release(self) -> None:
+        self.tree.client.delete(self.holds)
+
+
+@pytest.fixture
+def other(tree_of_waits: Tree) -> Iterator[Other]:
+    with cleared(tree_of_waits):
+        yield Other(tree_of_waits)
+
+
+@pytest.fixture
+def owner(other: Other, make_owner: MakeOwner) -> Iterator[Owner]:
+    """Our owner, who holds "a"."""
+    owner, lock = make_owner(), zk_lock("a")
+    assert owner.now(lock.acquire)
+    other.tree.await_line("a", 1)
+    yield owner
+    if owner.now(lambda: lock.held):
+        owner.now(lock.release)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each look at the tree has found, two for a deadlock."""
+    found: list[Any] = []
+    look = Lookout._deadlock
+
+    def noted(self: Lookout, *args: Any, **options: Any) -> Any:
+        cycle = yield from look(self, *args, **options)
+        found.append(cycle)
+        return cycle
+
+    monkeypatch.setattr(Lookout, "_deadlock", noted)
+    return found
+
+
+def after_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[Any]:
+    """Let something happen once, between the look that finds a deadlock and the second one."""
+    found: list[Any] = []
+    look = Lookout._deadlock
+
+    def noted(self: Lookout, *args: Any, **options: Any) -> Any:
+        cycle = yield from look(self, *args, **options)
+        found.append(cycle)
+        if cycle is not None and sum(one is not None for one in found) == 1:
+            act()
+        return cycle
+
+    monkeypatch.setattr(Lookout, "_deadlock", noted)
+    return found
+
+
+def looked(looks: list[Any], times: int) -> None:
+    """Wait until there were so many looks more."""
+    before = len(looks)
+    eventually(lambda: len(looks) >= before + times, PATIENCE, f"{times} looks")
+
+
+def goes_on(other: Other, owner: Owner, waits: Future[bool], looks: list[Any]) -> None:
+    """The wait is no deadlock, and ends when the lock is free."""
+    looked(looks, 3)
+    assert not waits.done()
+    other.release()
+    assert waits.result(PATIENCE) is True
+    owner.now(zk_lock("b").release)
+
+
+# --- what is one, and what is none ---------------------------------------------------------------
+
+
+def test_the_other_one_waits_and_says_so(other: Other, owner: Owner, looks: list[Any]) -> None:
+    other.wait()
+    other.notify()
+    error = given_way(wait(other.tree, owner, zk_lock("b")))
+    assert error.cycle[0].path != error.cycle[1].path
+    assert [look is not None for look in looks] == [True, True]
+    other.tree.await_line("b", 1)
+
+
+def test_the_other_one_came_last_and_cannot_look(
+    other: Other, owner: Owner, looks: list[Any]
+) -> None:
+    """It has to give way, and who came before it waits on, until its own time is up."""
+    waits = wait(other.tree, owner, zk_lock("b"), timeout=6 * AFTER)
+    other.wait()
+    other.notify()
+    assert waits.result(PATIENCE) is False
+    assert looks
+    assert not any(looks)
+
+
+def test_who_does_not_say_where_it_waits_goes_on(
+    other: Other, owner: Owner, looks: list[Any]
+) -> None:
+    other.wait()
+    goes_on(other, owner, wait(other.tree, owner, zk_lock("b")), looks)
+
+
+def test_a_peer_does_not_say_who_it_is(tree_of_waits: Tree, owner: Owner, looks: list[Any]) -> None:
+    stand(tree_of_waits, "c")  # as Java does
+    stand(tree_of_waits, "a")
+    assert wait(tree_of_waits, owner, zk_lock("c"), timeout=4 * AFTER).result(PATIENCE) is False
+    assert looks
+    assert not any(looks)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"v": 1, "waits": "a/_c_x-lock-0000000000"},
+        {"v": 1, "waits": "a"},
+        {"v": 1, "waits": "../a/_c_x-lock-0000000000"},
+        {"v": 1, "waits": "a/b/_c_x-lock-0000000000"},
+        {"v": 1, "waits": "\0/_c_x-lock-0000000000"},
+        {"v": 1, "waits": ["a"]},
+        {"v": 1},
+        ["a"],
+        "a",
+    ],
+    ids=range(9),
+)
+def test_a_notice_of_nonsense_says_nothing(
+    other: Other, owner: Owner, looks: list[Any], said: object
+) -> None:
+    other.wait()
+    other.notify(said)
+    goes_on(other, owner, wait(other.tree, owner, zk_lock("b")), looks)
+
+
+def test_a_notice_about_another_ones_node_says_nothing(
+    other: Other, owner: Owner, looks: list[Any]
+) -> None:
+    other.waits = stand(other.tree, "a", data=uuid4().hex)
+    other.notify()
+    goes_on(other, owner, wait(other.tree, owner, zk_lock("b")), looks)
+
+
+def test_who_holds_by_now_waits_no_more(other: Other, owner: Owner, looks: list[Any]) -> None:
+    """A notice may be there for a moment longer."""
+    other.waits = stand(other.tree, "c", data=other.id)  # first in line
+    other.notify()
+    goes_on(other, owner, wait(other.tree, owner, zk_lock("b")), looks)
+
+
+def test_a_circle_that_is_not_there_at_the_second_look_is_none(
+    other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other.wait()
+    other.notify()
+    looks = after_the_first_look(monkeypatch, other.stop_waiting)
+    waits = wait(other.tree, owner, zk_lock("b"))
+    eventually(lambda: len(looks) > 1, PATIENCE)
+    assert [look is not None for look in looks[:2]] == [True, False]
+    goes_on(other, owner, waits, looks)
+
+
+def test_a_circle_of_other_nodes_at_the_second_look_is_another_one(
+    other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has given up, and waits anew: of this one, a second look has still to tell."""
+
+    def anew() -> None:
+        other.stop_waiting()
+        other.wait()
+        other.tree.client.delete(f"{other.tree.namespace}/{WAITS}/{other.id}")
+        other.notify()
+
+    other.wait()
+    other.notify()
+    looks = after_the_first_look(monkeypatch, anew)
+    waits = wait(other.tree, owner, zk_lock("b"))
+    eventually(lambda: len(looks) > 1, PATIENCE)
+    assert looks[0] is not None
+    goes_on(other, owner, waits, looks)  # it came last now
+
+
+def test_a_lock_that_is_granted_during_the_look_is_held(
+    other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = Lookout._deadlock
+    held_up: list[Any] = []
+
+    def slow(self: Lookout, place: Any, *args: Any, sync: bool = False) -> Any:
+        cycle = yield from look(self, place, *args, sync=sync)
+        if sync and not held_up:
+            held_up.append(place)
+            other.release()
+            while not place.granted:  # each answer makes room for what else has arrived
+                yield place.session.read, [place.session.root]
+        return cycle
+
+    monkeypatch.setattr(Lookout, "_deadlock", slow)
+    other.wait()
+    other.notify()
+    waits = wait(other.tree, owner, zk_lock("b"))
+    assert waits.result(PATIENCE) is True
+    (place,) = held_up
+    pass_time(AFTER)
+    assert place.error is None
+    assert owner.now(lambda: zk_lock("b").held)
+    owner.now(zk_lock("b").release)
+
+
+# --- who looks -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lookouts(monkeypatch: pytest.MonkeyPatch) -> list[Lookout]:
+    """All there are."""
+    made: list[Lookout] = []
+
+    def make(*args: Any) -> Lookout:
+        made.append(Lookout(*args))
+        return made[-1]
+
+    monkeypatch.setattr(mutex, "Lookout", make)
+    return made
+
+
+@pytest.mark.parametrize("holding", [False, True], ids=["empty-handed", "holding"])
+def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
+    tree_of_waits: Tree,
+    make_owner: MakeOwner,
+    lookouts: list[Lookout],
+    monkeypatch: pytest.MonkeyPatch,
+    holding: bool,
+) -> None:
+    holder, hot = make_owner(), zk_lock("hot", using="other")
+    assert holder.now(hot.acquire)
+    waiters = 100
+    read: list[str] = []
+    session_read = Session.read
+
+    def noted(self: Session, path: str, *args: Any) -> None:
+        read.append(path)
+        session_read(self, path, *args)
+
+    monkeypatch.setattr(Session, "read", noted)
+
+    async def take(number: int) -> None:
+        if holding:
+            async with zk_lock(f"own{number}", timeout=PATIENCE), zk_lock("hot", timeout=PATIENCE):
+                pass
+        else:
+            async with zk_lock("hot", timeout=PATIENCE):
+                pass
+
+    async def main() -> None:
+        taken = [asyncio.create_task(take(number)) for number in range(waiters)]
+        await asyncio.to_thread(tree_of_waits.await_line, "hot", 1 + waiters)
+        if holding:
+            await asyncio.to_thread(await_notices, tree_of_waits, waiters)
+        await asyncio.to_thread(pass_time, 3 * AFTER)
+        holder.now(hot.release)
+        await asyncio.gather(*taken)
+
+    asyncio.run(main())
+    assert len(lookouts) == (waiters if holding else 0)
+    # Of the line, the holder's node and the own one, however many wait; and no other lock.
+    looked_at = [path for path in read if not path.startswith(f"{tree_of_waits.namespace}/{WAITS}")]
+    assert bool(looked_at) is holding
+    assert all(path.startswith(tree_of_waits.path("hot")) for path in looked_at)
+    assert len(looked_at) <= waiters * 2 * (3 + PATIENCE / AFTER)
+
+
+def test_a_wait_that_may_not_take_so_long_never_looks(
+    tree_of_waits: Tree, make_owner: MakeOwner, lookouts: list[Lookout]
+) -> None:
+    a, b = zk_lock("a"), zk_lock("b")
+    first, second = make_owner(), make_owner()
+    waits = tie(tree_of_waits, [first, second], [a, b], [b, a], timeout=AFTER)
+    assert [one.result(PATIENCE) for one in waits].count(False) >= 1
+    assert not lookouts
+    for owner, lock in ((first, a), (second, b)):
+        owner.now(lock.release)
+
+
+def test_it_can_be_switched_off(
+    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, lookouts: list[Lookout]
+) -> None:
+    options(DEADLOCK_AFTER=None)
+    a, b = zk_lock("a"), zk_lock("b")
+    first, second = make_owner(), make_owner()
+    waits = tie(tree_of_waits, [first, second], [a, b], [b, a], timeout=1)
+    assert waits[0].result(PATIENCE) is False
+    waits[1].result(PATIENCE)
+    assert not lookouts
+    first.now(a.release)
+    second.now(b.release)
+
+
+def test_with_one_who_does_not_look_a_circle_ends_by_a_timeout(
+    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, looks: list[Any]
+) -> None:
+    options("other", DEADLOCK_AFTER=None)
+    a, b = zk_lock("a"), zk_lock("b")
+    first, second = make_owner(), make_owner()
+    assert first.now(a.acquire)
+    assert second.now(b.acquire)
+    never = wait(tree_of_waits, second, zk_lock("a", using="other"))
+    assert wait(tree_of_waits, first, b, timeout=4 * AFTER).result(PATIENCE) is False
+    assert looks
+    assert not any(looks)
+    first.now(a.release)
+    assert never.result(PATIENCE)
+    second.now(zk_lock("a", using="other").release)
+    second.now(b.release)
+
+
+# --- notices, threads, outages -------------------------------------------------------------------
+
+
+def test_a_notice_that_somebody_has_removed_is_put_up_again(
+    other: Other, owner: Owner, looks: list[Any]
+) -> None:
+    waits = wait(other.tree, owner, zk_lock("b"))
+    await_notices(other.tree, 1)
+    (notice,) = notices(other.tree)
+    other.tree.client.delete(f"{other.tree.namespace}/{WAITS}/{notice}")
+    await_notices(other.tree, 1)
+    goes_on(other, owner, waits, looks)
+
+
+def test_an_interrupt_takes_the_notice_down(
+    other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = waiting.Latch.wait
+
+    def until_there_is_a_notice(self: waiting.Latch, seconds: float) -> None:
+        if notices(other.tree):
+            raise KeyboardInterrupt
+        blocked(self, seconds)
+
+    monkeypatch.setattr(waiting.Latch, "wait", until_there_is_a_notice)
+    waits = owner.submit(zk_lock("b").acquire, timeout=PATIENCE)
+    with pytest.raises(KeyboardInterrupt):
+        waits.result(PATIENCE)
+    await_notices(other.tree, 0)
+    other.tree.await_line("b", 1)
+
+
+class Requests:
+    """A session that notes what is sent, and lets a test act in between."""
+
+    id = 7
+    root = "/locks"
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.created: Any = None
+
+    def create_ephemeral(self, path: str, data: bytes, done: Any, orphan: Any) -> None:
+        self.meanwhile()
+        self.sent.append("create")
+        self.created = done
+
+    def create_container(self, path: str, done: Any) -> None:
+        self.sent.append("container")
+
+    def delete(self, path: str, session_id: int) -> None:
+        assert session_id == self.id
+        self.sent.append("delete")
+
+
+def test_a_notice_that_is_taken_down_while_it_is_made_goes_after_all() -> None:
+    session: Any = Requests()
+    notice = _Notice(session, "owner")
+    session.meanwhile = notice.take_down  # the waiter's thread, while another one sends
+    notice.put_up("/locks/a/node")
+    assert session.sent[-1] == "delete"
+
+
+def test_no_thread_is_started_and_none_is_left(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
+    await_connection()
+    a, b = zk_lock("a"), zk_lock("b")
+    first, second = make_owner(), make_owner()
+    for owner in (first, second):  # starts the heartbeat's, too
+        owner.now(zk_lock("c").acquire)
+        owner.now(zk_lock("c").release)
+    before = set(threading.enumerate())
+    waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
+    given_way(waits[1])
+    assert set(threading.enumerate()) <= before
+    second.now(b.release)
+    assert waits[0].result(PATIENCE)
+    first.now(b.release)
+    first.now(a.release)
+
+
+def test_an_outage_during_the_look_is_none_of_the_waiters_business(
+    tree_of_waits: Tree,
+    make_owner: MakeOwner,
+    broken_link: TcpProxy,
+    options: SetOptions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options(CONNECT_TIMEOUT=PATIENCE, SESSION_TIMEOUT=20)
+    looks = after_the_first_look(monkeypatch, broken_link.drop)
+    a, b = zk_lock("a"), zk_lock("b")
+    first, second = make_owner(), make_owner()
+    waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
+    error = given_way(waits[1])  # of a later look
+    assert isinstance(error, DeadlockDetected)
+    assert sum(look is not None for look in looks) >= 3
+    second.now(b.release)
+    assert waits[0].result(PATIENCE)
+    first.now(b.release)
+    first.now(a.release)
