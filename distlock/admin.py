@@ -28,6 +28,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
+from . import history
 from .admin_actions import Target, can_be_asked, can_be_broken, consequence
 from .admin_detail import LockDetail
 from .admin_list import TEXT, LockList, Query
@@ -96,6 +97,7 @@ class LockAdmin(LockAdminBase):
             "query": query,
             "found": found,
             "rows": found.rows(self._page_of(query.using)) if found else [],
+            "drawing": reading.drawing(),
             "cut_text": len(request.GET.get("q", "")) > TEXT,
             "longest_text": TEXT,
             "aliases": _aliases(query),
@@ -120,6 +122,8 @@ class LockAdmin(LockAdminBase):
             "revoke_address": self._address("revoke", lock),
             "break_address": self._address("break", lock),
             "entries": self._log_entries(lock),
+            "history": history.of(lock.name, lock.using),
+            "drawing": reading.drawing(lock.name),
             "seen": found and found.seen,
         }
         return self._answer(request, "detail", reading, context)

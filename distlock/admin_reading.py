@@ -12,6 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from .admin_graph import Circles, circles
 from .admin_panel import Panel, panel
 from .contention import printable
+from .drawing import Drawing, draw
 from .exceptions import LockUnavailable
 
 if TYPE_CHECKING:
@@ -71,3 +72,12 @@ class Reading:
                 self.circles = circles(self.using, self.left - 0.2, seen)
         if not self.misconfigured:
             self.panel = self.attempt(lambda: panel(self.using, self.started + BUDGET))
+
+    def drawing(self, lock: str | None = None) -> Drawing | None:
+        """Return who waits for whom as a drawing; None where that was not looked for.
+
+        :param lock: the `Lock.name` of the one that it is to hang together with
+        """
+        if self.circles is None:
+            return None
+        return draw(self.circles.links, self.circles.cycles, lock=lock)

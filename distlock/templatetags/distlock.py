@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django import template
@@ -65,8 +66,10 @@ def who(contender: Contender) -> str:
     one = contender.participant
     if not contender.readable:
         return gettext("somebody whose node may not be read")
-    if isinstance(one, LeaseHolder) and one.peer:
-        return gettext("a node without readable data, which never expires")
+    if isinstance(one, LeaseHolder):
+        if one.peer:
+            return gettext("a node without readable data, which never expires")
+        return printable_text(str(replace(one, expires=None)))
     if one.revoked:
         return gettext("a participant that was asked to leave")
     if one.peer:

@@ -1,0 +1,67 @@
+"""Fixtures of the admin page's tests: the shop's site, operators, and those of the inspection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from distlock import admin_graph, admin_panel
+from example_project import settings as example_settings
+from tests.inspection.conftest import (
+    _no_clock_is_known,
+    broken_link,
+    holder,
+    make_owner,
+    own_zookeeper,
+    tree,
+    two_sessions,
+)
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.admin.tools import MakeOperator
+
+__all__ = [
+    "_no_clock_is_known",
+    "broken_link",
+    "holder",
+    "make_owner",
+    "own_zookeeper",
+    "tree",
+    "two_sessions",
+]
+
+
+@pytest.fixture(autouse=True)
+def _site(settings: Settings, db: None) -> None:  # noqa: ARG001 - operators are in it
+    """The site as the example project sets it up, and nothing known from the test before."""
+    for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
+        setattr(settings, name, getattr(example_settings, name))
+    admin_graph._known.clear()
+    admin_panel._asked.clear()
+
+
+@pytest.fixture
+def make_operator() -> MakeOperator:
+    """Returns a browser with the login of somebody who has these permissions."""
+
+    def make(*permissions: str, name: str = "operator") -> Client:
+        user = User.objects.create_user(name, is_staff=True)
+        user.user_permissions.set(
+            Permission.objects.filter(content_type__app_label="distlock", codename__in=permissions)
+        )
+        client = Client(enforce_csrf_checks=False)
+        client.force_login(user)
+        return client
+
+    return make
+
+
+@pytest.fixture
+def operator(make_operator: MakeOperator) -> Client:
+    """The browser of somebody who may do all that there is to do with locks."""
+    return make_operator("view_lock", "revoke_lock", "break_lock")

@@ -1,0 +1,199 @@
+"""The page of one lock: the holders and the queue in order, and all that is known of each."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from django.utils.timezone import localtime
+
+from distlock import admin_detail, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
+from distlock.inspection import snapshot
+from distlock.session import session_for
+from tests.admin.tools import address, keys, markup, of, rows, said
+from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+
+if TYPE_CHECKING:
+    from django.test import Client
+
+    from tests.admin.tools import MakeOperator
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+SAID = json.dumps(
+    {
+        "v": 1,
+        "owner": "o1",
+        "host": "web<1>",
+        "pid": 4711,
+        "worker": "Thread-7",
+        "label": "POST /buy/42",
+        "since": 1,
+    }
+)
+
+
+def test_all_that_a_participant_says_is_shown(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        stand(tree, "key", data=SAID.encode())
+        stand(tree, "key")
+        page = operator.get(address("key"))
+        assert [state for state, _ in rows(page)] == ["holds", "waits"]
+        assert "POST /buy/42 Host web<1> Process 4711 Thread or task Thread-7" in said(page)
+        assert "web<1>" not in markup(page)
+        lock = the_lock("key")
+        for one in (*lock.holders, *lock.waiters):
+            assert str(one.participant.token) in said(page)
+            assert f"0x{one.participant.session_id:x}" in said(page)
+            assert one.since is not None
+            assert f"{localtime(one.since):%Y-%m-%d %H:%M:%S}" in said(page)
+        assert "a peer that does not say who it is" in said(page)
+
+
+def test_the_queue_is_in_order(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        paths = [stand(tree, "key") for _ in range(4)]
+        page = operator.get(address("key"))
+        names = [path.rpartition("/")[2] for path in paths]
+        assert rows(page) == [("holds", names[0]), *(("waits", name) for name in names[1:])]
+        assert "1. waits" in said(page)
+        assert "3. waits" in said(page)
+
+
+def test_of_a_long_queue_the_first_are_shown_and_the_rest_is_counted(
+    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_detail, "DEPTH", 2)
+    with cleared(tree):
+        for _ in range(6):
+            stand(tree, "key")
+        page = operator.get(address("key"))
+        assert len(rows(page)) == 3
+        assert "and 3 more waiters" in said(page)
+        assert "1 holder · 5 waiters" in said(page)
+
+
+def test_readers_and_writers_are_told_apart(
+    tree: Tree, operator: Client, make_owner: MakeOwner
+) -> None:
+    writer = make_owner()
+    with zk_rwlock("key").read:
+        waiting = writer.submit(zk_rwlock("key", timeout=PATIENCE).write.acquire)
+        tree.await_line("key", 2)
+        page = said(operator.get(address("key")))
+        assert "holds reads" in page
+        assert "1. waits writes" in page
+    assert waiting.result(PATIENCE)
+    writer.now(zk_rwlock("key").write.release)
+
+
+def test_a_semaphore_and_a_mutex_of_one_key_are_both_shown(operator: Client) -> None:
+    with zk_lock("key"), zk_semaphore("key", 3):
+        page = operator.get(address("key"))
+        assert "1 of 3 leases are taken." in said(page)
+        assert len(rows(page)) == 2
+        assert "2 holders" in said(page)
+
+
+def test_a_lease_tells_when_it_ends_and_a_leader_has_its_page(operator: Client) -> None:
+    lease = zk_lease("export", 600, owner="nightly")
+    assert lease.acquire()
+    page = said(operator.get(address("@leases/export")))
+    assert "nightly" in page
+    assert "unless renewed" in page
+    lease.release()
+    with zk_leader("beat"):
+        assert len(rows(operator.get(address("%leader:beat")))) == 1
+
+
+@pytest.mark.parametrize(
+    "key", ["a/b", "%41", "A", "50% off?", "é<b>", "x" * 300, "&#;:_", "@leases", ".."], ids=ascii
+)
+def test_whatever_the_key_its_page_is_linked_and_shows_it(operator: Client, key: str) -> None:
+    with zk_lock(key):
+        (lock,) = snapshot(budget=PATIENCE).locks
+        link = address(lock.name)
+        assert f'href="{link}"' in markup(operator.get("/admin/distlock/lock/"))
+        assert len(rows(operator.get(link))) == 1
+
+
+@pytest.mark.parametrize("name", ["a b", "é"], ids=ascii)
+def test_a_peers_name_that_no_key_of_ours_has_can_be_looked_at(
+    tree: Tree, operator: Client, name: str
+) -> None:
+    with cleared(tree):
+        path = f"{tree.namespace}/{name}/_c_{'0' * 36}-lock-"
+        tree.client.create(path, ephemeral=True, sequence=True, makepath=True)
+        assert len(rows(operator.get(address(name)))) == 1
+        assert keys(operator.get("/admin/distlock/lock/")) == [name]
+
+
+def test_nobody_is_there(operator: Client) -> None:
+    page = operator.get(address("key"))
+    assert page.status_code == 200
+    assert "Nobody holds this lock, and nobody waits for it." in said(page)
+
+
+@pytest.mark.parametrize("name", ["%00", "a/b", "%ED%A0%80", "%2E%2E", "@leases%2F"])
+def test_what_is_no_name_of_a_lock_has_nobody(operator: Client, name: str) -> None:
+    page = operator.get(f"/admin/distlock/lock/default:{name}/change/")
+    assert "Nobody holds this lock" in said(page)
+
+
+def test_an_empty_name_is_not_found(operator: Client) -> None:
+    assert operator.get("/admin/distlock/lock/default:/change/").status_code == 404
+
+
+def test_nodes_of_others_and_what_may_not_be_read_are_said(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        path = stand(tree, "key")
+        stand(tree, "key", "__lock__")
+        tree.client.set_acls(path, ONLY_NOBODY)
+        page = operator.get(address("key"))
+        assert "somebody whose node may not be read" in said(page)
+        assert "none: the node may not be read" in said(page)
+        assert "Beside it are nodes of no recipe of ours." in said(page)
+        assert "data-action" not in markup(page)
+
+
+def test_one_who_was_asked_to_leave_is_marked(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        stand(tree, "key", data=b"__REVOKE__")
+        page = said(operator.get(address("key")))
+        assert "a participant that was asked to leave" in page
+        assert "asked to release" in page
+
+
+def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        stand(tree, "key", data="nightly")
+        (holder,) = the_lock("key").holders
+        confirmation = operator.get(of(holder, "key", "break"))
+        assert "nightly" in said(confirmation)
+        operator.post(address("key", "break"), {"node": confirmation.context["signed"]})
+        page = said(operator.get(address("key")))
+        assert "operator : Deleted holder “nightly”." in page
+
+
+def test_the_panel_tells_of_the_session_and_the_servers(operator: Client) -> None:
+    with zk_lock("key"):
+        page = operator.get(address("key"))
+        session = session_for()
+        assert 'data-session="connected"' in markup(page)
+        assert f"0x{session.id:x}" in said(page)
+        assert f"Server {session.conf.hosts}" in said(page)
+        assert "Session timeout 4.0 s" in said(page)
+        assert "Held by this process 1" in said(page)
+        assert 'data-role="standalone"' in markup(page)
+
+
+def test_only_who_may_sees_the_buttons(tree: Tree, make_operator: MakeOperator) -> None:
+    with cleared(tree):
+        stand(tree, "key")
+        for number, actions in enumerate([(), ("revoke",), ("break",), ("revoke", "break")]):
+            permissions = ("view_lock", *(f"{one}_lock" for one in actions))
+            page = markup(make_operator(*permissions, name=f"o{number}").get(address("key")))
+            shown = {one for one in ("revoke", "break") if f'data-action="{one}"' in page}
+            assert shown == set(actions)

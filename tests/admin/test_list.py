@@ -1,0 +1,285 @@
+"""The list of all locks: what is shown, searched, chosen and sorted, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import admin_list, inspection, zk_lease, zk_lock, zk_semaphore
+from distlock.graph import deadlocks
+from distlock.reads import UNREAD, Reads
+from tests.admin.tools import LIST, address, keys, markup, said
+from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from django.test import Client
+    from pytest_django import Settings
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_locks_are_shown_with_their_holders_and_linked(
+    tree: Tree, operator: Client, make_owner: MakeOwner
+) -> None:
+    rival = make_owner()
+    with zk_lock("stock:1"):
+        waiting = rival.submit(zk_lock("stock:1", timeout=PATIENCE).acquire)
+        tree.await_line("stock:1", 2)
+        page = operator.get(LIST)
+        assert keys(page) == ["stock:1"]
+        assert "1 holder · 1 waiter under" in said(page)
+        assert f'href="{address("stock:1")}"' in markup(page)
+        assert "MainThread" in said(page)
+    assert waiting.result(PATIENCE)
+    rival.now(zk_lock("stock:1").release)
+
+
+def test_nobody_holds_anything(operator: Client) -> None:
+    page = operator.get(LIST)
+    assert "Nobody holds or waits for a lock." in said(page)
+    assert "0 holders · 0 waiters" in said(page)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["b:2", "a:1", "B:3", "c", "export"]),
+        ("?o=waiting", ["c", "export", "B:3", "a:1", "b:2"]),
+        ("?o=key", ["B:3", "a:1", "b:2", "c", "export"]),
+        ("?o=-key", ["export", "c", "b:2", "a:1", "B:3"]),
+        ("?o=nonsense&p=-1", ["b:2", "a:1", "B:3", "c", "export"]),
+        ("?q=B", ["b:2", "B:3"]),
+        ("?prefix=b", ["b:2"]),
+        ("?prefix=c", []),
+        ("?contended=1", ["b:2", "a:1", "B:3"]),
+        ("?kind=lease", ["export"]),
+        ("?kind=nonsense&o=key", ["B:3", "a:1", "b:2", "c", "export"]),
+        ("?q=b&contended=1&kind=mutex", ["b:2", "B:3"]),
+    ],
+)
+def test_searched_chosen_and_sorted(
+    tree: Tree, operator: Client, query: str, expected: list[str]
+) -> None:
+    lease = zk_lease("export", 600, owner="nightly")
+    assert lease.acquire()
+    with cleared(tree):
+        for key, count in {"b:2": 4, "a:1": 3, "B:3": 2, "c": 1}.items():
+            for _ in range(count):
+                stand(tree, key)
+        assert keys(operator.get(LIST + query)) == expected
+        lease.release()
+
+
+def test_sorted_by_age_and_by_the_longest_wait(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        for key in ("first", "second"):
+            stand(tree, key)
+        for key in ("second", "first"):
+            stand(tree, key)
+        assert keys(operator.get(f"{LIST}?o=-age")) == ["first", "second"]
+        assert keys(operator.get(f"{LIST}?o=age")) == ["second", "first"]
+        assert keys(operator.get(f"{LIST}?o=-wait")) == ["second", "first"]
+
+
+def test_the_column_that_it_is_sorted_by_is_said_and_its_link_turns_it_round(
+    tree: Tree, operator: Client
+) -> None:
+    with cleared(tree):
+        stand(tree, "a")
+        page = markup(operator.get(LIST))
+        assert page.count('aria-sort="descending"') == 1
+        assert '<a href="?o=waiting" id="distlock-sort-waiting"' in page
+        assert '<a href="?o=key" id="distlock-sort-key"' in page
+        page = markup(operator.get(f"{LIST}?o=key"))
+        assert page.count('aria-sort="ascending"') == 1
+        assert '<a href="?o=-key" id="distlock-sort-key"' in page
+
+
+def test_prefixes_can_be_chosen_with_their_numbers(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        for key in ("stock:1", "stock:2", "order:1", "report"):
+            stand(tree, key)
+        page = said(operator.get(f"{LIST}?prefix=order"))
+        assert "stock: (2)" in page
+        assert "order: (1)" in page
+        assert keys(operator.get(f"{LIST}?prefix=order&q=1")) == ["order:1"]
+
+
+def test_a_search_text_of_10000_characters_is_cut_and_that_is_said(operator: Client) -> None:
+    page = operator.get(LIST, {"q": "é" * 10_000})
+    assert page.status_code == 200
+    assert "Only the first 200 characters of that text are searched for." in said(page)
+    assert "é" * 200 in markup(page)
+    assert "é" * 201 not in markup(page)
+
+
+@pytest.mark.parametrize("query", ["q=%00%ff&after=%00&prefix=%ff", "p=99999999999&kind=%00"])
+def test_parameters_that_make_no_sense_do_no_harm(operator: Client, query: str) -> None:
+    assert operator.get(f"{LIST}?{query}").status_code == 200
+
+
+def test_markup_in_a_key_and_in_what_a_node_says_is_text(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        evil = "<script>alert(1)</script>\u202e\"'"
+        stand(tree, evil, data='"><img src=x onerror=alert(1)>')
+        for page in (operator.get(LIST), operator.get(f"{LIST}?q=<script>alert")):
+            assert keys(page) == [evil.replace("\u202e", "\N{REPLACEMENT CHARACTER}")]
+            assert "<script>alert" not in markup(page)
+            assert "<img src=x" not in markup(page)
+
+
+def test_there_is_no_inline_script_or_style(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        path = stand(tree, "a")
+        stand(tree, "a")
+        token = tree.client.exists(path).czxid
+        confirmation = address("a", "break", node=path.rpartition("/")[2], token=token)
+        for page in (LIST, address("a"), confirmation):
+            answer = operator.get(page)
+            assert answer.status_code == 200
+            assert not re.search(r"<style|\sstyle=|<script(?! src=)|\son\w+=", markup(answer))
+            assert answer["Content-Security-Policy"].startswith("default-src 'self';")
+
+
+def test_a_semaphore_tells_how_many_leases_are_taken(operator: Client) -> None:
+    with zk_semaphore("printer", 3):
+        page = said(operator.get(LIST))
+        assert "semaphore 1 of 3" in page
+
+
+def test_what_may_not_be_read_is_said(tree: Tree, operator: Client) -> None:
+    with cleared(tree):
+        stand(tree, "open")
+        tree.client.create(tree.path("secret"))
+        tree.client.set_acls(tree.path("secret"), ONLY_NOBODY)
+        page = operator.get(f"{LIST}?o=key")
+        assert keys(page) == ["open", "secret"]
+        assert "The ACL does not let us read who is there." in said(page)
+
+
+# --- more than fits ------------------------------------------------------------------------------
+
+
+def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_list, "PAGE_SIZE", 2)
+    with cleared(tree):
+        for number in range(5):
+            stand(tree, f"key-{number}")
+        first, last = operator.get(f"{LIST}?o=key"), operator.get(f"{LIST}?o=key&p=9")
+        assert keys(first) == ["key-0", "key-1"]
+        assert 'href="?o=key&amp;p=2"' in markup(first)
+        assert "Page 1 of 3" in said(first)
+        assert keys(last) == ["key-4"]
+        assert "Previous" in said(last)
+        assert "Next" not in said(last)
+
+
+def test_keys_beyond_one_look_are_said_and_can_be_had(
+    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_list, "KEYS", 2)
+    with cleared(tree):
+        for number in range(3):
+            stand(tree, f"key-{number}")
+        page = operator.get(f"{LIST}?o=key")
+        assert keys(page) == ["key-0", "key-1"]
+        assert "There are more keys than one look takes in. There are 3 keys." in said(page)
+        assert 'href="?o=key&amp;after=key-1" id="distlock-rest"' in markup(page)
+        rest = operator.get(f"{LIST}?o=key&after=key-1")
+        assert keys(rest) == ["key-2"]
+        assert 'href="?o=key" id="distlock-start"' in markup(rest)
+
+
+def test_a_time_that_is_up_is_said(
+    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspection, "BATCH", 2)
+    nodes, looks = Reads.nodes, []
+
+    def slow(reads: Reads, paths: Any) -> Any:
+        looks.append(paths)
+        outcomes = nodes(reads, paths)
+        return [UNREAD for _ in outcomes] if len(looks) == 2 else outcomes
+
+    with cleared(tree):
+        for number in range(4):
+            stand(tree, f"key-{number}")
+        monkeypatch.setattr(Reads, "nodes", slow)
+        page = operator.get(f"{LIST}?o=key")
+        assert keys(page) == ["key-0", "key-1"]
+        assert "The time was up before all keys were looked at." in said(page)
+
+
+# --- aliases, fragments, deadlocks ---------------------------------------------------------------
+
+
+def test_each_alias_has_its_list(tree: Tree, operator: Client, two_sessions: Settings) -> None:
+    elsewhere = {**two_sessions.DISTLOCK["other"], "NAMESPACE": f"{tree.namespace}/elsewhere"}
+    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "other": elsewhere}
+    with zk_lock("here"):
+        page = operator.get(f"{LIST}?using=other")
+        assert "Nobody holds or waits for a lock." in said(page)
+        assert '<a href="?using=other" aria-current="page">other</a>' in markup(page)
+        assert '<a href="?">default</a>' in markup(page)
+    assert operator.get(f"{LIST}?using=none").status_code == 404
+    assert operator.get(address("here", using="none")).status_code == 404
+
+
+def test_a_fragment_has_only_what_changes_and_is_not_sent_twice(
+    tree: Tree, operator: Client
+) -> None:
+    fragment = f"{LIST}?_fragment=1"
+    first = operator.get(fragment)
+    assert "<html" not in markup(first)
+    assert 'id="distlock-body"' in markup(first)
+    assert int(first["Distlock-Interval"]) >= 2000
+    with cleared(tree):
+        stand(tree, "a")
+        # Until here the panel's latency may have changed; now there is a row, too.
+        second = operator.get(fragment, headers={"If-None-Match": first["ETag"]})
+        assert second.status_code == 200
+        assert keys(second) == ["a"]
+
+
+def test_who_has_the_fragment_already_gets_none(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distlock.admin_panel._latency", lambda *_: 0.001)
+    fragment = f"{LIST}?_fragment=1"
+    first = operator.get(fragment)
+    second = operator.get(fragment, headers={"If-None-Match": first["ETag"]})
+    assert (second.status_code, second.content) == (304, b"")
+
+
+def test_the_page_links_to_its_fragment_with_all_that_was_asked_for(operator: Client) -> None:
+    page = markup(operator.get(f"{LIST}?q=a&using=other"))
+    assert 'data-url="?q=a&amp;using=other&amp;_fragment=1"' in page
+
+
+def test_a_deadlock_is_named_on_the_list_and_on_the_pages_of_its_locks(
+    tree: Tree, operator: Client
+) -> None:
+    with cleared(tree):
+        for key, holder, waiter in (("a", "x", "y"), ("b", "y", "x")):
+            stand(tree, key, data=holder)
+            stand(tree, key, data=waiter)
+        assert deadlocks(budget=PATIENCE)
+        for page in (operator.get(LIST), operator.get(address("a"))):
+            assert "There is a deadlock." in said(page)
+            assert "x waits for b , held by y" in said(page)
+            assert "y waits for a , held by x" in said(page)
+
+
+def test_a_deadlock_among_keys_that_were_not_searched_for_is_named_too(
+    tree: Tree, operator: Client
+) -> None:
+    with cleared(tree):
+        for key, holder, waiter in (("a", "x", "y"), ("b", "y", "x")):
+            stand(tree, key, data=holder)
+            stand(tree, key, data=waiter)
+        assert "There is a deadlock." in said(operator.get(f"{LIST}?q=nothing"))
