@@ -18,9 +18,9 @@ demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and wi
 	$(SALE) --strategy zk --kill 1
 	$(SALE) --strategy zk_fenced --pause 1
 
-serve: .venv/.ready  ## the shop in your browser, with a demo login
+serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=--deadlock
 	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
-	.venv/bin/python manage.py serve_demo
+	.venv/bin/python manage.py serve_demo --load 12 $(ARGS)
 
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps zookeeper postgresql redis faults curator

@@ -49,80 +49,24 @@ class Page:
     idempotency_key: str
 
 
-class Crowd:
-    """`size` buyers of the product at `path`, each with `patience` seconds.
+class Shop:
+    """The page of the product at `path`, and its button."""
 
-    A context manager: whoever is still there at its end goes home, however it ends. On Ctrl-C
-    nobody waits for answers: the server ends next, and their connections too.
-    """
-
-    def __init__(self, port: int, path: str, *, size: int, patience: float) -> None:
+    def __init__(self, port: int, path: str) -> None:
         self._port = port
         self._path = path
-        self._size = size
-        self._patience = patience
-        self._pool = ThreadPoolExecutor(size, thread_name_prefix="buyer")
-        self._gone_home = threading.Event()
-        self._bell = threading.Barrier(size, action=self._ring)
-        self.started = threading.Event()
-        self.finished = threading.Event()
-        self.rang_at = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._gone_home.set()
-        self._bell.abort()
-        self.finished.set()
-        self.started.set()  # whoever waits for a bell that will not ring goes home, too
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _ring(self) -> None:
-        self.rang_at = time.monotonic()
-        self.started.set()
-
-    def rush(self, progress: Callable[[int], None]) -> list[Visit]:
-        """Let them all in; return when the last has an answer. `progress` gets the number done."""
-        visits = [
-            self._pool.submit(self._visit, f"buyer-{number:03}") for number in range(self._size)
-        ]
-        pending: set[Future[Visit]] = set(visits)
-        while pending:
-            done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
-            for visit in done:
-                visit.result()
-            progress(len(visits) - len(pending))
-        return [visit.result() for visit in visits]
-
-    def _visit(self, buyer: str) -> Visit:
-        try:
-            page = self._open_page()
-        except BaseException:
-            self._bell.abort()
-            raise
-        self._bell.wait()
-        visit = Visit()
-        deadline = self.rang_at + self._patience
-        while time.monotonic() < deadline and not self._gone_home.is_set():
-            pause = self._press_button(page, buyer, visit)
-            if pause is None:
-                break
-            self._gone_home.wait(min(pause, max(0, deadline - time.monotonic())))
-        visit.waited = time.monotonic() - self.rang_at
-        return visit
-
-    def _open_page(self) -> Page:
+    def open_page(self) -> Page:
         with closing(HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)) as shop:
             shop.request("GET", self._path, headers={"Accept": "application/json"})
             response = shop.getresponse()
             body = response.read()
             if response.status != 200:
-                raise HTTPException(f"{self._path} answered {response.status} before the sale")
+                raise HTTPException(f"{self._path} answered {response.status}")
             cookie = response.getheader("Set-Cookie", "").partition(";")[0]
             return Page(self._path, cookie, json.loads(body)["idempotency_key"])
 
-    def _press_button(self, page: Page, buyer: str, visit: Visit) -> float | None:
+    def press_button(self, page: Page, buyer: str, visit: Visit) -> float | None:
         """Ask once. Return the seconds after which to ask again; None: the answer is final."""
         try:
             with closing(HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)) as shop:
@@ -163,6 +107,69 @@ class Crowd:
                 visit.result = "error"
                 visit.detail = f"{status} {body[:200].decode(errors='replace')}"
         return None
+
+
+class Crowd:
+    """`size` buyers of the product at `path`, each with `patience` seconds.
+
+    A context manager: whoever is still there at its end goes home, however it ends. On Ctrl-C
+    nobody waits for answers: the server ends next, and their connections too.
+    """
+
+    def __init__(self, port: int, path: str, *, size: int, patience: float) -> None:
+        self._shop = Shop(port, path)
+        self._size = size
+        self._patience = patience
+        self._pool = ThreadPoolExecutor(size, thread_name_prefix="buyer")
+        self._gone_home = threading.Event()
+        self._bell = threading.Barrier(size, action=self._ring)
+        self.started = threading.Event()
+        self.finished = threading.Event()
+        self.rang_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._gone_home.set()
+        self._bell.abort()
+        self.finished.set()
+        self.started.set()  # whoever waits for a bell that will not ring goes home, too
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _ring(self) -> None:
+        self.rang_at = time.monotonic()
+        self.started.set()
+
+    def rush(self, progress: Callable[[int], None]) -> list[Visit]:
+        """Let them all in; return when the last has an answer. `progress` gets the number done."""
+        visits = [
+            self._pool.submit(self._visit, f"buyer-{number:03}") for number in range(self._size)
+        ]
+        pending: set[Future[Visit]] = set(visits)
+        while pending:
+            done, pending = wait(pending, timeout=0.1, return_when=FIRST_EXCEPTION)
+            for visit in done:
+                visit.result()
+            progress(len(visits) - len(pending))
+        return [visit.result() for visit in visits]
+
+    def _visit(self, buyer: str) -> Visit:
+        try:
+            page = self._shop.open_page()
+        except BaseException:
+            self._bell.abort()
+            raise
+        self._bell.wait()
+        visit = Visit()
+        deadline = self.rang_at + self._patience
+        while time.monotonic() < deadline and not self._gone_home.is_set():
+            pause = self._shop.press_button(page, buyer, visit)
+            if pause is None:
+                break
+            self._gone_home.wait(min(pause, max(0, deadline - time.monotonic())))
+        visit.waited = time.monotonic() - self.rang_at
+        return visit
 
 
 def _retry_after(response: HTTPResponse) -> float:

@@ -81,7 +81,7 @@ def _use_database(path: Path) -> Iterator[None]:
     connection.close()
     connection.settings_dict["NAME"] = str(path)
     try:
-        with _environment("DATABASE_URL", f"sqlite:///{path}"):
+        with environment("DATABASE_URL", f"sqlite:///{path}"):
             yield
     finally:
         connection.close()
@@ -99,14 +99,15 @@ def _use_zookeeper(hosts: str) -> Iterator[None]:
 
     use(hosts, enter=True)
     try:
-        with _environment("DISTLOCK_HOSTS", hosts):
+        with environment("DISTLOCK_HOSTS", hosts):
             yield
     finally:
         use(before, enter=False)
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
+def environment(name: str, value: str) -> Iterator[None]:
+    """Give this process and its children an environment variable, for a while."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -154,7 +155,7 @@ class WebServer:
         with ExitStack() as undo:
             undo.callback(self._folder.cleanup)
             # Tracebacks belong in the log, not in a buyer's browser.
-            with _environment("DEBUG", "0"):
+            with environment("DEBUG", "0"):
                 self._process = GuardedProcess(
                     [sys.executable, "-m", "gunicorn", *self._arguments],
                     output=self._log,

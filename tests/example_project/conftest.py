@@ -25,10 +25,10 @@ def _shop(settings: Settings) -> None:
 
 
 @pytest.fixture
-def make_product(request: pytest.FixtureRequest) -> Callable[..., Product]:
+def make_product(db: None, distlock_settings: Settings) -> Callable[..., Product]:
     """A product in the database; a lock of its strategy is on the real ZooKeeper."""
-    request.getfixturevalue("db")
-    request.getfixturevalue("distlock_settings")
+    # Named above and not asked for here: pytest-django makes the databases of which it reads.
+    del db, distlock_settings
 
     def make(strategy: str = "zk", quantity: int = 3) -> Product:
         return Product.objects.create(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from argparse import ArgumentTypeError
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.urls import reverse
 
+from example_project.shop import traffic
 from example_project.shop.models import Product
-from example_project.shop.runner import WebServer, backing, sigterm_as_exit
+from example_project.shop.runner import WebServer, backing, environment, sigterm_as_exit
+from example_project.shop.tangle import tangled
 
 USER = "demo"
 PASSWORD = "demo"  # noqa: S105 - the shop answers on loopback only
+MOST_CUSTOMERS = 100
 PRODUCTS = (
     ("lamp", "Desk lamp", Product.Strategy.NAIVE),
     ("kettle", "Copper kettle", Product.Strategy.CONDITIONAL),
@@ -32,18 +40,43 @@ class Command(BaseCommand):
             "--port", type=int, default=8000, help="of loopback (8000; 0: a free one)"
         )
         parser.add_argument("--processes", type=int, default=4, help="gunicorn workers (4)")
+        parser.add_argument(
+            "--load",
+            type=crowd,
+            default=0,
+            metavar="N",
+            help="customers who buy in waves, and staff at work under other locks (0: nobody)",
+        )
+        parser.add_argument(
+            "--deadlock",
+            action="store_true",
+            help="three more processes that wait for each other in a circle, again and again",
+        )
 
-    def handle(self, *_: Any, port: int, processes: int, **__: Any) -> None:
+    def handle(
+        self, *_: Any, port: int, processes: int, load: int, deadlock: bool, **__: Any
+    ) -> None:
         with ExitStack() as stack:
             stack.enter_context(sigterm_as_exit())
             stack.enter_context(backing(temporary_database=False, zookeeper=True))
             fill_shelves()
-            server = stack.enter_context(WebServer(processes=processes, port=port))
-            address = f"http://127.0.0.1:{server.port}/"
-            self.stdout.write(f"The shop is open:  {self.style.SUCCESS(address)}")
-            self.stdout.write(
-                f"The admin:         {address}admin/  (login {USER}, password {PASSWORD})"
+            if load:
+                slow_down(stack)
+            # A customer who waits for a lock keeps a thread; those who look need some, too.
+            server = stack.enter_context(
+                WebServer(processes=processes, port=port, threads=4 + load)
             )
+            address = f"http://127.0.0.1:{server.port}"
+            self.tell("The shop is open:", f"{address}/")
+            locks = reverse("admin:distlock_lock_changelist")
+            self.tell("The locks:", f"{address}{locks}", f"(login {USER}, password {PASSWORD})")
+            if load:
+                stack.enter_context(traffic.Traffic(server.port, customers=load))
+                self.tell("At work:", f"{load} customers, and the staff; --load 0 for peace")
+            if deadlock:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shop-tangle-"))
+                stack.enter_context(tangled(Path(folder)))
+                self.tell("In a deadlock:", "three processes, every 20 s")
             self.stdout.write("Ctrl-C closes it.")
             self.stdout.flush()
             try:
@@ -52,6 +85,24 @@ class Command(BaseCommand):
                 self.stdout.write("\nClosed.")
                 return
             raise CommandError(f"gunicorn ended with status {status}.\n{server.log_tail()}")
+
+    def tell(self, what: str, said: str, *more: str) -> None:
+        self.stdout.write(" ".join([what.ljust(18), self.style.SUCCESS(said), *more]))
+
+
+def crowd(text: str) -> int:
+    """How many customers: each keeps a thread here, and one in a worker."""
+    size = int(text)
+    if not 0 <= size <= MOST_CUSTOMERS:
+        raise ArgumentTypeError(f"0 to {MOST_CUSTOMERS}")
+    return size
+
+
+def slow_down(stack: ExitStack) -> None:
+    """Let the shop be slow enough for queues that can be watched, unless told how slow it is."""
+    for name in ("PAYMENT_SECONDS", "LOCK_SECONDS"):
+        if name not in os.environ:
+            stack.enter_context(environment(name, str(getattr(traffic, name))))
 
 
 def fill_shelves() -> None:

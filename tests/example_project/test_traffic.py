@@ -1,0 +1,131 @@
+"""`serve_demo --load N --deadlock`: what there is to be seen on the admin page."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sqlite3
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from distlock import graph
+from distlock.inspection import snapshot
+from example_project.shop.models import Order, Payment, Product
+from example_project.shop.traffic import PIECES, restock
+from tests.example_project.test_sale import descendants, environment, running
+from tests.helpers import alive, eventually, raw_client
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from distlock.testing.server import ZooKeeper
+
+
+@pytest.fixture
+def demo_settings(settings: Settings, zookeeper: ZooKeeper, namespace: str) -> str:
+    """The hosts of the demo, whose namespace this process can look at."""
+    with raw_client(zookeeper.hosts) as client:
+        client.create(namespace)
+    settings.DISTLOCK = {
+        "default": {"HOSTS": zookeeper.hosts + namespace, "NAMESPACE": "/example-shop"}
+    }
+    return zookeeper.hosts + namespace
+
+
+def test_customers_and_staff_come_and_end_with_the_demo(
+    tmp_path: Path, zookeeper: ZooKeeper, demo_settings: str
+) -> None:
+    log, database = tmp_path / "log", tmp_path / "shop.sqlite3"
+    env = environment(
+        zookeeper,
+        DISTLOCK_HOSTS=demo_settings,
+        DATABASE_URL=f"sqlite:///{database}",
+        TMPDIR=str(tmp_path),
+    )
+    arguments = ("serve_demo", "--port", "0", "--processes", "2", "--load", "4", "--deadlock")
+    with running(*arguments, log=log, env=env) as process:
+        eventually(lambda: "Ctrl-C" in log.read_text(), timeout=90)
+        assert re.search(
+            r"The locks: +http://127\.0\.0\.1:\d+/admin/distlock/lock/", log.read_text()
+        )
+
+        seen: dict[str, str] = {}
+        waited_for: set[str] = set()
+        bought: set[str] = set()
+        stuck: list[graph.Cycle] = []
+
+        def shown() -> bool:
+            """Whether it was all there once; which is much to ask of a single moment."""
+            locks = snapshot().locks
+            seen.update((lock.key, lock.kind) for lock in locks)
+            waited_for.update(lock.key for lock in locks if lock.waiting)
+            with sqlite3.connect(database) as connection:
+                orders = "SELECT buyer FROM shop_order"
+                bought.update(buyer for (buyer,) in connection.execute(orders))
+            stuck.extend(graph.deadlocks() if not stuck else ())
+            return (
+                {"read/write", "semaphore", "lease", "mutex"} <= set(seen.values())
+                and bool({"stock:radio", "stock:camera"} & waited_for)
+                and {"report:inventory", "delivery:vans"} <= waited_for
+                and len(bought) == 4
+                and bool(stuck)
+            )
+
+        eventually(shown, timeout=120, message="all that is to be seen")
+        assert all(buyer.startswith("customer-") for buyer in bought)
+        assert {link.lock.key for link in stuck[0].links} == {
+            "account:alice",
+            "account:bob",
+            "account:carol",
+        }
+        children = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        eventually(lambda: not any(map(alive, children)))
+    assert log.read_text().endswith("Closed.\n")
+
+
+def test_an_empty_shelf_is_filled_under_the_lock(make_product: Callable[..., Product]) -> None:
+    product = make_product("zk_fenced", quantity=0)
+    restock(product.sku)
+    product.refresh_from_db()
+    assert product.quantity == PIECES
+    assert product.fence > 0
+    Product.objects.filter(pk=product.pk).update(quantity=1)
+    restock(product.sku)
+    product.refresh_from_db()
+    assert product.quantity == 1
+
+
+def test_only_old_orders_of_customers_are_forgotten(make_product: Callable[..., Product]) -> None:
+    product = make_product(quantity=0)
+    hour_ago = timezone.now() - timedelta(hours=1)
+    for buyer, created_at in (
+        ("customer-1", hour_ago),
+        ("customer-2", timezone.now()),
+        ("Ada", hour_ago),
+    ):
+        key = uuid4()
+        Order.objects.create(
+            product=product, buyer=buyer, idempotency_key=key, created_at=created_at
+        )
+        Payment.objects.create(
+            idempotency_key=key, sku=product.sku, buyer=buyer, worker=1, created_at=created_at
+        )
+    restock(product.sku)
+    for model in (Order, Payment):
+        assert {one.buyer for one in model.objects.all()} == {"customer-2", "Ada"}
+
+
+@pytest.mark.parametrize("load", ["-1", "101", "many"])
+def test_a_crowd_that_is_too_large_is_refused(load: str) -> None:
+    with pytest.raises(CommandError, match="--load"):
+        call_command("serve_demo", f"--load={load}")
