@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from collections import deque
 from dataclasses import dataclass
@@ -254,7 +255,7 @@ def _edges(
             bulge = ROOM if pair[::-1] in locks else ROOM / 3
             d, at, anchor = _bow(waiter, holder, bulge)
         else:
-            d, at, anchor = _wave(waiter, holder)
+            d, at, anchor = _wave(waiter, holder, _between(waiter, holder, nodes.values()))
         text = ", ".join(sorted(keys))
         yield Edge(
             waiter=waiter,
@@ -270,11 +271,28 @@ def _edges(
         told.add((at, text))
 
 
-def _wave(waiter: Node, holder: Node) -> tuple[str, Point, str]:
-    """Return a line from left to right, and where its label begins."""
-    start, end = waiter.left + waiter.width, holder.left
-    middle = (start + end) // 2
-    d = f"M{start} {waiter.y}C{middle} {waiter.y} {middle} {holder.y} {end} {holder.y}"
+def _between(waiter: Node, holder: Node, nodes: Iterable[Node]) -> list[Node]:
+    """Return the boxes that a line from left to right could touch on its way."""
+    high, low = sorted((waiter.y, holder.y))
+    return [
+        node
+        for node in nodes
+        if waiter.left + waiter.width < node.left + node.width
+        and node.left < holder.left
+        and high < node.top + node.height
+        and node.top < low
+    ]
+
+
+def _wave(waiter: Node, holder: Node, between: Sequence[Node]) -> tuple[str, Point, str]:
+    """Return a line from left to right, below what is in between, and where its label begins."""
+    start, end, middle = waiter.left + waiter.width, holder.left, (waiter.x + holder.x) // 2
+    if between:
+        low = max(node.top + node.height for node in between) + round(ROOM)
+        bottom = holder.top + holder.height
+        d = f"M{start} {waiter.y}C{start + 60} {low} {holder.x} {low} {holder.x} {bottom}"
+    else:
+        d = f"M{start} {waiter.y}C{middle} {waiter.y} {middle} {holder.y} {end} {holder.y}"
     return d, (start + 6, waiter.y - 5), "start"
 
 
@@ -309,12 +327,13 @@ def _border(node: Node, toward: Point) -> tuple[int, int]:
 
 
 def _frame(nodes: tuple[Node, ...], edges: tuple[Edge, ...], *, hidden: int) -> Drawing:
-    bulging = any(edge.anchor == "middle" for edge in edges)
-    beside, above = MARGIN, MARGIN + round(ROOM) * bulging
-    left = min((node.left for node in nodes), default=0) - beside
-    top = min((node.top for node in nodes), default=0) - above
-    width = max((node.left + node.width for node in nodes), default=0) + beside - left
-    height = max((node.top + node.height for node in nodes), default=0) + above - top
+    # The points that bend a line are part of it here, which leaves room for labels.
+    ways = [int(number) for edge in edges for number in re.findall(r"-?\d+", edge.d)]
+    across = [side for node in nodes for side in (node.left, node.left + node.width)] + ways[::2]
+    down = [side for node in nodes for side in (node.top, node.top + node.height)] + ways[1::2]
+    left, top = min(across, default=0) - MARGIN, min(down, default=0) - MARGIN
+    width = max(across, default=0) + MARGIN - left
+    height = max(down, default=0) + MARGIN - top
     return Drawing(
         box=f"{left} {top} {width} {height}",
         width=width,
