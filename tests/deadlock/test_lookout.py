@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
-from distlock import DeadlockDetected, mutex, waiting, zk_lock
+from distlock import DeadlockDetected, deadlocks, mutex, waiting, zk_lock, zk_rwlock
 from distlock.deadlocks import WAITS, Lookout, _Notice
+from distlock.owner import current
 from distlock.session import Session
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
 from tests.helpers import eventually
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 class Other:
     """Somebody who holds "b", and waits for "a" as far as it says so."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, kind: str = "lock-") -> None:
         self.tree = tree
         self.id = uuid4().hex
-        self.holds = stand(tree, "b", data=self.id)
+        self.holds = stand(tree, "b", kind, data=self.id)
         self.waits = ""
 
     def wait(self) -> None:
@@ -112,7 +114,7 @@ def looked(looks: list[Any], times: int) -> None:
 
 def goes_on(other: Other, owner: Owner, waits: Future[bool], looks: list[Any]) -> None:
     """The wait is no deadlock, and ends when the lock is free."""
-    looked(looks, 3)
+    looked(looks, 2)
     assert not waits.done()
     other.release()
     assert waits.result(PATIENCE) is True
@@ -135,7 +137,7 @@ def test_the_other_one_came_last_and_cannot_look(
     other: Other, owner: Owner, looks: list[Any]
 ) -> None:
     """It has to give way, and who came before it waits on, until its own time is up."""
-    waits = wait(other.tree, owner, zk_lock("b"), timeout=6 * AFTER)
+    waits = wait(other.tree, owner, zk_lock("b"), timeout=8 * AFTER)
     other.wait()
     other.notify()
     assert waits.result(PATIENCE) is False
@@ -153,7 +155,7 @@ def test_who_does_not_say_where_it_waits_goes_on(
 def test_a_peer_does_not_say_who_it_is(tree_of_waits: Tree, owner: Owner, looks: list[Any]) -> None:
     stand(tree_of_waits, "c")  # as Java does
     stand(tree_of_waits, "a")
-    assert wait(tree_of_waits, owner, zk_lock("c"), timeout=4 * AFTER).result(PATIENCE) is False
+    assert owner.now(zk_lock("c").acquire, timeout=4 * AFTER) is False
     assert looks
     assert not any(looks)
 
@@ -208,24 +210,28 @@ def test_a_circle_that_is_not_there_at_the_second_look_is_none(
     goes_on(other, owner, waits, looks)
 
 
-def test_a_circle_of_other_nodes_at_the_second_look_is_another_one(
-    other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
+def test_another_circle_at_the_second_look_has_to_be_seen_twice_itself(
+    tree_of_waits: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has given up, and waits anew: of this one, a second look has still to tell."""
+    """One reader waits no more, and another one says only now that it does."""
+    owner, a = make_owner(), zk_lock("a")
+    with cleared(tree_of_waits):
+        assert owner.now(a.acquire)
+        readers = [Other(tree_of_waits, "__READ__") for _ in range(2)]
+        for reader in readers:
+            reader.wait()
+        readers[0].notify()
 
-    def anew() -> None:
-        other.stop_waiting()
-        other.wait()
-        other.tree.client.delete(f"{other.tree.namespace}/{WAITS}/{other.id}")
-        other.notify()
+        def change() -> None:
+            readers[0].stop_waiting()
+            readers[1].notify()
 
-    other.wait()
-    other.notify()
-    looks = after_the_first_look(monkeypatch, anew)
-    waits = wait(other.tree, owner, zk_lock("b"))
-    eventually(lambda: len(looks) > 1, PATIENCE)
-    assert looks[0] is not None
-    goes_on(other, owner, waits, looks)  # it came last now
+        looks = after_the_first_look(monkeypatch, change)
+        given_way(wait(tree_of_waits, owner, zk_rwlock("b").write))
+        owner.now(a.release)
+    circles = [look.nodes for look in looks if look is not None]
+    assert len(circles) == 4
+    assert circles[0] != circles[1] == circles[2] == circles[3]
 
 
 def test_a_lock_that_is_granted_during_the_look_is_held(
@@ -293,10 +299,10 @@ def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
 
     async def take(number: int) -> None:
         if holding:
-            async with zk_lock(f"own{number}", timeout=PATIENCE), zk_lock("hot", timeout=PATIENCE):
+            async with zk_lock(f"own{number}", timeout=60), zk_lock("hot", timeout=60):
                 pass
         else:
-            async with zk_lock("hot", timeout=PATIENCE):
+            async with zk_lock("hot", timeout=60):
                 pass
 
     async def main() -> None:
@@ -314,19 +320,19 @@ def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
     looked_at = [path for path in read if not path.startswith(f"{tree_of_waits.namespace}/{WAITS}")]
     assert bool(looked_at) is holding
     assert all(path.startswith(tree_of_waits.path("hot")) for path in looked_at)
-    assert len(looked_at) <= waiters * 2 * (3 + PATIENCE / AFTER)
+    assert len(looked_at) <= waiters * 2 * 60 / AFTER
 
 
 def test_a_wait_that_may_not_take_so_long_never_looks(
-    tree_of_waits: Tree, make_owner: MakeOwner, lookouts: list[Lookout]
+    other: Other, owner: Owner, lookouts: list[Lookout]
 ) -> None:
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    waits = tie(tree_of_waits, [first, second], [a, b], [b, a], timeout=AFTER)
-    assert [one.result(PATIENCE) for one in waits].count(False) >= 1
+    b = zk_lock("b")
+    assert other.holds
+    for blocking, timeout in ((False, None), (True, 0), (True, AFTER)):
+        assert owner.now(b.acquire, blocking, timeout=timeout) is False
     assert not lookouts
-    for owner, lock in ((first, a), (second, b)):
-        owner.now(lock.release)
+    assert owner.now(b.acquire, timeout=1.01 * AFTER) is False
+    assert len(lookouts) == 1
 
 
 def test_it_can_be_switched_off(
@@ -335,11 +341,15 @@ def test_it_can_be_switched_off(
     options(DEADLOCK_AFTER=None)
     a, b = zk_lock("a"), zk_lock("b")
     first, second = make_owner(), make_owner()
-    waits = tie(tree_of_waits, [first, second], [a, b], [b, a], timeout=1)
-    assert waits[0].result(PATIENCE) is False
-    waits[1].result(PATIENCE)
-    assert not lookouts
+    assert first.now(a.acquire)
+    assert second.now(b.acquire)
+    waits = wait(tree_of_waits, second, a)
+    assert first.now(b.acquire, timeout=3 * AFTER) is False
+    assert not waits.done()
     first.now(a.release)
+    assert waits.result(PATIENCE)
+    assert not lookouts
+    second.now(a.release)
     second.now(b.release)
 
 
@@ -352,7 +362,7 @@ def test_with_one_who_does_not_look_a_circle_ends_by_a_timeout(
     assert first.now(a.acquire)
     assert second.now(b.acquire)
     never = wait(tree_of_waits, second, zk_lock("a", using="other"))
-    assert wait(tree_of_waits, first, b, timeout=4 * AFTER).result(PATIENCE) is False
+    assert first.now(b.acquire, timeout=4 * AFTER) is False
     assert looks
     assert not any(looks)
     first.now(a.release)
@@ -394,23 +404,22 @@ def test_an_interrupt_takes_the_notice_down(
 
 
 class Requests:
-    """A session that notes what is sent, and lets a test act in between."""
+    """A session that notes what is sent, never answers, and lets a test act in between."""
 
     id = 7
     root = "/locks"
+    connected = True
 
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
-        self.created: Any = None
 
     def create_ephemeral(self, path: str, data: bytes, done: Any, orphan: Any) -> None:
         self.meanwhile()
         self.sent.append("create")
-        self.created = done
 
-    def create_container(self, path: str, done: Any) -> None:
-        self.sent.append("container")
+    def children(self, path: str, done: Any, *, sync: bool) -> None:
+        self.sent.append("look")
 
     def delete(self, path: str, session_id: int) -> None:
         assert session_id == self.id
@@ -423,6 +432,41 @@ def test_a_notice_that_is_taken_down_while_it_is_made_goes_after_all() -> None:
     session.meanwhile = notice.take_down  # the waiter's thread, while another one sends
     notice.put_up("/locks/a/node")
     assert session.sent[-1] == "delete"
+
+
+def test_the_notice_comes_before_the_look_and_one_look_at_a_time() -> None:
+    """Those who have come at the same moment need each other's notices."""
+    session: Any = Requests()
+    place: Any = SimpleNamespace(session=session, node=SimpleNamespace(path="/locks/a/node"))
+    lookout = Lookout(current(), 60)
+
+    def due() -> list[str]:
+        session.sent.clear()
+        lookout._next = 0.0
+        assert 29 < lookout.turn(place, lambda: None) < 67
+        return list(session.sent)
+
+    assert 29 < lookout.turn(place, lambda: None) <= 30
+    assert session.sent == []
+    assert due() == ["create"]
+    assert due() == ["create", "look"]
+    assert due() == ["create"]  # the look before has no answer yet
+    lookout.end()
+    assert session.sent[-1] == "delete"
+
+
+def test_a_look_that_takes_too_long_is_given_up(
+    other: Other, owner: Owner, looks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlocks, "BUDGET_SECONDS", 0)
+    other.wait()
+    other.notify()
+    waits = wait(other.tree, owner, zk_lock("b"))
+    await_notices(other.tree, 2)
+    pass_time(2 * AFTER)
+    assert not looks
+    monkeypatch.undo()
+    given_way(waits)
 
 
 def test_no_thread_is_started_and_none_is_left(tree_of_waits: Tree, make_owner: MakeOwner) -> None:
