@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test reliability celerylocks herd lint types setup clean
+.PHONY: help demo serve test bench growth reliability celerylocks herd lint types setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
@@ -25,6 +25,17 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps zookeeper postgresql redis faults curator
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+bench: .venv/.ready  ## distlock beside other locks: docs/performance.md; ARGS=--quick only prints
+	@.ci/setup zookeeper
+	@.ci/setup --optional redis postgresql curator
+	.venv/bin/python -m pip install --quiet --editable '.[bench]'
+	.venv/bin/python -m benchmarks.bench $(or $(ARGS),--write)
+
+growth: .venv/.ready  ## up to 1,000 waiters, 100,000 keys, 500 sessions: docs/scaling.md
+	@.ci/setup zookeeper
+	.venv/bin/python -m pip install --quiet --editable '.[bench]'
+	.venv/bin/python -m benchmarks.growth $(or $(ARGS),--write)
 
 reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: docs/reliability.md
 	@.ci/setup zookeeper
