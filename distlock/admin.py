@@ -88,6 +88,7 @@ class LockAdmin(LockAdminBase):
         """Show the locks that somebody holds or waits for."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
+        reading.begin()
         query = Query.of(request.GET, reading.using)
         found = reading.attempt(partial(LockList, query, LOCKS_BUDGET))
         reading.look_around(found.all_of_it if found else None)
@@ -110,6 +111,7 @@ class LockAdmin(LockAdminBase):
         _require(request, "view_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
+        reading.begin()
         found = _detail(reading, lock)
         reading.look_around()
         context = {
@@ -215,12 +217,12 @@ class LockAdmin(LockAdminBase):
             return self._confirmation(request, reading, lock, action, target=target)
         facts = {"who": target.who, "lock": lock}
         if not done:
-            gone = _("%(who)s was already gone from %(lock)s. Nothing was done.")
+            gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
             messages.warning(request, gone % facts)
         else:
             self._log(request, target, action)
-            asked = _("%(who)s was asked to release %(lock)s.")
-            broken = _("%(who)s was removed from %(lock)s.")
+            asked = _("Asked to release %(lock)s: %(who)s.")
+            broken = _("Removed from %(lock)s: %(who)s.")
             messages.success(request, (asked if action == "revoke" else broken) % facts)
         return HttpResponseRedirect(self._address("change", lock))
 

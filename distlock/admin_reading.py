@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.exceptions import ImproperlyConfigured
 
 from .admin_graph import Circles, circles
-from .admin_panel import Panel, panel
+from .admin_panel import Panel, ask_members, panel
+from .conf import configuration
 from .contention import printable
 from .drawing import Drawing, draw
 from .exceptions import LockUnavailable
@@ -64,6 +65,10 @@ class Reading:
         except ImproperlyConfigured as error:
             self.trouble, self.misconfigured = printable(str(error)), True
         return None
+
+    def begin(self) -> None:
+        """Ask the servers, so that they have answered by the time when the locks are read."""
+        self.attempt(lambda: ask_members(configuration(self.using)))
 
     def look_around(self, seen: Snapshot | None = None) -> None:
         """Look for deadlocks, and at the session and its servers, in the time that is left."""
