@@ -175,13 +175,14 @@ class Run:
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
             self._give_ticket_back()
-            waited = time.monotonic() - started
+            waited = self.record.waited if self.record.put_off else time.monotonic() - started
             logger.info(
                 "The lock %r was granted after %.2f s (token %d, put off %d times).",
                 self.key,
-                self.record.waited if self.record.put_off else waited,
+                waited,
                 hold.token,
                 self.record.put_off,
+                extra=self._fields("acquired", waited=waited, token=hold.token, path=hold.path),
             )
             return self.locked.run(stack, hold, args, kwargs)
 
@@ -310,7 +311,12 @@ class Run:
             return False
 
     def _drop(self, why: str, busy: LockBusy | None = None) -> NoReturn:
-        logger.warning("This is a copy of a task that %s (lock %r); dropped.", why, self.key)
+        logger.warning(
+            "This is a copy of a task that %s (lock %r); dropped.",
+            why,
+            self.key,
+            extra=self._fields("dropped"),
+        )
         self._announce("dropped", busy)
         raise Ignore("a copy of a task that runs, or has run")
 
@@ -327,7 +333,12 @@ class Run:
         if policy in (None, *PUT_OFF):
             self.locked.say_that_it_raises()
         elif isinstance(error, LockBusy) and policy == "skip":
-            logger.info("The lock %r is busy; skipped. Held by %s.", self.key, error.holder)
+            logger.info(
+                "The lock %r is busy; skipped. Held by %s.",
+                self.key,
+                error.holder,
+                extra=self._fields("skipped"),
+            )
             self._announce("skipped", error)
             return {"skipped": self.key}
         elif isinstance(error, LockBusy) and callable(policy):
@@ -349,7 +360,13 @@ class Run:
         else:
             longest = self._pause(record.busy)
         pause = min(longest * random.uniform(0.5, 1), remaining)  # noqa: S311 - no secret
-        logger.info("Put off for %.1f s, %d times so far: %s", pause, self.record.put_off, error)
+        logger.info(
+            "Put off for %.1f s, %d times so far: %s",
+            pause,
+            self.record.put_off,
+            error,
+            extra=self._fields("retried"),
+        )
         self._announce("retried", error)
         raise _PutOff(error, pause, record, self.ticket)
 
@@ -384,6 +401,11 @@ class Run:
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
+
+    def _fields(self, outcome: str, **more: Any) -> dict[str, Any]:
+        """Return the fields of a log record, which has the task's name and id from Celery."""
+        said = {"key": self.key, "using": self.using, "template": self.template}
+        return {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
 
     def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None = None) -> None:
         announce(

@@ -214,6 +214,24 @@ def test_a_refusal_is_signalled_with_its_outcome(app: Celery, on_busy: Any, outc
     assert refused["holder"].label == "the test"
 
 
+@pytest.mark.usefixtures("busy")
+def test_log_records_have_fields(app: Celery, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "distlock.celery"):
+        refresh = refreshes(app, "skip")
+        refresh.delay(7).get()
+        refresh.delay(8).get()
+    skipped, granted = [one for one in caplog.records if one.name == "distlock.celery"]
+    for record, outcome, key in ((skipped, "skipped", "feed:7"), (granted, "acquired", "feed:8")):
+        assert vars(record).items() >= {
+            ("key", key),
+            ("using", "default"),
+            ("template", "feed:<feed_id>"),
+            ("outcome", outcome),
+            ("put_off", 0),
+        }
+    assert {"token", "path", "waited"} <= vars(granted).keys()
+
+
 def test_the_label_ends_with_the_task(app: Celery) -> None:
     @app.task(shared=False)
     def inner() -> str:
