@@ -184,7 +184,7 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
         if (who := participant(f"{path}/{node.name}", read)) is not None
     ]
     holders = tuple(one for one in found if one.holds)
-    waiters = tuple(one for one in found if not one.holds and one.owner == wait.owner)
+    waiters = tuple(one for one in found if not one.holds)
     if not waiters:
         return None
     return Lock(
@@ -202,7 +202,7 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
 def _waits_of(owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
     """Return where these owners wait, as far as they have put up a notice on this session's tree.
 
-    Anybody may have written one: what it says is true when the node that it names is the owner's.
+    Anybody may have written one: that a node waits, and whose it is, the line tells.
     """
     reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
     found = []
