@@ -77,7 +77,7 @@ def panel(using: str, deadline: float) -> Panel:
     since = session.disconnected_at
     return Panel(
         conf=conf,
-        state="never" if not session.id else "connected" if session.connected else "lost",
+        state=_state(session),
         session_id=session.id,
         server=_server(session),
         timeout=session.timeout if session.id else 0,
@@ -86,6 +86,13 @@ def panel(using: str, deadline: float) -> Panel:
         held=_held(session),
         members=answered,
     )
+
+
+def _state(session: Session) -> State:
+    if session.connected:
+        return "connected"
+    # The id is 0 again once the session has expired.
+    return "lost" if session._lease_of else "never"  # noqa: SLF001 - it keeps the last one
 
 
 def _latency(session: Session, timeout: float) -> float | None:

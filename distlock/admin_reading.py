@@ -53,7 +53,8 @@ class Reading:
     @property
     def interval(self) -> int:
         """After how many milliseconds to read again."""
-        took = time.monotonic() - self.started
+        # That there was no answer took long, and not a great tree.
+        took = 0 if self.trouble else time.monotonic() - self.started
         return int(max(REFRESH_SECONDS, REFRESH_TIMES * took) * 1000)
 
     def attempt(self, read: Callable[[], Any]) -> Any:

@@ -10,7 +10,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   const text = page.dataset;
   const find = (id) => document.getElementById(id);
   const pause = find("distlock-pause");
-  const SLOWEST = 30000;
+  const SLOWEST = 10000;
   const QUIET = 15000;
   const PAUSED = "distlock.paused";
 
@@ -39,7 +39,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     }
     for (const { name } of [...old.attributes]) {
       // What the reader has opened or closed stays so.
-      if (!fresh.hasAttribute(name) && !(name === "open")) old.removeAttribute(name);
+      if (name !== "open" && !fresh.hasAttribute(name)) old.removeAttribute(name);
     }
     for (const { name, value } of fresh.attributes) {
       if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
@@ -99,12 +99,20 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     if (said) find("distlock-now").textContent = said;
   }
 
-  function state(name, message) {
+  function state(name, why) {
     mark(name);
     const banner = find("distlock-stale");
-    const said = (message || "").replace("{seconds}", Math.round((Date.now() - goodAt) / 1000));
-    banner.hidden = !said;
-    if (banner.textContent !== said) banner.textContent = said;
+    const said = find("distlock-stale-why");
+    banner.hidden = !why;
+    if (said.textContent !== (why || "")) said.textContent = why || "";
+    tick();
+  }
+
+  function tick() {
+    // Apart from the alert, which a screen reader would read out every second.
+    const age = Math.round((Date.now() - goodAt) / 1000);
+    const shown = text.state === "stale" && goodAt;
+    find("distlock-stale-age").textContent = shown ? text.textAge.replace("{seconds}", age) : "";
   }
 
   /* --- when to ask ----------------------------------------------------------------------------- */
@@ -112,7 +120,8 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   function later() {
     clearTimeout(timer);
     if (paused || stopped || document.hidden) return;
-    timer = setTimeout(ask, Math.min(interval * 2 ** Math.min(failures, 5), SLOWEST));
+    const backoff = Math.min(2000 * 2 ** Math.min(failures - 1, 5), SLOWEST);
+    timer = setTimeout(ask, failures ? backoff : interval);
   }
 
   function stop(message) {
@@ -225,6 +234,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     }
   });
 
+  setInterval(tick, 1000);
   pause.hidden = false;
   find("distlock-now").hidden = false;
   setPaused(remembered(), "");
