@@ -43,7 +43,7 @@ class LeasePlace(Place):
 
     def grant(self) -> None:
         """It counts: keep it, and tell when it is lost."""
-        self._epoch = self.session.lease.epoch
+        self.epoch = self.session.lease.epoch
         self.granted = True
         self.session.heartbeat.attend(self)
         if self.left:  # after attending: `leave` looks at them in the other order

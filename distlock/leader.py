@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .conf import seconds as in_seconds
 from .exceptions import LockBusy, LockLost, LockUnavailable
+from .handover import MutexPlace
 from .hold import Hold
 from .mutex import Mutex
-from .queue import FairPlace
 from .signals import lock_lost
 from .waiting import Latch
 
@@ -179,7 +179,7 @@ class Leader(Mutex):
             self._news.open()
 
 
-class _Candidate(FairPlace):
+class _Candidate(MutexPlace):
     """A place in line that can be called off; `all_` has those that wait or hold."""
 
     def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:

@@ -18,10 +18,11 @@ from . import keys, signals
 from .conf import UNSET, configuration, seconds
 from .deadlocks import Lookout
 from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
+from .handover import MutexPlace
 from .hold import Held, Hold
 from .inspection import participant, participants
 from .owner import Owner, current
-from .queue import FairPlace, UnfairPlace
+from .queue import UnfairPlace
 from .revocation import check_listener, listener
 from .session import Session, session_for
 from .transactions import refuse_open_transaction
@@ -283,7 +284,7 @@ class Mutex:
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         """Return what makes a place in this lock's line for `owner`."""
-        return FairPlace if self._fair else UnfairPlace
+        return MutexPlace if self._fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
         node = signals.outcome(attempt, Mutex, self)

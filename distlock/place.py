@@ -37,13 +37,18 @@ class Node:
     def name(self) -> str:
         return self.path.rpartition("/")[2]
 
+    @property
+    def number(self) -> int:
+        """What the server has counted it as."""
+        return int(znodes.sequence_of(self.name))
+
 
 class Place:
     """A place in the line under `path`; what kind of line it is, a subclass knows.
 
     :param key: what is locked, for messages
     :param data: what the node says of its owner
-    :param settled: called once, from any thread, when the place is granted or has failed
+    :param settled: called, from any thread, when the place is granted or has failed
     :param try_only: settle as soon as somebody is ahead
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
@@ -88,9 +93,12 @@ class Place:
         self._on_revoke = on_revoke
         self._revoked_at_version = 0
         self._prefix = ""
+        #: The path of the one ahead that is watched, and what is called when it changes.
         self._watched = ""
+        self._watcher: Callable[[bool], None] = self._watched_changed
         self._parents_error: BaseException | None = None
-        self._epoch = 0
+        #: The lease's epoch of the grant.
+        self.epoch = 0
         self._lost = False
         self._watched_own: Node | None = None
         self._on_loss: list[Callable[[], None]] = []
@@ -125,7 +133,7 @@ class Place:
             not self._lost
             and not self.left
             and not (
-                session.lease.remaining > 0 and session.lease.epoch == self._epoch and self.standing
+                session.lease.remaining > 0 and session.lease.epoch == self.epoch and self.standing
             )
         ):
             self._lost = True
@@ -169,21 +177,26 @@ class Place:
         self._watched_own = None
         if not deleted and self._on_revoke is not None:
             self._watch_own_node()
-        elif deleted and self.granted:
-            self._broken()
+        elif deleted:
+            self._own_node_gone(node)
 
     def _own_node_read(self, node: Node, value: Any, error: BaseException | None) -> None:
         if self.left or node is not self._watched_own:
             return
         if error is not None:
             self._watched_own = None
-            if isinstance(error, NoNode) and self.granted:
-                self._broken()
+            if isinstance(error, NoNode):
+                self._own_node_gone(node)
         elif self._on_revoke is not None:
             data, stat = value
             if data == znodes.REVOKE and stat.version != self._revoked_at_version:
                 self._revoked_at_version = stat.version
                 self._on_revoke()
+
+    def _own_node_gone(self, node: Node) -> None:
+        """Take note that an operator has broken the lock; who waits finds out by the next list."""
+        if self.granted:
+            self._broken()
 
     def _broken(self) -> None:
         self._lost = True
@@ -192,7 +205,7 @@ class Place:
     # --- joining ---------------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Create a node and list the line in one go: the server answers in order."""
+        """Enter the line."""
         if self.left:
             return
         self.node = None
@@ -200,7 +213,11 @@ class Place:
             self.ahead = None
         self.asked_at = time.monotonic()
         self._revoked_at_version = 0
-        prefix = self._prefix = znodes.protected_prefix()
+        self._prefix = znodes.protected_prefix()
+        self._ask(self._prefix)
+
+    def _ask(self, prefix: str) -> None:
+        """Create a node and list the line in one go: the server answers in order."""
         self._create(prefix)
         self._list(prefix)
 
@@ -334,9 +351,10 @@ class Place:
     def _wait_for(self, name: str) -> None:
         """Look again when this node has changed."""
         watched = self._watched = f"{self.path}/{name}"
-        self.session.watch(watched, self._watched_changed, self._watching)
+        self._watcher = partial(self._ahead_changed, watched)
+        self.session.watch(watched, self._watcher, self._watching)
         if self.left:  # after the watch: `leave` looks at them in the other order
-            self.session.unwatch(watched, self._watched_changed)
+            self.session.unwatch(watched, self._watcher)
 
     def _watching(self, value: Any, error: BaseException | None) -> None:
         if isinstance(error, NoNode):
@@ -346,13 +364,17 @@ class Place:
         elif error is not None:
             self._fail(error)
 
+    def _ahead_changed(self, path: str, deleted: bool) -> None:
+        """The one that was watched at `path` has changed."""
+        self._watched_changed(deleted)
+
     def _watched_changed(self, deleted: bool) -> None:
         """Look again, whatever happened: the one ahead may have given up in the middle."""
         self.session.when_connected(self._look_again)
 
     def _grant(self) -> None:
         lease = self.session.lease
-        self._epoch = lease.epoch
+        self.epoch = lease.epoch
         if lease.remaining > 0:
             self.granted = True
             self._settled()
@@ -365,8 +387,10 @@ class Place:
 
     def _delete(self, node: Node) -> None:
         watched, self._watched = self._watched, ""
-        self.session.delete(
-            node.path,
-            node.session_id,
-            partial(self.session.unwatch, watched, self._watched_changed) if watched else None,
-        )
+        gone = partial(self._gone, node, watched, self._watcher)
+        self.session.delete(node.path, node.session_id, gone)
+
+    def _gone(self, node: Node, watched: str, watcher: Callable[[bool], None]) -> None:
+        """Take back the watch that the deleted `node` had on the one ahead."""
+        if watched:
+            self.session.unwatch(watched, watcher)

@@ -43,6 +43,7 @@ from .client import (
 from .conf import Configuration, configuration
 from .exceptions import LockUnavailable
 from .heartbeat import Heartbeat, Lease, now
+from .neighbours import Neighbours
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +82,8 @@ class Session:
         self._watchers: dict[Watched, set[Callable[[bool], None]]] = {}
         self._deletes: dict[str, Callable[[], None] | None] = {}
         self._idle_parents: dict[str, float] = {}
+        #: Who of this process stands next to whom.
+        self.neighbours = Neighbours()
         #: How long the server cannot yet have expired the session.
         self.lease = Lease()
         self._lease_of = 0
@@ -359,6 +362,7 @@ class Session:
     def _connection_changed(self, connected: bool) -> None:
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
+            self.neighbours.part()
             self.heartbeat.hurry()
             return
         self.disconnected_at = None

@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distlock.client import NoNode, NotConnected
 from distlock.exceptions import LockUnavailable
+from distlock.handover import MutexPlace
 from distlock.heartbeat import Lease, now
+from distlock.neighbours import Neighbours
+from distlock.place import Place
 from distlock.queue import FairPlace, UnfairPlace
 from distlock.znodes import REVOKE
 
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.client import Done
-    from distlock.place import Place
     from distlock.session import Session
 
 LINE = "/distlock/stock:42"
@@ -82,6 +84,7 @@ class Tree:
     def expire(self, session: FakeSession, *, new_id: int, nodes_vanish: bool = True) -> None:
         """End a session; its nodes may still be shown to the next one (CURATOR-604)."""
         old_id, session.id = session.id, new_id
+        session.neighbours.part()
         session.lease.end()
         session.lease.renew(now(), AN_HOUR)
         for name in [name for name, stat in self.nodes.items() if stat.ephemeralOwner == old_id]:
@@ -89,7 +92,7 @@ class Tree:
                 self.remove(name)
 
 
-class CountingPlace(FairPlace):
+class CountingPlace(Place):
     """A place that counts how often it was settled, and notes if that was a grant on a ghost.
 
     :param revocable: it also counts how often it was asked to leave
@@ -105,7 +108,7 @@ class CountingPlace(FairPlace):
             key="stock:42",
             data=b"",
             settled=self._count,
-            on_revoke=self._ask if revocable else None,
+            on_revoke=self._asked_to_leave if revocable else None,
             **options,
         )
 
@@ -113,12 +116,27 @@ class CountingPlace(FairPlace):
         self.settled += 1
         self.granted_on_a_ghost |= self.granted and not self.standing
 
-    def _ask(self) -> None:
+    def _asked_to_leave(self) -> None:
         self.asked += 1
+
+
+class CountingMutexPlace(CountingPlace, MutexPlace):
+    """The same of a fair mutex."""
+
+
+class CountingFairPlace(CountingPlace, FairPlace):
+    """The same of one who lists the line whenever something has changed."""
 
 
 class CountingUnfairPlace(CountingPlace, UnfairPlace):
     """The same of one who does not queue."""
+
+
+PLACES: dict[str, type[CountingPlace]] = {
+    "mutex": CountingMutexPlace,
+    "fair": CountingFairPlace,
+    "unfair": CountingUnfairPlace,
+}
 
 
 class FakeHeartbeat:
@@ -128,6 +146,9 @@ class FakeHeartbeat:
         self.attended: set[Place] = set()
         self.attend = self.attended.add
         self.dismiss = self.attended.discard
+
+    def hurry(self) -> None:
+        """Nobody is waiting for it."""
 
 
 class FakeSession:
@@ -139,15 +160,16 @@ class FakeSession:
         self.heartbeat = FakeHeartbeat()
         self.lease = Lease()
         self.lease.renew(now(), AN_HOUR)
+        self.neighbours = Neighbours()
         self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
         #: request → the error that the next one of these gets instead of being carried out
         self.fails: dict[str, BaseException] = {}
         #: Whether the next create is carried out and its reply lost.
         self.lose_reply_of_create = False
 
-    def join(self, *, fair: bool = True, **options: Any) -> CountingPlace:
+    def join(self, kind: str = "mutex", **options: Any) -> CountingPlace:
         """A place that has sent its first requests."""
-        place = (CountingPlace if fair else CountingUnfairPlace)(self, **options)
+        place = PLACES[kind](self, **options)
         place.join()
         return place
 

@@ -25,11 +25,11 @@ def holds(place: CountingPlace) -> bool:
     return place.granted
 
 
-def standing_in_line(tree: Tree, count: int) -> list[CountingPlace]:
+def standing_in_line(tree: Tree, count: int, kind: str = "mutex") -> list[CountingPlace]:
     """Contenders of as many sessions, in the order of arrival."""
     places = []
     for number in range(1, count + 1):
-        places.append(FakeSession(tree, number).join())
+        places.append(FakeSession(tree, number).join(kind))
         tree.answer()
     return places
 
@@ -55,14 +55,17 @@ def test_a_newcomer_after_the_wrap_does_not_overtake_the_holder(start: int) -> N
     assert newcomer.ahead == 1
 
 
-def test_a_release_wakes_one_waiter_only() -> None:
+@pytest.mark.parametrize(
+    ("kind", "sent"), [("mutex", {"delete": 1}), ("fair", {"delete": 1, "children": 1})]
+)
+def test_a_release_wakes_one_waiter_only(kind: str, sent: dict[str, int]) -> None:
     tree = Tree()
-    first, *waiting = standing_in_line(tree, 10)
+    first, *waiting = standing_in_line(tree, 10, kind)
     tree.sent.clear()
     first.leave()
     tree.answer()
     assert [place.settled for place in waiting] == [1] + [0] * 8
-    assert tree.sent == {"delete": 1, "children": 1}
+    assert tree.sent == sent
 
 
 def test_an_uncontended_grant_takes_one_round_trip() -> None:
@@ -112,7 +115,7 @@ def test_a_predecessor_that_goes_before_the_watch_is_set_is_noticed() -> None:
 def test_one_who_is_woken_twice_is_granted_once(fair: bool) -> None:
     tree = Tree()
     (holder,) = standing_in_line(tree, 1)
-    waiter = FakeSession(tree, 2).join(fair=fair)
+    waiter = FakeSession(tree, 2).join("mutex" if fair else "unfair")
     tree.answer()
     holder.leave()
     for _ in range(3):
@@ -139,7 +142,7 @@ def test_a_crowd_that_does_not_queue_does_not_stumble_over_its_own_nodes_for_eve
     tree = Tree()
     (holder,) = standing_in_line(tree, 1)
     late: deque[Callable[[], None]] = deque()
-    crowd = [SlowToDelete(tree, number, late).join(fair=False) for number in range(2, 6)]
+    crowd = [SlowToDelete(tree, number, late).join("unfair") for number in range(2, 6)]
     tree.answer()
     holder.leave()  # while all the others' nodes are still there
     for _ in range(200):
@@ -162,7 +165,7 @@ class AnswersAtOnce(FakeSession):
 def test_an_answer_that_overtakes_the_one_who_joins_counts(fair: bool) -> None:
     tree = Tree()
     standing_in_line(tree, 1)
-    place = AnswersAtOnce(tree, 2).join(fair=fair, try_only=True)
+    place = AnswersAtOnce(tree, 2).join("mutex" if fair else "unfair", try_only=True)
     assert place.settled == 1
     assert place.ahead == 1
 
@@ -191,10 +194,13 @@ def test_an_own_node_that_is_missing_starts_anew() -> None:
     assert list(tree.nodes) == [place.node.name]
 
 
-def test_a_waiter_whose_node_was_broken_goes_to_the_end_of_the_line() -> None:
+@pytest.mark.parametrize("kind", ["mutex", "fair"])
+def test_a_waiter_whose_node_was_broken_goes_to_the_end_of_the_line(kind: str) -> None:
     tree = Tree()
-    holder, broken, last = standing_in_line(tree, 3)
+    holder, broken, last = standing_in_line(tree, 3, kind)
     assert broken.node is not None
+    broken.lease_renewed()  # a heartbeat; before the first one nobody looks
+    tree.answer()
     tree.remove(broken.node.name)
     holder.leave()
     tree.answer()

@@ -7,17 +7,21 @@ stay in the list, and some do not queue. Never two hold, and whenever all is ans
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distlock.client import NotConnected
-from tests.fake_session import CountingPlace, FakeSession, Tree
+from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
+
+if TYPE_CHECKING:
+    from distlock.place import Node
 
 LAST = 2**31 - 1
 SESSIONS = st.integers(0, 1)
+KINDS = st.sampled_from(list(PLACES))
 LOSABLE = ["create", "children", "watch"]
 
 
@@ -28,24 +32,25 @@ class WaitingLine(RuleBasedStateMachine):
         self.sessions = [FakeSession(self.tree, number) for number in (1, 2)]
         self.next_session_id = 3
         self.places: list[CountingPlace] = []
+        self.broken: set[Node] = set()
 
     @initialize(start=st.integers(LAST - 6, LAST + 2) | st.just(0) | st.integers(-3, 0))
     def begin(self, start: int) -> None:
         self.tree.sequence = start
 
-    @rule(session=SESSIONS, fair=st.booleans())
-    def join(self, session: int, fair: bool) -> None:
-        self.places.append(self.sessions[session].join(fair=fair, revocable=True))
+    @rule(session=SESSIONS, kind=KINDS)
+    def join(self, session: int, kind: str) -> None:
+        self.places.append(self.sessions[session].join(kind, revocable=True))
 
-    @rule(session=SESSIONS, fair=st.booleans(), what=st.sampled_from(LOSABLE))
-    def join_and_lose(self, session: int, fair: bool, what: str) -> None:
+    @rule(session=SESSIONS, kind=KINDS, what=st.sampled_from(LOSABLE))
+    def join_and_lose(self, session: int, kind: str, what: str) -> None:
         self.sessions[session].fails[what] = NotConnected()
-        self.join(session, fair)
+        self.join(session, kind)
 
-    @rule(session=SESSIONS, fair=st.booleans())
-    def join_and_lose_the_reply(self, session: int, fair: bool) -> None:
+    @rule(session=SESSIONS, kind=KINDS)
+    def join_and_lose_the_reply(self, session: int, kind: str) -> None:
         self.sessions[session].lose_reply_of_create = True
-        self.join(session, fair)
+        self.join(session, kind)
 
     @precondition(lambda self: self.places)
     @rule(data=st.data(), times=st.integers(1, 2))
@@ -74,9 +79,12 @@ class WaitingLine(RuleBasedStateMachine):
         )
         self.next_session_id += 1
         # What was granted is lost, and its owner is told so elsewhere.
-        for place in [place for place in self.places if place.granted and not place.standing]:
-            self.places.remove(place)
-            place.leave()
+        self.leave_what_is_lost()
+
+    @rule(session=SESSIONS)
+    def part(self, session: int) -> None:
+        """The connection is lost and comes back: nobody knows who its neighbours are."""
+        self.sessions[session].neighbours.part()
 
     @rule(data=st.data())
     def be_broken_by_an_operator(self, data: Any) -> None:
@@ -84,6 +92,13 @@ class WaitingLine(RuleBasedStateMachine):
         if waiting:
             node = data.draw(st.sampled_from(waiting)).node
             self.tree.remove(node.name)
+            self.broken.add(node)
+
+    @rule()
+    def leave_what_is_lost(self) -> None:
+        for place in [place for place in self.places if place.granted and place.lost]:
+            self.places.remove(place)
+            place.leave()
 
     @precondition(lambda self: self.tree.nodes)
     @rule(data=st.data())
@@ -95,10 +110,12 @@ class WaitingLine(RuleBasedStateMachine):
         self.tree.answer()
         self._remove_ghosts()
         self.tree.answer()
-        assert len(self._holders()) == bool(self.places)
         for place in self.places:
             place.lease_renewed()  # a heartbeat sets the watches that were lost
         self.tree.answer()
+        self.leave_what_is_lost()
+        self.tree.answer()
+        assert len(self._holders()) == bool(self.places)
         for place in self.places:
             node = self.tree.nodes.get(place.node.name) if place.node else None
             assert place.asked or node is None or not node.version
@@ -129,7 +146,12 @@ class WaitingLine(RuleBasedStateMachine):
         return {session.id for session in self.sessions}
 
     def _holders(self) -> list[CountingPlace]:
-        return [place for place in self.places if place.granted and place.standing]
+        # Who takes over just when an operator breaks its node is told so by the watch on it.
+        return [
+            place
+            for place in self.places
+            if place.granted and place.standing and not (place.node in self.broken or place.lost)
+        ]
 
     def _remove_ghosts(self) -> None:
         for name, stat in list(self.tree.nodes.items()):

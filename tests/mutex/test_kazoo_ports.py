@@ -19,6 +19,7 @@ from kazoo.exceptions import NoNodeError
 from distlock import LockLost, NotOwner, zk_lock
 from distlock.owner import Owner as LockOwner
 from distlock.session import close_sessions, session_for
+from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
@@ -166,7 +167,10 @@ def test_dirty_state(tree: Tree, make_owner: MakeOwner) -> None:
     holder.now(zk_lock("key", using="other").acquire)
     granted = waiter.submit(zk_lock("key").acquire, timeout=PATIENCE)
     head, own = tree.await_line("key", 2)
-    tree.client.delete(f"{tree.path('key')}/{own}")
+    path = f"{tree.path('key')}/{own}"
+    # The waiter watches it from its first heartbeat on.
+    eventually(lambda: path in tree.client.command(b"wchp"), PATIENCE)
+    tree.client.delete(path)
     holder.now(zk_lock("key", using="other").release)
     assert granted.result(PATIENCE)
     (new,) = tree.await_line("key", 1)
