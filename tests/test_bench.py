@@ -197,6 +197,16 @@ def test_bare_requests_do_not_exclude_which_the_witness_sees(
         assert pool.run(works.RAW, work, 0.5).overlaps > 0
 
 
+def test_after_a_failure_the_next_run_has_processes_of_its_own(
+    servers: Servers, tmp_path: Path
+) -> None:
+    with Pool(servers, tmp_path) as pool:
+        pool.processes("Python", 1)[0].tell("an order that nobody understands")
+        with pytest.raises(Failed, match="What does this mean"):
+            pool.run(works.DISTLOCK, works.UNCONTENDED, 0.1)
+        assert pool.run(works.DISTLOCK, works.UNCONTENDED, 0.1).entries
+
+
 def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
     process = Process(["sh", "-c", "echo out of coffee >&2"], tmp_path / "log")
     try:

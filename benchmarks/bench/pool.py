@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,8 +76,9 @@ class Process:
         self._answers.put("")
 
     def tell(self, order: str) -> None:
-        self._process.stdin.write(order + "\n")
-        self._process.stdin.flush()
+        with suppress(BrokenPipeError):  # it has ended; `listen` tells why
+            self._process.stdin.write(order + "\n")
+            self._process.stdin.flush()
 
     def listen(self, timeout: float = PATIENCE) -> str:
         try:
@@ -92,7 +93,8 @@ class Process:
         self._process.send(signal.SIGKILL)
         self._process.wait()
         self._reader.join()
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # an order that it has not read
+            self._process.stdin.close()
         self._process.stdout.close()
 
 
@@ -149,11 +151,17 @@ class Pool:
         """Let a contender do a work once.
 
         :param seconds: how long to go on
+        :raises Failed: one of the processes has; they are started anew for the next run
         """
-        processes = self.processes(contender.language, work.processes + work.refused)
-        keys = [f"{work.name}-{contender.library}-".replace(" ", ""), "0"]
-        with self._held(contender, "".join(keys)) if work.refused else ExitStack():
-            return self._run(contender, work, seconds, processes[: work.processes], keys[0])
+        prefix = f"{work.name}-{contender.library}-".replace(" ", "")
+        try:
+            processes = self.processes(contender.language, work.processes + work.refused)
+            with self._held(contender, f"{prefix}0") if work.refused else ExitStack():
+                return self._run(contender, work, seconds, processes[: work.processes], prefix)
+        except Failed:
+            while self._processes[contender.language]:
+                self._processes[contender.language].pop().close()
+            raise
 
     def _run(
         self,

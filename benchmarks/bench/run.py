@@ -129,8 +129,10 @@ class Run:
                 return
             done = self._done(pool, work, contender)
         except Failed as error:
-            self.results.failed.append(f"{contender.name}, {work.name}: {error}")
-            _tell(self.results.failed[-1])
+            _tell(str(error))
+            # The page gets the last line, without the traceback and its paths.
+            why = str(error).strip().rpartition("\n")[2]
+            self.results.failed.append(f"{contender.name}, {work.name}: {why}")
             self.results.missing[contender.name] = "It failed, see below."
             for of in self.results.series.values():
                 of.pop(contender.name, None)  # a round is missing

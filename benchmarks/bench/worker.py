@@ -17,6 +17,7 @@ import random
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -188,6 +189,8 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+    except Exception:  # noqa: BLE001 - whatever it is, the log has it
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(0)  # the servers go, too: no need to say good-bye

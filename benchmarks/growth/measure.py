@@ -29,7 +29,7 @@ SESSION_TIMEOUT = 10
 #: For the line: so long that no heartbeat is counted there.
 NO_HEARTBEAT = 7200
 #: How long all may take to be as expected, in seconds.
-PATIENCE = 300.0
+PATIENCE = 900.0
 # The server looks for idle parents every second, and may remove as many as there are; by default it
 # looks once a minute and removes 10,000 at most.
 JVM = ("-Xmx1g", "-Dznode.container.maxPerMinute=6000000")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 from collections.abc import Coroutine, Iterable
 
 import django
@@ -35,6 +36,7 @@ class Sessions:
         self._acquired = self._wanted = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._may_take = asyncio.Semaphore(AT_A_TIME)
+        self._one_at_a_time = asyncio.Lock()
         self._taken = asyncio.Event()
         self._may_release = asyncio.Event()
 
@@ -83,7 +85,13 @@ class Sessions:
         if self._acquired == self._wanted:
             self._taken.set()
         await self._may_release.wait()
-        await lock.arelease()
+        async with self._one_at_a_time:
+            # A release only sends its delete. Tens of thousands at once would keep the heartbeat
+            # behind them, until the connection passes for dead.
+            requests = session_for(using)._in_flight  # noqa: SLF001 - nobody else asks
+            while len(requests) > AT_A_TIME:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.001)
+            await lock.arelease()
 
     async def _contend(self, using: str) -> None:
         lock = zk_lock("line", using=using, timeout=None)
@@ -105,6 +113,8 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
+    except Exception:  # noqa: BLE001 - whatever it is, the log has it
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(0)  # the server goes, too: no need to say good-bye for each session
