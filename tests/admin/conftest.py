@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import translation
 
 from distlock import admin_graph, admin_panel
 from example_project import settings as example_settings
@@ -21,6 +22,8 @@ from tests.inspection.conftest import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django import Settings
 
     from tests.admin.tools import MakeOperator
@@ -37,12 +40,14 @@ __all__ = [
 
 
 @pytest.fixture(autouse=True)
-def _site(settings: Settings, db: None) -> None:  # noqa: ARG001 - operators are in it
-    """The site as the example project sets it up, and nothing known from the test before."""
+def _site(settings: Settings, db: None) -> Iterator[None]:  # noqa: ARG001 - operators are in it
+    """The site as the example project sets it up, and nothing left of the test before."""
     for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
         setattr(settings, name, getattr(example_settings, name))
     admin_graph._known.clear()
     admin_panel._asked.clear()
+    with translation.override("en"):  # LocaleMiddleware leaves its thread in another language
+        yield
 
 
 @pytest.fixture
