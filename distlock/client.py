@@ -24,6 +24,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -234,6 +235,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             self.close()
 
     def _send_request(self, *args: Any) -> None:
+        steps = self.client.steps
+        while steps:
+            guarded(steps.popleft())
         super()._send_request(*args)
         # kazoo sends one request for each byte it is woken with; one may have found no room.
         if self.client._queue:
@@ -305,6 +309,8 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
+        #: What is to be called on the connection thread.
+        self.steps: deque[Callable[[], None]] = deque()
         self._acl = access_list(conf)
         self._changed = changed
         self.add_listener(self._state_changed)
@@ -364,6 +370,11 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         except BaseException:
             self._connection.wake()
             raise
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Call `step` on the connection thread while there is a connection; never blocks."""
+        self.steps.append(step)
+        self._connection.wake()
 
     def drop(self) -> None:
         """Close a connection that gives no answer, and connect anew; from any thread."""

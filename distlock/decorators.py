@@ -16,6 +16,7 @@ from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 
 from . import conf
+from .batch import check_handoff
 from .conf import UNSET
 from .exceptions import LockBusy
 from .keys import KeyTemplate
@@ -46,6 +47,7 @@ def zk_locked(
     busy_deadline: Any = UNSET,
     using: str = "default",
     fair: bool = True,
+    handoff: int = 0,
     atomic: bool | str = False,
     on_revoke: Callable[[Mutex], object] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -75,6 +77,7 @@ def zk_locked(
     :param busy_deadline: for how many seconds, None for ever; an hour by default
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue, as in `zk_lock`
+    :param handoff: how many waiters of this process may follow each other, as in `zk_lock`
     :param atomic: True opens a database transaction inside the lock, a text one on that database
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
     :raises LockBusy: see `on_busy`
@@ -87,6 +90,7 @@ def zk_locked(
             f"on_busy is one of {', '.join(map(repr, _POLICIES))} or a callable, not {on_busy!r}."
         )
     check_listener(on_revoke)
+    check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
     if timeout is not UNSET:
         timeout = conf.seconds(timeout)
     if on_busy == "wait" and timeout is UNSET:
@@ -97,6 +101,7 @@ def zk_locked(
         timeout=timeout,
         using=using,
         fair=fair,
+        handoff=handoff,
         atomic=atomic,
         on_revoke=on_revoke,
         template=template,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.db import transaction
 
 from . import keys, signals
+from .batch import Seat, check_handoff
 from .conf import UNSET, configuration, seconds
 from .deadlocks import Lookout
 from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
@@ -52,11 +53,13 @@ class Mutex:
         timeout: Any = UNSET,
         using: str = "default",
         fair: bool = True,
+        handoff: int = 0,
         atomic: bool | str = False,
         on_revoke: Callable[[Mutex], object] | None = None,
         template: str = "",
     ) -> None:
         check_listener(on_revoke)
+        check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
         self.key = key
         self.using = using
         #: What `zk_locked` made the key from, for those who may not see keys, such as metrics.
@@ -66,6 +69,7 @@ class Mutex:
         self._database = "default" if atomic is True else atomic or None
         self._id = (using, self._name)
         self._fair = fair
+        self._handoff = handoff
         self._on_revoke = on_revoke
 
     def __repr__(self) -> str:
@@ -284,6 +288,8 @@ class Mutex:
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         """Return what makes a place in this lock's line for `owner`."""
+        if self._handoff:
+            return partial(Seat, turns=self._handoff)
         return MutexPlace if self._fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
@@ -431,6 +437,7 @@ def zk_lock(
     timeout: Any = UNSET,
     using: str = "default",
     fair: bool = True,
+    handoff: int = 0,
     atomic: bool | str = False,
     on_revoke: Callable[[Mutex], object] | None = None,
 ) -> Mutex:
@@ -447,10 +454,21 @@ def zk_lock(
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue: whoever comes first after a release gets the lock, and all
         who wait are woken by each release
+    :param handoff: how many waiters of this process may have the lock in turns before the next
+        process gets it, 0 for strictly first come, first served; these holds have one fencing token
     :param atomic: True opens a database transaction inside the lock, a text one on that database;
         it is committed before the lock is released
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
         or waiter to leave (`revoke`); it is up to you what to do
     :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`
     """
-    return Mutex(key, timeout=timeout, using=using, fair=fair, atomic=atomic, on_revoke=on_revoke)
+    return Mutex(
+        key,
+        timeout=timeout,
+        using=using,
+        fair=fair,
+        handoff=handoff,
+        atomic=atomic,
+        on_revoke=on_revoke,
+    )

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -126,6 +127,11 @@ class Session:
                 self._parked.append(step)
                 return
         step()
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Run `step` on the connection thread as soon as there is a connection; never blocks."""
+        with suppress(OSError):  # closed for ever in this instant, with all that it was about
+            self._client.soon(step)
 
     def send(
         self, request: Any, done: Done, *, orphan: Callable[[Any], None] | None = None

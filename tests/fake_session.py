@@ -12,6 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+from distlock.batch import Seat
 from distlock.client import NoNode, NotConnected
 from distlock.exceptions import LockUnavailable
 from distlock.handover import MutexPlace
@@ -128,12 +129,20 @@ class CountingFairPlace(CountingPlace, FairPlace):
     """The same of one who lists the line whenever something has changed."""
 
 
+class CountingSeat(CountingPlace, Seat):
+    """The same of one who has turns with others of its process."""
+
+    def __init__(self, session: FakeSession, *, revocable: bool = False) -> None:
+        super().__init__(session, turns=3)
+
+
 class CountingUnfairPlace(CountingPlace, UnfairPlace):
     """The same of one who does not queue."""
 
 
 PLACES: dict[str, type[CountingPlace]] = {
     "mutex": CountingMutexPlace,
+    "batch": CountingSeat,
     "fair": CountingFairPlace,
     "unfair": CountingUnfairPlace,
 }
@@ -175,6 +184,9 @@ class FakeSession:
 
     def when_connected(self, step: Callable[[], None]) -> None:
         step()
+
+    def soon(self, step: Callable[[], None]) -> None:
+        self.tree.under_way.append(step)
 
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         return LockUnavailable(repr(error), key=key)

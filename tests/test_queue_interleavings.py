@@ -13,6 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from distlock.batch import Seat
 from distlock.client import NotConnected
 from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
 
@@ -110,15 +111,17 @@ class WaitingLine(RuleBasedStateMachine):
         self.tree.answer()
         self._remove_ghosts()
         self.tree.answer()
-        for place in self.places:
-            place.lease_renewed()  # a heartbeat sets the watches that were lost
+        for session in self.sessions:
+            for place in list(session.heartbeat.attended):
+                place.lease_renewed()  # a heartbeat sets the watches that were lost
         self.tree.answer()
         self.leave_what_is_lost()
         self.tree.answer()
         assert len(self._holders()) == bool(self.places)
         for place in self.places:
             node = self.tree.nodes.get(place.node.name) if place.node else None
-            assert place.asked or node is None or not node.version
+            revocable = not isinstance(place, Seat)
+            assert place.asked or node is None or not (node.version and revocable)
 
     @invariant()
     def at_most_one_holds(self) -> None:
