@@ -85,7 +85,7 @@ def test_one_round_has_no_spread() -> None:
 
 
 DONE = Done(
-    entries=10, in_time=[5, 4], seconds=[0.5, 0.5], overlaps=0, idle=[0.001, 0.003], requests=30
+    entries=10, in_time=[5, 4], cycles=[0.09, 0.11], overlaps=0, idle=[0.001, 0.003], requests=30
 )
 
 

@@ -79,18 +79,18 @@ public final class Worker {
         }
         List<String> entries = new ArrayList<>();
         List<String> inTime = new ArrayList<>();
-        List<String> seconds = new ArrayList<>();
+        List<String> cycle = new ArrayList<>();
         List<String> overlaps = new ArrayList<>();
         List<String> idle = new ArrayList<>();
         for (Future<Contender> run : runs) {
             Contender contender = run.get();
             entries.add(String.valueOf(contender.entries));
             inTime.add(String.valueOf(contender.inTime));
-            seconds.add(String.valueOf(contender.nanos / 1e9));
+            cycle.add(String.valueOf(contender.median() / 1e9));
             overlaps.add(String.valueOf(contender.overlaps));
             idle.add(contender.idle.toString());
         }
-        return "{\"entries\": " + entries + ", \"in_time\": " + inTime + ", \"seconds\": " + seconds
+        return "{\"entries\": " + entries + ", \"in_time\": " + inTime + ", \"cycle\": " + cycle
                 + ", \"overlaps\": " + overlaps + ", \"idle\": " + idle + "}";
     }
 
@@ -108,8 +108,8 @@ public final class Worker {
         Random random = new Random(number);
         Contender contender = new Contender(Path.of(order.get("witness")), number);
         TimeUnit.NANOSECONDS.sleep(start - System.nanoTime());
-        long began = System.nanoTime();
-        while (System.nanoTime() < ends && (count == 0 || contender.entries < count)) {
+        long now = System.nanoTime();
+        while (now < ends && (count == 0 || contender.entries < count)) {
             int key = random.nextInt(keys);
             if (refused) {
                 if (mine[key].acquire(0, TimeUnit.MILLISECONDS)) {
@@ -125,11 +125,13 @@ public final class Worker {
                 mine[key].release();
             }
             contender.entries++;
-            if (System.nanoTime() <= ends) {
+            long before = now;
+            now = System.nanoTime();
+            contender.cycles.add(now - before);
+            if (now <= ends) {
                 contender.inTime++;
             }
         }
-        contender.nanos = System.nanoTime() - began;
         return contender;
     }
 
@@ -155,10 +157,10 @@ public final class Worker {
         private static final int NUMBERS = 4;
 
         final List<Long> idle = new ArrayList<>();
+        final List<Long> cycles = new ArrayList<>();
         long entries;
         long inTime;
         long overlaps;
-        long nanos;
         private final LongBuffer cells;
         private final long number;
         private long counter;
@@ -170,6 +172,16 @@ public final class Worker {
                 cells = file.map(FileChannel.MapMode.READ_WRITE, 0, file.size())
                         .order(ByteOrder.nativeOrder()).asLongBuffer();
             }
+        }
+
+        double median() {
+            long[] sorted = cycles.stream().mapToLong(Long::longValue).sorted().toArray();
+            int half = sorted.length / 2;
+            if (sorted.length == 0) {
+                return 0;
+            }
+            return sorted.length % 2 == 1
+                    ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2.0;
         }
 
         void enter(int key) {

@@ -64,7 +64,7 @@ def figure(work: Work, done: Done, seconds: float) -> float:
     if work.figure == "idle ms":
         return 1000 * statistics.mean(done.idle)
     if work.figure == "ms":
-        return 1000 * sum(done.seconds) / done.entries
+        return 1000 * statistics.mean(done.cycles)
     return sum(done.in_time) / seconds
 
 

@@ -46,7 +46,7 @@ class Done:
 
     :ivar entries: how often they took the lock
     :ivar in_time: how often within the time, by contender
-    :ivar seconds: how long each was at it
+    :ivar cycles: seconds from one release to the next, the median of each contender
     :ivar overlaps: how often two held one lock, or an update was lost
     :ivar idle: seconds that the lock was nobody's, at each hand-off
     :ivar requests: what was sent to the servers; None where nobody counts
@@ -54,7 +54,7 @@ class Done:
 
     entries: int
     in_time: list[int]
-    seconds: list[float]
+    cycles: list[float]
     overlaps: int
     idle: list[float]
     requests: int | None = None
@@ -231,7 +231,7 @@ def _of_all(answers: list[dict[str, Any]]) -> Done:
     return Done(
         entries=sum(every["entries"]),
         in_time=every["in_time"],
-        seconds=every["seconds"],
+        cycles=every["cycle"],
         overlaps=sum(every["overlaps"]),
         idle=[nanos / 1e9 for idle in every["idle"] for nanos in idle],
     )
@@ -243,7 +243,7 @@ def together(runs: Sequence[Done]) -> Done:
     return Done(
         entries=sum(run.entries for run in runs),
         in_time=[one for run in runs for one in run.in_time],
-        seconds=[one for run in runs for one in run.seconds],
+        cycles=[one for run in runs for one in run.cycles],
         overlaps=sum(run.overlaps for run in runs),
         idle=[one for run in runs for one in run.idle],
         requests=sum(requests) if requests else None,

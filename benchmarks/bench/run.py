@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 #: Of the link on which round trips are counted, each way, in seconds: what a call takes longer on
 #: the slower one, it takes for its round trips, and for nothing else.
 DELAYS = 0.01, 0.03
+#: What is imported, in a Python of its own.
+IMPORTS = {"distlock": "distlock", "kazoo and Django": "kazoo.client, django"}
 #: How much longer than a round the first, which is not counted, is for Java.
 WARM_UP = 3
 
@@ -36,6 +39,7 @@ class Results:
 
     :ivar series: work → contender → its rounds
     :ivar reentry: kind → nanoseconds, round by round
+    :ivar imports: what → seconds, round by round
     :ivar trips: contender → work → round trips waited for
     :ivar left: nodes and watches that refused attempts have left behind
     :ivar missing: contender → why it was not measured
@@ -46,6 +50,7 @@ class Results:
     seconds: float
     series: dict[str, dict[str, Series]] = field(default_factory=dict)
     reentry: dict[str, list[float]] = field(default_factory=dict)
+    imports: dict[str, list[float]] = field(default_factory=dict)
     trips: dict[str, dict[str, float]] = field(default_factory=dict)
     left: int | None = None
     missing: dict[str, str] = field(default_factory=dict)
@@ -119,6 +124,8 @@ class Run:
                 order = f"reentry {self.results.seconds}"
                 for kind, nanos in pool.ask("Python", order).items():
                     self.results.reentry.setdefault(kind, []).append(nanos)
+                for name, modules in IMPORTS.items():
+                    self.results.imports.setdefault(name, []).append(_import(modules))
 
     def _measure(self, pool: Pool, work: Work, contender: Contender, round_: int) -> None:
         seconds = self.results.seconds
@@ -181,17 +188,25 @@ class Run:
                 for contender in work.contenders:
                     if contender.kept != "ZooKeeper" or not self._takes_part(contender):
                         continue
-                    few = replace(work, count=3)
+                    few = replace(work, count=5)
                     pool.run(contender, few, 1)  # which connects
                     took = []
                     for delay in DELAYS:
                         link.delay(delay)
                         done = pool.run(contender, few, 1)
-                        took.append(sum(done.seconds) / done.entries)
+                        took.append(sum(done.cycles))
                     link.pass_through()
                     fast, slow = DELAYS
                     each = (took[1] - took[0]) / (2 * (slow - fast))
                     self.results.trips.setdefault(contender.name, {})[work.name] = each
+
+
+def _import(modules: str) -> float:
+    """Return how many seconds it takes to import them."""
+    clock = "time.perf_counter()"
+    program = f"import time; began = {clock}; import {modules}; print({clock} - began)"
+    command = [sys.executable, "-c", program]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _rotated(contenders: Sequence[Contender], by: int) -> Sequence[Contender]:

@@ -111,9 +111,24 @@ def judge(results: Results) -> list[Verdict]:
             15,
         )
     )
+    imports = results.imports
+    verdicts.append(
+        verdict(
+            "`import distlock`, time to `import kazoo.client, django`",
+            ratio(imports["distlock"], imports["kazoo and Django"]) if imports else None,
+            "≤",
+            1.3,
+        )
+    )
+    # Whole ones, but for what the clock and the link have added.
     trips = results.trips.get(works.DISTLOCK.name, {}).get(works.REFUSED.name)
     verdicts += [
-        verdict("refused `acquire(blocking=False)`, round trips", _alone(trips), "≤", 2),
+        verdict(
+            "refused `acquire(blocking=False)`, round trips",
+            _alone(trips and round(trips, 1)),
+            "≤",
+            2,
+        ),
         verdict("nodes and watches that it leaves", _alone(results.left), "≤", 0),
     ]
     all_series = results.series.values()
