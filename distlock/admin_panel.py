@@ -20,6 +20,7 @@ from .session import session_for
 if TYPE_CHECKING:
     from .conf import Configuration
     from .ensemble import Member
+    from .heartbeat import Beneficiary
     from .session import Session
 
 State: TypeAlias = Literal["connected", "lost", "never"]
@@ -79,7 +80,7 @@ def panel(using: str, deadline: float) -> Panel:
         conf=conf,
         state=_state(session),
         session_id=session.id,
-        server=_server(session),
+        server=session.server,
         timeout=session.timeout if session.id else 0,
         disconnected_for=time.monotonic() - since if since is not None else 0,
         latency=latency,
@@ -92,7 +93,7 @@ def _state(session: Session) -> State:
     if session.connected:
         return "connected"
     # The id is 0 again once the session has expired.
-    return "lost" if session._lease_of else "never"  # noqa: SLF001 - it keeps the last one
+    return "lost" if session.began else "never"
 
 
 def _latency(session: Session, timeout: float) -> float | None:
@@ -108,18 +109,14 @@ def _latency(session: Session, timeout: float) -> float | None:
     return time.monotonic() - started
 
 
-def _server(session: Session) -> str:
-    socket = session._client._connection._socket  # noqa: SLF001 - kazoo has no name for it
-    try:
-        host, port = socket.getpeername()[:2]
-    except (AttributeError, OSError):  # there is none, or it has just been closed
-        return ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _held(session: Session) -> int:
-    places = list(session.heartbeat._beneficiaries)  # noqa: SLF001 - all places of the process
-    return sum(getattr(place, "granted", False) for place in places)
+    places = session.heartbeat.beneficiaries()
+    # Those who have turns on one node are two there: who has its turn, and the node's own place.
+    return len({getattr(place, "node", None) for place in places if _granted(place)})
+
+
+def _granted(place: Beneficiary) -> bool:
+    return bool(getattr(place, "granted", False))
 
 
 # --- the servers ---------------------------------------------------------------------------------

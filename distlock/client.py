@@ -335,6 +335,16 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return self.session_id, self._session_passwd
 
     @property
+    def server(self) -> str:
+        """Host and port of the server that it is connected to, empty without a connection."""
+        connected = self._connection._socket
+        try:
+            host, port = connected.getpeername()[:2]
+        except (AttributeError, OSError):  # there is none, or it has just been closed
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
         return float(self._connection.negotiated_timeout)

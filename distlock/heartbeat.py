@@ -111,6 +111,10 @@ class Heartbeat:
         """This one needs it no more; from any thread, and more than once without harm."""
         self._beneficiaries.discard(beneficiary)
 
+    def beneficiaries(self) -> list[Beneficiary]:
+        """Return for whom the lease is kept."""
+        return list(self._beneficiaries)
+
     def hurry(self) -> None:
         """Something has happened to the connection: look now, and beat now."""
         self._wake.set()

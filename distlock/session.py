@@ -109,6 +109,16 @@ class Session:
         return self._client.live
 
     @property
+    def began(self) -> bool:
+        """Whether it ever had a connection."""
+        return bool(self._lease_of)
+
+    @property
+    def server(self) -> str:
+        """Host and port of the server that it is connected to, empty without a connection."""
+        return self._client.server
+
+    @property
     def over(self) -> bool:
         """Whether this object is of no use any more: closed, or refused for good."""
         return self._client.stopped
