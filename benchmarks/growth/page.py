@@ -192,9 +192,11 @@ def draw(growth: Growth, path: Path) -> None:
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.6))
     lines = {each.waiters: each.milliseconds for each in growth.lines}
     _curve(axes[0], "Waiters of one lock", lines, x_label="waiting")
+    axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("ms for each acquire")
     keys = {each.keys: each.taken for each in growth.keys}
     _curve(axes[1], "Keys held by one session", keys, x_label="keys")
+    axes[1].set_ylim(bottom=0)
     axes[1].set_ylabel("ms to take one")
     for kind in ("idle", "holding"):
         rates = {each.sessions: getattr(each, kind) for each in growth.sessions}
@@ -213,7 +215,6 @@ def _curve(
 ) -> None:
     axis.plot(list(points), list(points.values()), marker="o", label=label)
     axis.set_xscale("log")
-    axis.set_ylim(bottom=0 if not label else None)
     axis.set_title(title, fontsize=10)
     axis.set_xlabel(x_label, fontsize=8)
     axis.tick_params(labelsize=8)
