@@ -23,7 +23,7 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 	.venv/bin/python manage.py serve_demo --load 12 $(ARGS)
 
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps zookeeper postgresql redis faults curator
+	@.ci/setup --optional ps zookeeper postgresql redis faults curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 bench: .venv/.ready  ## distlock beside other locks: docs/performance.md; ARGS=--quick only prints
@@ -59,10 +59,10 @@ types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps zookeeper postgresql redis faults curator
+	@.ci/setup --optional ps zookeeper postgresql redis faults curator chromium axe
 
 clean:  ## remove what these targets made
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist tests/browser/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.ready: pyproject.toml .ci/setup

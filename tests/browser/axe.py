@@ -1,0 +1,30 @@
+"""axe-core, the accessibility checker, in a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+
+# Links in the breadcrumbs are Django's own, with and without this app.
+RUN = """
+async () => (await axe.run({exclude: [".breadcrumbs"]})).violations.map((one) => ({
+    id: one.id, impact: one.impact, help: one.help,
+    nodes: one.nodes.map((node) => node.html.slice(0, 200) + " — " + (node.any[0] || {}).message),
+}))
+"""
+
+
+def serious_findings(page: Page) -> list[dict[str, object]]:
+    """Return what keeps somebody from using the page, as far as a program can tell."""
+    if not AXE.exists():
+        pytest.skip("axe-core was not found. Type: .ci/setup axe")
+    page.evaluate(AXE.read_text())
+    found: list[dict[str, object]] = page.evaluate(RUN)
+    return [one for one in found if one["impact"] in {"serious", "critical"}]

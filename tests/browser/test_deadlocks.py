@@ -1,0 +1,113 @@
+"""A deadlock of three processes on the page, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.site import LIST, NAMESPACE, detail
+from tests.helpers import spawn_python
+from tests.lease.tools import said, tell
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator
+
+    from tests.browser.chromium import Tab
+    from tests.browser.site import Site
+
+#: Long enough to be seen on a page that looks every other second.
+AFTER = 8
+
+PROCESS = """
+import json, sys
+from tests.mutex.tools import set_up
+from tests.stopwatch import Stopwatch
+hosts, namespace, after, held, wanted = sys.argv[1:]
+set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=json.loads(after))
+from distlock import DistlockError, zk_lock
+from distlock.owner import label
+outcome, watch = "", Stopwatch()
+try:
+    with label("transfer of " + held), zk_lock(held):
+        print("holds", flush=True)
+        sys.stdin.readline()
+        with watch, zk_lock(wanted, timeout=120):
+            outcome = "has both"
+except DistlockError as error:
+    outcome = type(error).__name__
+print(json.dumps([outcome, watch.taken]), flush=True)
+"""
+
+
+@contextmanager
+def circle(
+    site: Site, key: str, *, after: float | None
+) -> Iterator[tuple[list[str], list[subprocess.Popen[str]]]]:
+    """Three processes, each of which holds one lock and waits for the next one's."""
+    keys = [f"{key}:{letter}" for letter in "abc"]
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                spawn_python(
+                    PROCESS, site.hosts, NAMESPACE, json.dumps(after), held, keys[place - 2]
+                )
+            )
+            for place, held in enumerate(keys)
+        ]
+        for process in processes:
+            assert said(process) == "holds"
+        for process in processes:
+            tell(process)
+        yield keys, processes
+
+
+def outcomes(processes: list[subprocess.Popen[str]]) -> list[tuple[str, float]]:
+    return [tuple(json.loads(said(process))) for process in processes]
+
+
+def test_it_is_told_and_drawn_and_ends_when_one_lock_is_broken(
+    site: Site, operator: Callable[..., Tab], key: str
+) -> None:
+    tab = operator(site)
+    tab.go(LIST)
+    with circle(site, key, after=None) as (keys, processes):
+        tab.sees(".distlock-deadlock[role=alert]")
+        words = tab.text("[data-cycle]")
+        for one, process in zip(keys, processes, strict=True):
+            assert one in words
+            assert str(process.pid) in words
+            assert f"transfer of {one}" in words
+        tab.sees("#distlock-waitgraph, .distlock-waitgraph svg")
+        tab.go(detail(keys[0]))
+        tab.sees(".distlock-deadlock[role=alert]")
+        tab.sees(".distlock-waitgraph svg")
+        tab.click(".distlock-deadlock a")  # to one of the locks
+        tab.click("tr[data-state=holds] a[data-action=break]")
+        tab.click("#distlock-confirm input[type=submit]")
+        tab.sees("ul.messagelist li.success")
+        tab.sees(".distlock-deadlock", count=0)
+        # Whoever has lost its lock goes on waiting for the other, and may end before it knows.
+        assert {outcome for outcome, _ in outcomes(processes)} <= {"has both", "LockLost"}
+
+
+def test_it_is_told_until_detection_ends_it(
+    site: Site, operator: Callable[..., Tab], key: str
+) -> None:
+    tab = operator(site)
+    tab.go(LIST)
+    with circle(site, key, after=AFTER) as (_, processes):
+        tab.sees(".distlock-deadlock[role=alert]", text=key)
+        ended = outcomes(processes)
+        assert sorted(outcome for outcome, _ in ended) == [
+            "DeadlockDetected",
+            "has both",
+            "has both",
+        ]
+        (waited,) = [waited for outcome, waited in ended if outcome == "DeadlockDetected"]
+        assert waited <= AFTER + 1
+        tab(lambda page: expect(page.locator(".distlock-deadlock")).to_have_count(0))
+    tab.sees(f'tr[data-key^="{key}"]', count=0)

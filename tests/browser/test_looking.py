@@ -1,0 +1,159 @@
+"""What an operator sees without doing anything: the page follows the locks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.site import LIST, detail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from playwright.sync_api import Page
+
+    from tests.browser.chromium import Tab
+    from tests.browser.crew import Crew
+    from tests.browser.site import Site
+
+REMEMBER = "window.loaded = 'once'"
+
+
+def row(key: str) -> str:
+    return f'tr[data-key="{key}"]'
+
+
+def test_the_list_follows_the_locks_without_a_reload(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    tab = operator(site)
+    tab.go(f"{LIST}?q={key}")
+    tab.sees("#distlock-nothing")
+    tab(lambda page: page.evaluate(REMEMBER))
+    holder = crew.hold(key)
+    tab.sees(f"{row(key)}[data-holding='1'][data-waiting='0']")
+    waiter = crew.wait(key)
+    tab.sees(f"{row(key)}[data-waiting='1']")
+    assert "a long job" in tab.text(row(key))
+    holder.leave()
+    tab.sees(f"{row(key)}[data-waiting='0']", text="another job")
+    waiter.leave()
+    tab.sees("#distlock-nothing")
+    assert tab(lambda page: page.evaluate("window.loaded")) == "once"
+
+
+def test_the_page_of_a_lock_follows_its_queue(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    tab = operator(site)
+    tab.go(detail(key))
+    tab.sees("#distlock-nothing")
+    tab(lambda page: page.evaluate(REMEMBER))
+    holder = crew.hold(key, "the first")
+    crew.wait(key, "the second")
+    crew.wait(key, "the third")
+    tab.sees("tr[data-node]", count=3)
+    holder.leave()
+    tab.sees("tr[data-node]", count=2)
+    tab.sees("tr[data-state=holds]", text="the second")
+    tab.sees("tr[data-state=waits]", text="the third")
+    assert tab(lambda page: page.evaluate("window.loaded")) == "once"
+
+
+def test_a_paused_page_stands_still_also_after_a_reload(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    tab = operator(site)
+    tab.go(f"{LIST}?q={key}")
+    tab.click("#distlock-pause")
+    tab.sees("#distlock-live[data-state=paused]")
+    tab.go(f"{LIST}?q={key}")
+    tab.sees("#distlock-pause[aria-pressed=true]")
+    asked: list[str] = []
+    tab(lambda page: page.on("request", lambda request: asked.append(request.url)))
+    crew.hold(key)
+    tab(lambda page: page.wait_for_timeout(3000))  # more than it would have let pass
+    assert asked == []
+    tab.sees("#distlock-nothing")
+    tab.click("#distlock-pause")
+    tab.sees(row(key))
+    tab.sees("#distlock-live[data-state=live]")
+
+
+def test_two_tabs_follow_and_pause_together(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    tab = operator(site)
+    other = tab.another()
+    for one in (tab, other):
+        one.go(f"{LIST}?q={key}")
+    crew.hold(key)
+    for one in (tab, other):
+        one.sees(row(key))
+    other.click("#distlock-pause")
+    tab.sees("#distlock-pause[aria-pressed=true]")
+    tab.click("#distlock-pause")
+    other.sees("#distlock-pause[aria-pressed=false]")
+    assert other.complaints == []
+
+
+def test_what_the_reader_does_is_not_disturbed(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    holder = crew.hold(key, "the first")
+    tab = operator(site)
+    tab.go(detail(key))
+    tab(lambda page: page.focus("tr[data-state=holds] a[data-action=break]"))
+    focused = "document.activeElement.id"
+    before = tab(lambda page: page.evaluate(focused))
+    assert before.startswith("break-")
+    crew.wait(key, "the second")
+    tab.sees("tr[data-node]", count=2)
+    assert tab(lambda page: page.evaluate(focused)) == before
+    tab(lambda page: page.click("#distlock-ensemble summary"))
+    holder.leave()
+    tab.sees("tr[data-node]", count=1)
+    assert not tab(lambda page: page.evaluate("document.getElementById('distlock-ensemble').open"))
+
+
+def test_a_text_of_ten_thousand_characters(site: Site, operator: Callable[..., Tab]) -> None:
+    tab = operator(site)
+    tab.go(LIST)
+
+    def search(page: Page) -> int:
+        page.fill("#searchbar", "x" * 10_000)
+        with page.expect_navigation() as navigation:
+            page.press("#searchbar", "Enter")
+        return navigation.value.status
+
+    assert tab(search) == 200
+    tab.sees("#distlock-nothing")
+    # Somebody's own address: as long as gunicorn takes one, and longer.
+    tab.go(f"{LIST}?q={'x' * 3900}")
+    tab.sees("#distlock-cut-text")
+    far_too_long = tab(lambda page: page.request.get(f"{LIST}?q={'x' * 10_000}").status)
+    assert far_too_long == 414
+
+
+def test_a_page_whose_login_ends_says_so_and_stops(
+    site: Site, operator: Callable[..., Tab], key: str
+) -> None:
+    tab = operator(site)
+    tab.go(f"{LIST}?q={key}")
+    tab(lambda page: page.context.clear_cookies())
+    tab.sees("#distlock-stale", text="not logged in")
+    tab(lambda page: expect(page.locator("#distlock-live[data-state=stopped]")).to_be_visible())
+
+
+def test_without_scripts_the_page_is_complete(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    crew.hold(key)
+    tab = operator(site, java_script_enabled=False)
+    tab.go(f"{LIST}?q={key}")
+    tab.sees_no("#distlock-pause")
+    tab.click(f"{row(key)} th a")
+    tab.click("a[data-action=break]")
+    tab.click("#distlock-confirm input[type=submit]")
+    tab.sees("ul.messagelist li.success")
