@@ -59,6 +59,9 @@ IDLE_PARENT_SECONDS = 60.0
 #: How long an orderly end may take to say good-bye to the server, in seconds.
 CLOSE_SECONDS = 1.0
 
+#: Makes the client of a session. `distlock.testing` puts one here that needs no server.
+new_client: Callable[[Configuration, Callable[[bool], None]], Client] = Client
+
 #: What a watch is on: a path, and whether the names of its children or its own data.
 Watched: TypeAlias = tuple[str, bool]
 
@@ -72,7 +75,7 @@ class Session:
 
     def __init__(self, conf: Configuration) -> None:
         self.conf = conf
-        self._client = Client(conf, self._connection_changed)
+        self._client: Client = new_client(conf, self._connection_changed)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
         self.root = self._client.chroot + conf.namespace
         #: Since when there has been no connection (`time.monotonic`), None while there is one.
