@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
-from .client import guarded
+from .connection import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

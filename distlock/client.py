@@ -1,14 +1,7 @@
-"""kazoo's client, bent to what `session` needs. With `requests`, the only file that knows kazoo.
+"""kazoo's client, bent to what `session` needs; only `connection` and `requests` know kazoo, too.
 
-- *Everything happens on the connection thread.* Requests are completed by callbacks that kazoo's
-  connection thread runs at once and in the order of the server's answers, and so are watches.
-  Callbacks never block, so there are no worker threads, no locks around the line of waiters, and
-  no hop between an answer and its consequence.
-- *Reconnection backs off to one second*, and one unreachable server does not use up the time of the
-  others.
-- *The negotiated session timeout is kept*; kazoo only logs it.
-- *TLS is ours*: verified in full unless told otherwise, read from its files once, and its secrets
-  not known to kazoo.
+TLS is ours: verified in full unless told otherwise, read from its files once, and its secrets not
+known to kazoo.
 
 `Session` uses of a client only what has a docstring here, so that another one can take its place.
 """
@@ -19,10 +12,8 @@ import asyncio
 import concurrent.futures
 import importlib
 import logging
-import select
 import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -44,12 +35,11 @@ from kazoo.exceptions import (
     SessionExpiredError,
     UnimplementedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
+from .connection import Connection, Handler, guarded
 from .credentials import sasl_options, tls_context
 from .requests import Requests, access_list
 
@@ -138,146 +128,6 @@ def failure(outcomes: list[Any]) -> Exception | None:
     return next(errors, None)
 
 
-def guarded(step: Callable[..., None], *args: Any) -> None:
-    """Run a step on the connection thread, which no mistake of ours may end."""
-    try:
-        step(*args)
-    except Exception:
-        logger.exception("A step of the waiting line failed: this is a bug in distlock.")
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads without its two worker threads: callbacks run on the connection thread."""
-
-    def __init__(self, name: str, connect_timeout: float, tls: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self._name = name
-        self._connect_timeout = connect_timeout
-        self._tls = tls
-
-    def start(self) -> None:
-        """Start nothing: `_running` stays false, which makes kazoo run completions in place."""
-
-    def stop(self) -> None:
-        """Stop nothing."""
-
-    def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
-        # A burst of requests fills it. A blocked connection thread would wait for itself, for ever.
-        reading, waking = super().create_socket_pair()
-        waking.setblocking(False)
-        return reading, waking
-
-    def dispatch_callback(self, callback: Any) -> None:
-        guarded(callback.func, *callback.args)
-
-    def create_connection(
-        self, address: Any, hostname: str, timeout: float, **options: Any
-    ) -> socket.socket:
-        # kazoo would give one dead server the whole session timeout.
-        timeout = min(timeout, self._connect_timeout)
-        if self._tls is None:
-            connected: socket.socket = super().create_connection(address, hostname, timeout)
-            return connected
-        plain = socket.create_connection(address, timeout)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
-        finally:
-            plain.close()  # it has been detached where all went well
-
-    def select(
-        self, readers: Any, writers: Any, errors: Any, timeout: float | None = None
-    ) -> tuple[list[Any], list[Any], list[Any]]:
-        # What has been decrypted already does not show on the socket, and kazoo's loop forgets it.
-        ready = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
-        if ready:
-            return ready, [], []
-        # kazoo's makes an epoll object each time, which is half of what a request costs here.
-        # Unlike select(), poll() knows no greatest file descriptor.
-        waiting = select.poll()
-        for one in writers:
-            waiting.register(one, select.POLLOUT)
-        for one in readers:  # nothing of kazoo's waits for both
-            waiting.register(one, select.POLLIN)
-        happened = dict(waiting.poll(None if timeout is None else timeout * 1000))
-        return (
-            [one for one in readers if one.fileno() in happened],
-            [one for one in writers if one.fileno() in happened],
-            [],
-        )
-
-    def spawn(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> threading.Thread:
-        thread = threading.Thread(
-            target=func, args=args, kwargs=kwargs, name=self._name, daemon=True
-        )
-        thread.start()
-        return thread
-
-
-class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
-
-    negotiated_timeout = 0.0
-    connect_timeout = 1.0
-    ended = False
-    #: When the last connection was lost.
-    lost_at = 0.0
-    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
-    trouble: ssl.SSLError | AuthFailedError | None = None
-
-    def zk_loop(self) -> None:
-        try:
-            super().zk_loop()
-        except InterruptedError:
-            logger.debug("The connection was closed while it waited to reconnect.")
-        finally:
-            self.ended = True
-            self.close()
-
-    def _send_request(self, *args: Any) -> None:
-        steps = self.client.steps
-        while steps:
-            guarded(steps.popleft())
-        super()._send_request(*args)
-        # kazoo sends one request for each byte it is woken with; one may have found no room.
-        if self.client._queue:
-            self.wake()
-
-    def wake(self) -> None:
-        """See to it that the connection thread looks at the queue; from any thread."""
-        waking = self._write_sock
-        if waking is None:
-            raise ConnectionError("The connection has been closed.")
-        with suppress(BlockingIOError):  # full, and so awake
-            waking.send(b"\0")
-
-    def _connect(self, *args: Any) -> Any:
-        try:
-            timeouts = super()._connect(*args)
-        except (ConnectionDropped, AuthFailedError) as error:
-            cause = error.__context__ if isinstance(error, ConnectionDropped) else error
-            # It stays when the next address refuses: "localhost" has two, and an ensemble three.
-            if isinstance(cause, ssl.SSLError | AuthFailedError):
-                self.trouble = cause
-            raise
-        self.trouble = None
-        return timeouts
-
-    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        if not isinstance(request, Connect):
-            return super()._invoke(timeout, request, xid)
-        try:
-            result = super()._invoke(min(timeout, self.connect_timeout), request, xid)
-        except KazooTimeoutError:
-            # Behind a link that carries only our side, each of these requests renews the session
-            # on the server, and with it locks that nobody can use. Let it expire.
-            if time.monotonic() - self.lost_at > self.negotiated_timeout > 0:
-                raise SessionExpiredError from None
-            raise
-        self.negotiated_timeout = result[0].time_out / 1000
-        return result
-
-
 class Client(KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 
@@ -292,7 +142,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self,
             hosts=conf.hosts,
             timeout=conf.session_timeout,
-            handler=_Handler(f"distlock-{conf.alias}", per_server, tls_context(conf)),
+            handler=Handler(f"distlock-{conf.alias}", per_server, tls_context(conf)),
             # A server that comes back is found while the lease lasts, and within a second at most.
             connection_retry=KazooRetry(
                 max_tries=-1,
@@ -305,7 +155,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             auth_data=[pair for pair in conf.auth if pair[0] != "sasl"],
             use_ssl=conf.tls is not None,
         )
-        self._connection = _Connection(
+        self._connection = Connection(
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
@@ -378,13 +228,17 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self._queue.append((request, reply))
             self._connection.wake()
         except BaseException:
-            self._connection.wake()
+            self._connection.wake(again=True)
             raise
 
     def soon(self, step: Callable[[], None]) -> None:
         """Call `step` on the connection thread while there is a connection; never blocks."""
-        self.steps.append(step)
-        self._connection.wake()
+        try:
+            self.steps.append(step)
+            self._connection.wake()
+        except BaseException:
+            self._connection.wake(again=True)
+            raise
 
     def drop(self) -> None:
         """Close a connection that gives no answer, and connect anew; from any thread."""
@@ -403,7 +257,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
-            self._connection.wake()
+            self._connection.wake(again=True)
         self._connection._connection_routine.join(seconds)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from . import process
 from .client import NoNode
 from .exceptions import LockLost
 
@@ -37,7 +37,7 @@ class Hold:
         self.token = node.token
         self.acquired_at = datetime.now(timezone.utc)
         self._place = place
-        self._process = os.getpid()
+        self._process = process.this
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "released" if self.released else "held"
@@ -50,7 +50,7 @@ class Hold:
         True when the session has ended, when the server has not been heard for two thirds of the
         session timeout, when the lock node is gone, and in a forked child. No network.
         """
-        return self._place.lost or self._process != os.getpid()
+        return self._place.lost or self._process is not process.this
 
     @property
     def shared(self) -> bool:

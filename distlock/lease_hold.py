@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
 
-from . import signals
+from . import process, signals
 from .client import NoNode
 from .exceptions import LockLost, NotOwner
 from .heartbeat import now
@@ -70,7 +70,7 @@ class LeaseHold(Hold):
         No network. A renewal that still succeeds makes good what was only late: then nobody else
         has had it in between. Also true in a forked child.
         """
-        return self._gone or now() >= self._until or self._process != os.getpid()
+        return self._gone or now() >= self._until or self._process is not process.this
 
     @property
     def shared(self) -> bool:

@@ -88,7 +88,18 @@ class Mutex:
         :raises LockLost: this owner held the lock and has lost it; release it first
         :raises DeadlockDetected: waiting on would never end
         """
-        return self._acquire(blocking, timeout, _is_hold)
+        owner = current()
+        held = owner.held.get(self._id)
+        if held is None or timeout is not UNSET:
+            return self._acquire(blocking, timeout, _is_hold)
+        depth = held.count
+        try:
+            held.hold.check()
+            held.count = depth + 1
+            return True  # noqa: TRY300 - what lands here is to be undone, too
+        except BaseException:
+            self._back_to(depth, owner)
+            raise
 
     def release(self) -> None:
         """Give the lock back: the last of as many releases as acquires does it.

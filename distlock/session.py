@@ -39,9 +39,9 @@ from .client import (
     SessionOver,
     explain,
     failure,
-    guarded,
 )
 from .conf import Configuration, configuration
+from .connection import guarded
 from .exceptions import LockUnavailable
 from .heartbeat import Heartbeat, Lease, now
 from .neighbours import Neighbours

@@ -8,11 +8,13 @@ Source: Curator's ``ProtectedMode``, ``LockInternals`` and ``StandardLockInterna
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
+from uuid import UUID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +37,12 @@ _KAZOO_LOCK = re.compile(r".*__r?lock__" + _SEQUENCE)
 
 def protected_prefix() -> str:
     """Return a new ``_c_<uuid4>-``: one for every attempt to create (CURATOR-190)."""
-    return f"_c_{uuid4()}-"
+    return f"_c_{UUID(int=_random.getrandbits(128), version=4)}-"
+
+
+# It need not be secret, and the system's random numbers take ten times as long.
+_random = Random()  # noqa: S311
+os.register_at_fork(after_in_child=_random.seed)
 
 
 @dataclass(frozen=True, slots=True)

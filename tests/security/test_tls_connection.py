@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.client import Client, _Handler
+from distlock.client import Client
 from distlock.conf import Configuration
+from distlock.connection import Handler
 from distlock.credentials import tls_context
 from tests.security.certificates import Authority
 
@@ -49,7 +50,7 @@ def test_an_answer_that_came_with_the_one_before_it_does_not_wait(ends: Ends) ->
     client, server = ends
     server.sendall(b"two answers")  # one record
     assert client.recv(3) == b"two"
-    handler = _Handler("test", 1, None)
+    handler = Handler("test", 1, None)
     assert handler.select([client], [], [], 0) == ([client], [], [])
     assert client.recv(100) == b" answers"
     assert handler.select([client], [], [], 0) == ([], [], [])
