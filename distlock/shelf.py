@@ -64,6 +64,12 @@ def count(using: str, name: str) -> int:
         return sum(len(there) for shelf, there in _shelves.items() if shelf[:2] == (using, name))
 
 
+def clear() -> None:
+    """Forget all leases, where their sessions are over."""
+    with _lock:
+        _shelves.clear()
+
+
 def _forget_the_parent() -> None:
     """In a forked child: the parent's leases are the parent's."""
     global _lock  # noqa: PLW0603 - a thread of the parent may have held it at the fork

@@ -1,1 +1,54 @@
-"""Help for tests: real servers (`server`), broken links (`proxy`), aimed faults (`chaos`)."""
+"""Help for the tests of code that uses locks, without a server and with a real one.
+
+Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
+``distlock_memory``. With a real one: `ZooKeeper`, and the fixtures ``zookeeper`` and
+``zookeeper_ensemble``. For both: `hold`, `expire_session`, `assert_locked`, `captured_locks`.
+Broken links are in `distlock.testing.proxy`.
+
+Nothing is imported before it is used, pytest by none of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .memory import MemoryTree
+    from .server import ZooKeeper
+    from .switch import DistlockTestCase, memory_zookeeper
+    from .tools import (
+        CapturedLock,
+        CapturedLocks,
+        OtherHolder,
+        assert_locked,
+        captured_locks,
+        expire_session,
+        hold,
+        lose_connection,
+    )
+
+__all__ = [
+    "CapturedLock",
+    "CapturedLocks",
+    "DistlockTestCase",
+    "MemoryTree",
+    "OtherHolder",
+    "ZooKeeper",
+    "assert_locked",
+    "captured_locks",
+    "expire_session",
+    "hold",
+    "lose_connection",
+    "memory_zookeeper",
+]
+
+_MODULES = {"MemoryTree": "memory", "ZooKeeper": "server"} | dict.fromkeys(
+    ("DistlockTestCase", "memory_zookeeper"), "switch"
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tools')}"), name)

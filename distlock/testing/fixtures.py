@@ -1,0 +1,63 @@
+"""The pytest plugin: a ZooKeeper in memory, or a real one.
+
+Loaded in every run of pytest where distlock is installed, so it imports nothing before a fixture is
+asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .memory import MemoryTree
+    from .server import ZooKeeper
+
+
+@pytest.fixture
+def distlock_memory(request: pytest.FixtureRequest) -> Iterator[MemoryTree]:
+    """An empty ZooKeeper in memory for all locks of this test; see `memory_zookeeper`."""
+    from .switch import memory_zookeeper  # noqa: PLC0415 - see above
+
+    real = {"zookeeper", "zookeeper_ensemble"} & set(request.fixturenames)
+    if real:
+        pytest.fail(
+            f"{request.node.name} asks for the fixtures distlock_memory and {min(real)}, but locks "
+            "are in one place: leave out distlock_memory (it may be autouse) to use the real "
+            f"server, or {min(real)} to use the one in memory.",
+            pytrace=False,
+        )
+    with memory_zookeeper() as tree:
+        yield tree
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """One real server for the whole run; its `hosts` is a value for ``HOSTS``.
+
+    It is shared: a test that stops or pauses servers starts its own, with `ZooKeeper`.
+    """
+    yield from _run(1)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble() -> Iterator[ZooKeeper]:
+    """Three real servers. A test that kills or pauses one starts or resumes it before it ends."""
+    yield from _run(3)
+
+
+def _run(nodes: int) -> Iterator[ZooKeeper]:
+    from .server import ServerNotInstalled, ZooKeeper  # noqa: PLC0415 - see above
+
+    zookeeper = ZooKeeper(nodes=nodes)
+    try:
+        zookeeper.start()
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+    try:
+        yield zookeeper
+    finally:
+        zookeeper.stop()

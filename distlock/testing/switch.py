@@ -1,0 +1,101 @@
+"""Switching this process over to a ZooKeeper in memory, for a block, a test or a test case.
+
+Only code can do it. There is no setting for it, so no deployment can have it by a copied line or a
+forgotten variable: processes with a ZooKeeper each would exclude nobody, and say nothing.
+"""
+
+from __future__ import annotations
+
+import unittest
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+from distlock import session as sessions
+from distlock import shelf
+from distlock.client import Client
+from distlock.mutex import release_all
+from distlock.owner import current
+
+from .memory import MemoryTree
+from .memory_client import MemoryClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def memory_zookeeper() -> Iterator[MemoryTree]:
+    """Let this process use an empty ZooKeeper in memory for the block; also a decorator.
+
+    ::
+
+        with memory_zookeeper():
+            with zk_lock("stock:42"):
+                ...
+
+    All aliases of ``DISTLOCK`` share it, each with a session of its own and with its settings as
+    they are, but for ``HOSTS``, ``AUTH``, ``TLS`` and ``ACL``, which mean nothing here. Other
+    processes do not see it. What is held when the block ends is gone.
+
+    :raises RuntimeError: there is one already, or this process holds locks on a real server
+    """
+    _refuse_what_is_in_use()
+    tree = MemoryTree()
+    sessions.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
+    _begin_anew()
+    try:
+        yield tree
+    finally:
+        release_all(current())
+        sessions.new_client = Client
+        _begin_anew()
+        shelf.clear()
+        tree.closed.set()
+
+
+def _begin_anew() -> None:
+    """Let everything that goes by the setting forget what it knows; sessions end."""
+    setting_changed.send(
+        sender=memory_zookeeper,
+        setting="DISTLOCK",
+        value=getattr(settings, "DISTLOCK", None),
+        enter=True,
+    )
+
+
+def _refuse_what_is_in_use() -> None:
+    if sessions.new_client is not Client:
+        raise RuntimeError(
+            "There is a ZooKeeper in memory already: memory_zookeeper(), DistlockTestCase and the "
+            "fixture distlock_memory cannot be within each other. Use one of them."
+        )
+    for session in list(sessions._sessions.values()):  # noqa: SLF001 - nobody else asks for all
+        if session.heartbeat.beneficiaries():
+            raise RuntimeError(
+                f"This process holds locks at {session.conf.hosts}, or waits for some. Release "
+                "them before memory_zookeeper() begins; a test uses either it or a real server."
+            )
+
+
+class DistlockTestCase(unittest.TestCase):
+    """A test case in which each test has an empty ZooKeeper in memory, from before its ``setUp``.
+
+    It goes first where there are other base classes::
+
+        class CheckoutTests(DistlockTestCase, django.test.TestCase):
+            def test_sold_out(self):
+                with hold("stock:42"):
+                    ...
+    """
+
+    #: The ZooKeeper of this test.
+    zookeeper: MemoryTree
+
+    def run(self, result: unittest.TestResult | None = None) -> Any:
+        """Run the test with a ZooKeeper of its own."""
+        with memory_zookeeper() as self.zookeeper:
+            return super().run(result)

@@ -1,0 +1,277 @@
+"""What tests of locked code need: somebody else who holds, faults on demand, and what was locked.
+
+All but `lose_connection` work with a real server, too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from distlock.conf import configuration
+from distlock.exceptions import LockBusy
+from distlock.inspection import look, snapshot
+from distlock.keys import znode_name
+from distlock.queue import FairPlace, ReaderPlace, WriterPlace
+from distlock.session import Session, session_for
+from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
+from distlock.takeover import end_session
+from distlock.waiting import wait
+
+from .memory_client import MemoryClient
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.dispatch import Signal
+
+    from distlock.contention import Contender
+    from distlock.place import Place
+    from distlock.waiting import Attempt
+
+#: How long these tools wait for what a server does at once, in seconds.
+PATIENCE: Final = 15.0
+
+_PLACES: Final = {"lock": FairPlace, "read": ReaderPlace, "write": WriterPlace}
+
+
+# --- somebody else -------------------------------------------------------------------------------
+
+
+class OtherHolder:
+    """Somebody else who holds a lock, over a session of its own; see `hold`."""
+
+    def __init__(self, key: str, session: Session, place: Place) -> None:
+        self.key = key
+        self._session = session
+        self._place = place
+
+    def release(self) -> None:
+        """Give the lock back before the block ends; from any thread, and once more without harm."""
+        self._place.leave()
+
+    def die(self) -> None:
+        """Let the server end the session, as it does some time after a process was killed."""
+        _expire(self._session)
+        self._place.leave()
+
+
+@contextmanager
+def hold(
+    key: str,
+    *,
+    by: str = "another process",
+    using: str = "default",
+    kind: Literal["lock", "read", "write"] = "lock",
+) -> Iterator[OtherHolder]:
+    """Let somebody else hold a lock for the block, over another session than this process's.
+
+    ::
+
+        with hold("stock:42", by="the warehouse"):
+            response = client.post("/buy/42")
+        assert response.status_code == 423
+
+    :param by: who that is: what ``LockBusy.holder`` and the admin show
+    :param using: the alias in ``DISTLOCK``
+    :param kind: "lock" for `zk_lock`, "read" and "write" for a side of `zk_rwlock`
+    :raises LockBusy: the lock was held already, and was not released within 15 s
+    :raises LockUnavailable: there is no server, and no `memory_zookeeper`
+    """
+    if kind not in _PLACES:
+        raise ValueError(f"kind is one of {', '.join(_PLACES)}, not {kind!r}.")
+    name = znode_name(key)
+    session = Session(configuration(using))
+    try:
+        place_for = partial(
+            _PLACES[kind],
+            session,
+            f"{session.root}/{name}",
+            key=key,
+            data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
+        )
+        place = wait(place_for, PATIENCE, partial(_granted, key, using))
+        try:
+            yield OtherHolder(key, session, place)
+        finally:
+            place.leave()
+    finally:
+        session.close()
+
+
+def _granted(key: str, using: str, attempt: Attempt) -> Place:
+    if attempt.outcome() is None:
+        raise LockBusy(
+            f"hold({key!r}) could not begin: the lock is held already. Release it first, or begin "
+            "hold() before the code that takes it.",
+            key=key,
+            using=using,
+            waited=attempt.waited,
+        )
+    return attempt.place
+
+
+# --- faults --------------------------------------------------------------------------------------
+
+
+def expire_session(using: str = "default") -> None:
+    """Let the server end this process's session, and with it all locks; return in the next one.
+
+    All holds of the alias are lost for good: `Hold.check` raises, ``lock_lost`` is sent.
+
+    :param using: the alias in ``DISTLOCK``
+    """
+    session = session_for(using)
+    _await(lambda: session.connected and session.id, session)
+    before = session.id
+    _expire(session)
+    if not isinstance(_client(session), MemoryClient) or session.connected:
+        _await(lambda: session.connected and session.id != before, session)
+
+
+@contextmanager
+def lose_connection(using: str = "default") -> Iterator[None]:
+    """Be without a connection for the block, as when the network fails; memory only.
+
+    Within it, calls raise `LockUnavailable` after ``CONNECT_TIMEOUT``. What is held survives a
+    short loss, and is lost by one of ⅔ of ``SESSION_TIMEOUT``.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises RuntimeError: the server is a real one
+    """
+    session = session_for(using)
+    client = _client(session)
+    if not isinstance(client, MemoryClient):
+        raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
+            "lose_connection() needs memory_zookeeper() or the fixture distlock_memory. The "
+            "connection to a real server can be broken with distlock.testing.proxy.TcpProxy."
+        )
+    _await(lambda: session.connected, session)
+    client.cut()
+    try:
+        yield
+    finally:
+        client.mend()
+
+
+def _client(session: Session) -> Any:
+    return session._client  # noqa: SLF001 - the test double's other half
+
+
+def _expire(session: Session) -> None:
+    client = _client(session)
+    if isinstance(client, MemoryClient):
+        client.expire()
+    else:
+        session_id, password = client.credentials
+        end_session(session.conf, session_id, password, PATIENCE)
+
+
+def _await(condition: Any, session: Session) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise session.unavailable("")
+        time.sleep(0.005)
+
+
+# --- what is locked ------------------------------------------------------------------------------
+
+
+def assert_locked(key: str, *, using: str = "default") -> tuple[Contender, ...]:
+    """Fail unless somebody holds `key`: a lock, a read/write lock, a semaphore or a lease.
+
+    ::
+
+        with zk_lock("stock:42"):
+            assert_locked("stock:42")
+
+    The error names the keys that are held, and one that is much like `key`.
+
+    :param using: the alias in ``DISTLOCK``
+    :return: who holds it
+    :raises AssertionError: nobody does
+    """
+    holders = tuple(one for lock in look(key, using).locks for one in lock.holders)
+    if holders:
+        return holders
+    held = sorted({lock.key for lock in snapshot(using).locks if lock.holding})
+    near = difflib.get_close_matches(key, held, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    there = f"Held are: {', '.join(map(repr, held))}." if held else "No lock is held at all."
+    raise AssertionError(f"Nobody holds {key!r}.{hint} {there}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLock:
+    """One outcome of taking a lock.
+
+    :ivar outcome: "acquired"; "busy" when others had it; "failed" by an error; "lost" when a hold
+        was lost
+    :ivar waited: seconds; 0 for "lost"
+    :ivar error: why it failed
+    """
+
+    key: str
+    outcome: Literal["acquired", "busy", "failed", "lost"]
+    using: str = "default"
+    waited: float = 0.0
+    error: BaseException | None = None
+
+
+class CapturedLocks(list[CapturedLock]):
+    """What `captured_locks` has recorded, in its order."""
+
+    def keys(self, outcome: str = "acquired") -> list[str]:
+        """Return the keys with this outcome, in order."""
+        return [one.key for one in self if one.outcome == outcome]
+
+
+@contextmanager
+def captured_locks() -> Iterator[CapturedLocks]:
+    """Record which locks the block takes, in all threads of this process, and with what outcome.
+
+    ::
+
+        with captured_locks() as locks:
+            checkout(cart)
+        assert locks.keys() == ["cart:7", "stock:42"]
+        assert locks.keys("busy") == []
+
+    Entering again what is held already is no outcome.
+    """
+    captured = CapturedLocks()
+
+    def receiver(outcome: Any) -> Any:
+        def take(
+            *,
+            key: str,
+            using: str,
+            waited: float = 0.0,
+            error: BaseException | None = None,
+            **_: Any,
+        ) -> None:
+            captured.append(
+                CapturedLock(key=key, outcome=outcome, using=using, waited=waited, error=error)
+            )
+
+        return take
+
+    receivers: list[tuple[Signal, Any]] = [
+        (lock_acquired, receiver("acquired")),
+        (lock_contended, receiver("busy")),
+        (lock_failed, receiver("failed")),
+        (lock_lost, receiver("lost")),
+    ]
+    for signal, take in receivers:
+        signal.connect(take, weak=False)
+    try:
+        yield captured
+    finally:
+        for signal, take in receivers:
+            signal.disconnect(take)
