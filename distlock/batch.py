@@ -5,24 +5,33 @@ left, before the next process gets its turn. So N holds cost one pair of writes,
 for up to N holds instead of one. In the process itself it is first come, first served.
 
 All holds of a batch are on one node and have one fencing token: each of them begins after the one
-before has ended in this process.
+before has ended in this process. The node tells of whoever stood first when it was made, with an
+owner id of its own: who really holds changes unseen, so a look for deadlocks must not believe it.
+
+What a caller does here may be interrupted at any line, and is then done again by its `leave`. So
+one function, `Batch._advance`, looks at what there is and does what is due; and what stands in line
+is made to match that on the connection thread, where no exception of a caller can land.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from .handover import MutexPlace
 from .place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
     from .session import Session
+    from .znodes import NodeName
 
 
 def check_handoff(turns: object, *, fair: bool, revocable: bool) -> None:
@@ -63,8 +72,9 @@ class Seat(Place):
 
     def __init__(self, session: Session, path: str, *, turns: int, **options: Any) -> None:
         #: Whose node it has, or waits for.
-        self.carrier: MutexPlace | None = None
+        self.carrier: Carrier | None = None
         self.turns = turns
+        self._told = False
         super().__init__(session, path, **options)
         self._batch = _batch_at(session, path)
 
@@ -72,6 +82,11 @@ class Seat(Place):
     def trying(self) -> bool:
         """Whether it does not wait."""
         return self._try_only
+
+    @property
+    def over(self) -> bool:
+        """Whether it waits no more."""
+        return self.granted or self.left
 
     def join(self) -> None:
         self.session.heartbeat.attend(self)
@@ -90,23 +105,22 @@ class Seat(Place):
             self._lost = True
         return super().lost
 
+    def lose(self) -> None:
+        super().lose()
+        if self.carrier is not None:
+            self.carrier.lose()
+
     def lease_renewed(self) -> None:
         """The carrier watches the node."""
 
-    def new_carrier(self, settled: Callable[[MutexPlace], None]) -> MutexPlace:
+    def new_carrier(self, batch: Batch) -> Carrier:
         """Return a place whose node says what one of this seat would say."""
-        carrier: MutexPlace
-        carrier = MutexPlace(
-            self.session,
-            self.path,
-            key=self.key,
-            data=self._data,
-            settled=lambda: settled(carrier),
-            try_only=self._try_only,
+        data = json.dumps({**json.loads(self._data or b"{}"), "owner": uuid4().hex})
+        return Carrier(
+            self.session, self.path, key=self.key, data=data.encode(), settled=batch.news
         )
-        return carrier
 
-    def take_turn(self, carrier: MutexPlace) -> None:
+    def take_turn(self, carrier: Carrier) -> None:
         """Have the lock; `settle` is to follow."""
         self.carrier = carrier
         self.node = carrier.node
@@ -114,126 +128,143 @@ class Seat(Place):
         self.granted = True
 
     def settle(self) -> None:
-        """Wake the one who waits."""
+        """Wake the one who waits, once."""
+        if not self._told:
+            self._settled()
+            self._told = True
+
+
+class Carrier(MutexPlace):
+    """A place in line for a batch. It is settled also when it knows whom it waits for."""
+
+    #: Who waited for an earlier one is behind somebody until the line says otherwise.
+    queues = False
+    #: Whose turn it is, and the how many-th.
+    turn: Seat | None = None
+    turns = 0
+
+    def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
+        super()._wait_behind(line, blocking)
+        self._settled()
+
+    def _stand_behind(self, before: MutexPlace) -> None:
+        super()._stand_behind(before)
         self._settled()
 
 
 class Batch:
-    """Who of this process waits for turns at one lock, and the places in line that carry them.
-
-    What is decided under the lock is sent on the connection thread, where no exception of a caller
-    can land in the middle of it.
-    """
+    """Who of this process waits for turns at one lock, and the places in line that carry them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._waiting: deque[Seat] = deque()
-        #: Whose turn it is, and the how many-th of this batch.
-        self._turn: Seat | None = None
-        self._turns = 0
-        self._carrier: MutexPlace | None = None
-        #: Whether that is the carrier of one who does not wait.
-        self._tries = False
+        self._carrier: Carrier | None = None
         #: The carrier of the next batch: it joins the line when half of this one is over.
-        self._next: MutexPlace | None = None
-        self._to_join: deque[MutexPlace] = deque()
-        self._to_leave: deque[MutexPlace] = deque()
+        self._next: Carrier | None = None
+        #: Who has joined the line and not left it; changed on the connection thread only.
+        self._joined: set[Carrier] = set()
 
     def enter(self, seat: Seat) -> None:
         """Wait as the last."""
         with _lock:
             self._waiting.append(seat)
-            if self._carrier is None:
-                self._begin()
-            seat.carrier = self._carrier
-        self._send()
+            told = self._advance()
+            seat.carrier = seat.carrier or self._carrier
+        self._tell(told)
 
     def leave(self, seat: Seat) -> None:
         """Wait no more, or end the turn and let the next one have it."""
-        after = None
         with _lock:
-            turn = self._turn
-            if turn is seat or (turn is not None and not turn.granted):  # interrupted just there
-                after = self._end_turn(seat)
-            elif seat in self._waiting:
-                self._waiting.remove(seat)
-                if turn is None and (self._tries or not self._waiting):
-                    self._begin_anew()
-        if after is not None:
-            after.settle()
-        self._send()
+            if not seat.granted:
+                with suppress(ValueError):
+                    self._waiting.remove(seat)
+            told = self._advance()
+        self._tell(told)
 
-    def _end_turn(self, seat: Seat) -> Seat | None:
-        """Return who is next on the same node; end the batch where there is none."""
-        carrier = self._carrier
-        goes_on = carrier is not None and not carrier.lost and self._turns < seat.turns
-        if goes_on and self._waiting:
-            if self._next is None and self._turns * 2 >= seat.turns:
-                self._next = self._carrier_of(self._waiting[0])
-            return self._give_turn()
-        self._turn = None
-        self._begin_anew()
-        return None
+    def news(self) -> None:
+        """A carrier has the lock, or has lost it, or knows its place in line, or has failed."""
+        with _lock:
+            told = self._advance()
+            if self._carrier is not None and self._carrier.ahead:
+                told = [*told, *(seat for seat in self._waiting if seat.trying)]
+        self._tell(told)
 
-    def _give_turn(self) -> Seat:
-        seat = self._turn = self._waiting[0]
-        seat.take_turn(cast("MutexPlace", self._carrier))
-        self._turns += 1
-        self._waiting.popleft()  # in this order a call that was interrupted can be repeated
+    def _advance(self) -> Sequence[Seat]:
+        """Do what is due, and return who is to be told of it."""
+        waiting, carrier = self._waiting, self._carrier
+        while waiting and waiting[0].over:
+            waiting.popleft()
+        if carrier is not None:
+            if carrier.error is not None:
+                return self._fail(carrier)
+            if not carrier.granted:
+                if waiting:
+                    return ()
+            elif not carrier.lost:
+                turn = carrier.turn
+                if turn is not None and turn.granted and not turn.left:
+                    self._prepare(carrier, turn)
+                    return (turn,)
+                if waiting and (turn is None or carrier.turns < turn.turns):
+                    return (self._give_turn(carrier),)
+        ready, self._next = self._next, None
+        if not waiting:
+            self._carrier = None
+            return ()
+        self._begin(ready or waiting[0].new_carrier(self), after=carrier)
+        return self._advance() if ready else ()
+
+    def _begin(self, carrier: Carrier, after: Carrier | None) -> None:
+        if after is not None and after.was_in_line and carrier.ahead is None:
+            # Its place is not known yet, but who gives up now has waited for others.
+            carrier.ahead, carrier.was_in_line = 1, True
+        self._carrier = carrier
+        for seat in self._waiting:
+            seat.carrier = carrier
+
+    def _give_turn(self, carrier: Carrier) -> Seat:
+        seat = carrier.turn = self._waiting[0]
+        if not carrier.turns:
+            carrier.on_loss(self.news)
+        seat.take_turn(carrier)
+        carrier.turns += 1
+        self._waiting.popleft()
+        self._prepare(carrier, seat)
         return seat
 
-    def _begin_anew(self) -> None:
-        """Leave the line, and stand in it again for those who wait."""
-        ended, self._carrier = self._carrier, None
-        if ended is not None:
-            self._to_leave.append(ended)
-        if self._waiting:
-            self._begin()
-        elif self._next is not None:
-            self._to_leave.append(self._next)
-            self._next = None
+    def _prepare(self, carrier: Carrier, turn: Seat) -> None:
+        """Let the next batch stand in line, if there will be one."""
+        if self._next is None and carrier.turns * 2 > turn.turns:
+            first = next((seat for seat in self._waiting if not seat.trying), None)
+            if first is not None:
+                self._next = first.new_carrier(self)
 
-    def _begin(self) -> None:
-        self._tries = self._waiting[0].trying
-        self._carrier = self._next or self._carrier_of(self._waiting[0])
-        self._next = None
-        self._turns = 0
-        for seat in self._waiting:
-            seat.carrier = self._carrier
+    def _fail(self, carrier: Carrier) -> Sequence[Seat]:
+        failed = [*self._waiting]
+        for seat in failed:
+            seat.error = carrier.error
+        self._waiting.clear()
+        self._carrier = self._next = None
+        return failed
 
-    def _carrier_of(self, seat: Seat) -> MutexPlace:
-        carrier = seat.new_carrier(self._carrier_settled)
-        self._to_join.append(carrier)
-        return carrier
-
-    def _carrier_settled(self, carrier: MutexPlace) -> None:
-        """Tell who waits that the carrier has the lock, or will not have it."""
-        told: list[Seat] = []
-        with _lock:
-            if carrier is self._carrier and self._turn is None:
-                if carrier.granted and self._waiting:
-                    told = [self._give_turn()]
-                elif carrier.error is not None:
-                    told = list(self._waiting)
-                    self._waiting.clear()
-                    for seat in told:
-                        seat.error = carrier.error
-                    self._begin_anew()
-                else:
-                    told = [seat for seat in self._waiting if seat.trying]
+    def _tell(self, told: Sequence[Seat]) -> None:
         for seat in told:
             seat.settle()
-        self._send()
-
-    def _send(self) -> None:
-        if self._to_join or self._to_leave:
+        if self._wanted() != self._joined:
             self._session.soon(self._join_and_leave)
 
+    def _wanted(self) -> set[Carrier]:
+        return {carrier for carrier in (self._carrier, self._next) if carrier is not None}
+
     def _join_and_leave(self) -> None:
-        while self._to_join:  # before the others leave: who comes next stands in line by then
-            self._to_join.popleft().join()
-        while self._to_leave:
-            self._to_leave.popleft().leave()
+        while (wanted := self._wanted()) != self._joined:
+            joining, leaving = wanted - self._joined, self._joined - wanted
+            self._joined = wanted
+            for carrier in joining:  # before the others leave: who comes next stands in line then
+                carrier.join()
+            for carrier in leaving:
+                carrier.leave()
+                carrier.turn = None  # which knows it, too
 
 
 _batches: WeakKeyDictionary[Session, WeakValueDictionary[str, Batch]] = WeakKeyDictionary()

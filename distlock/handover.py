@@ -107,7 +107,7 @@ class MutexPlace(FairPlace):
 
     def take_over(self, before: MutexPlace) -> None:
         """Have the lock, if `before` had it; from any thread, and more than once without harm."""
-        lease = self.session.lease
+        lease, node = self.session.lease, self.node
         if (
             before is self.before
             and before.granted
@@ -119,9 +119,11 @@ class MutexPlace(FairPlace):
         ):
             self.epoch = before.epoch
             self.ahead = 0
-            self.before = None
             self.granted = True
+            if self.node is not node:  # after: `_start_anew` looks at them in the other order
+                self.lose()
             self._settled()
+            self.before = None  # last: the one who releases may be interrupted, and does it again
 
     def _gone(self, node: Node, watched: str, watcher: Callable[[bool], None]) -> None:
         super()._gone(node, watched, watcher)
@@ -163,6 +165,8 @@ class MutexPlace(FairPlace):
         self.before = None
         self._only_ahead = ""
         super()._start_anew()
+        if self.granted:  # broken in the instant in which it took over
+            self._broken()
 
     def lease_renewed(self) -> None:
         if self.before is not None or self._only_ahead:

@@ -132,8 +132,10 @@ class CountingFairPlace(CountingPlace, FairPlace):
 class CountingSeat(CountingPlace, Seat):
     """The same of one who has turns with others of its process."""
 
-    def __init__(self, session: FakeSession, *, revocable: bool = False) -> None:
-        super().__init__(session, turns=3)
+    def __init__(
+        self, session: FakeSession, *, revocable: bool = False, turns: int = 3, **options: Any
+    ) -> None:
+        super().__init__(session, turns=turns, **options)
 
 
 class CountingUnfairPlace(CountingPlace, UnfairPlace):

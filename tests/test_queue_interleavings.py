@@ -1,24 +1,22 @@
 """The waiting line under every order of events that hypothesis can think of, around the wrap.
 
 Answers come one at a time, callers leave and sessions expire in between, ghosts of old sessions
-stay in the list, and some do not queue. Never two hold, and whenever all is answered somebody does
-(no lost wake-up), and whoever is asked to leave knows it.
+stay in the list, some do not queue, and some have turns. Never two hold, and whenever all is
+answered somebody does (no lost wake-up), also while who has lost the lock does not leave; and
+whoever is asked to leave knows it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distlock.batch import Seat
-from distlock.client import NotConnected
+from distlock.client import NoAuth, NotConnected
 from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
-
-if TYPE_CHECKING:
-    from distlock.place import Node
 
 LAST = 2**31 - 1
 SESSIONS = st.integers(0, 1)
@@ -33,15 +31,29 @@ class WaitingLine(RuleBasedStateMachine):
         self.sessions = [FakeSession(self.tree, number) for number in (1, 2)]
         self.next_session_id = 3
         self.places: list[CountingPlace] = []
-        self.broken: set[Node] = set()
+        #: The names of the nodes that an operator has broken.
+        self.broken: set[str] = set()
 
     @initialize(start=st.integers(LAST - 6, LAST + 2) | st.just(0) | st.integers(-3, 0))
     def begin(self, start: int) -> None:
         self.tree.sequence = start
 
     @rule(session=SESSIONS, kind=KINDS)
-    def join(self, session: int, kind: str) -> None:
-        self.places.append(self.sessions[session].join(kind, revocable=True))
+    def join(self, session: int, kind: str, **options: Any) -> None:
+        self.places.append(self.sessions[session].join(kind, revocable=True, **options))
+
+    @rule(session=SESSIONS, turns=st.integers(1, 5))
+    def join_for_turns(self, session: int, turns: int) -> None:
+        self.join(session, "batch", turns=turns)
+
+    @rule(session=SESSIONS, kind=KINDS)
+    def try_to_join(self, session: int, kind: str) -> None:
+        self.join(session, kind, try_only=True)
+
+    @rule(session=SESSIONS, kind=KINDS)
+    def join_and_be_refused(self, session: int, kind: str) -> None:
+        self.sessions[session].fails["create"] = NoAuth()
+        self.join(session, kind)
 
     @rule(session=SESSIONS, kind=KINDS, what=st.sampled_from(LOSABLE))
     def join_and_lose(self, session: int, kind: str, what: str) -> None:
@@ -73,31 +85,30 @@ class WaitingLine(RuleBasedStateMachine):
         for _ in range(min(count, len(self.tree.under_way))):
             self.tree.answer_one()
 
-    @rule(session=SESSIONS, nodes_vanish=st.booleans())
-    def expire(self, session: int, nodes_vanish: bool) -> None:
+    @rule(session=SESSIONS, nodes_vanish=st.booleans(), stay=st.booleans())
+    def expire(self, session: int, nodes_vanish: bool, stay: bool) -> None:
         self.tree.expire(
             self.sessions[session], new_id=self.next_session_id, nodes_vanish=nodes_vanish
         )
         self.next_session_id += 1
-        # What was granted is lost, and its owner is told so elsewhere.
-        self.leave_what_is_lost()
+        if not stay:  # what was granted is lost, and its owner is told so elsewhere
+            self.leave_what_is_lost()
 
     @rule(session=SESSIONS)
     def part(self, session: int) -> None:
         """The connection is lost and comes back: nobody knows who its neighbours are."""
         self.sessions[session].neighbours.part()
 
+    @precondition(lambda self: self.tree.nodes)
     @rule(data=st.data())
     def be_broken_by_an_operator(self, data: Any) -> None:
-        waiting = [place for place in self.places if place.node and not place.granted]
-        if waiting:
-            node = data.draw(st.sampled_from(waiting)).node
-            self.tree.remove(node.name)
-            self.broken.add(node)
+        name = data.draw(st.sampled_from(list(self.tree.nodes)))
+        self.tree.remove(name)
+        self.broken.add(name)
 
     @rule()
     def leave_what_is_lost(self) -> None:
-        for place in [place for place in self.places if place.granted and place.lost]:
+        for place in self._lost():
             self.places.remove(place)
             place.leave()
 
@@ -111,10 +122,14 @@ class WaitingLine(RuleBasedStateMachine):
         self.tree.answer()
         self._remove_ghosts()
         self.tree.answer()
-        for session in self.sessions:
-            for place in list(session.heartbeat.attended):
-                place.lease_renewed()  # a heartbeat sets the watches that were lost
+        self._beat()
+        self._leave_what_failed()
         self.tree.answer()
+        self._beat()
+        waiting = [place for place in self.places if not place.granted]
+        assert all(place.settled or place.ahead is not None for place in waiting)
+        # Who has lost the lock and works on keeps nobody out.
+        assert len(self._holders()) == any(place not in self._lost() for place in self.places)
         self.leave_what_is_lost()
         self.tree.answer()
         assert len(self._holders()) == bool(self.places)
@@ -133,7 +148,8 @@ class WaitingLine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_settled_twice(self) -> None:
-        assert all(place.settled <= 1 for place in self.places)
+        # Who does not wait is told that the lock is busy, and may get it before it leaves.
+        assert all(place.settled <= 1 + place._try_only for place in self.places)
 
     def teardown(self) -> None:
         for place in self.places:
@@ -153,8 +169,29 @@ class WaitingLine(RuleBasedStateMachine):
         return [
             place
             for place in self.places
-            if place.granted and place.standing and not (place.node in self.broken or place.lost)
+            if place.granted and place.standing and not (self._is_broken(place) or place.lost)
         ]
+
+    def _is_broken(self, place: CountingPlace) -> bool:
+        return place.node is not None and place.node.name in self.broken
+
+    def _lost(self) -> list[CountingPlace]:
+        return [place for place in self.places if place.granted and place.lost]
+
+    def _leave_what_failed(self) -> None:
+        """Whoever was refused, or did not want to wait, gives up."""
+        for place in [place for place in self.places if not place.granted]:
+            if place.error or (place._try_only and place.ahead is not None):
+                self.places.remove(place)
+                place.leave()
+
+    def _beat(self) -> None:
+        """A heartbeat sets the watches that were lost, and tells what was lost."""
+        for act in ("lease_renewed", "tell_loss"):
+            for session in self.sessions:
+                for place in list(session.heartbeat.attended):
+                    getattr(place, act)()
+            self.tree.answer()
 
     def _remove_ghosts(self) -> None:
         for name, stat in list(self.tree.nodes.items()):
