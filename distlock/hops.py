@@ -20,8 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from asgiref.sync import AsyncToSync, SyncToAsync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
+
+
+#: asgiref's list of a hop: empty but for what it does to cancel it, and known by being itself.
+Call = list[Any]
 
 
 class AbandonedHop(NamedTuple):
@@ -30,22 +34,37 @@ class AbandonedHop(NamedTuple):
     It is not its thread, which may be blocked in ``async_to_sync`` and hold locks of its own.
     """
 
-    call: list[Any]
+    call: Call
     thread: Thread
 
 
-Actor = Task[Any] | Thread | AbandonedHop
+class Found(NamedTuple):
+    """On whose behalf some code runs, and the hops between the two, the innermost last."""
+
+    actor: Task[Any] | Thread | AbandonedHop
+    hops: tuple[Call, ...] = ()
 
 
-def actor() -> Actor:
+def find() -> Found:
     """Return the task or thread that waits for this code, or runs it for nobody else."""
     task = _running_task()
     if task is not None:
         return _behind(task)
     thread = threading.current_thread()
     if getattr(SyncToAsync.threadlocal, "task_context", None) is None:  # no hop has ever been here
-        return thread
+        return Found(thread)
     return _on(sys._getframe(), thread)  # noqa: SLF001 - inspect's is slower
+
+
+def running(calls: Iterable[Call]) -> list[Call]:
+    """Return those of these hops whose code has not returned yet, awaited or not."""
+    present = {
+        id(one.f_locals["task_context"])
+        for frame in _current_frames().values()
+        for one in _stack(frame)
+        if one.f_code is _THREAD_HANDLER
+    }
+    return [call for call in calls if id(call) in present]
 
 
 def _running_task() -> Task[Any] | None:
@@ -53,7 +72,7 @@ def _running_task() -> Task[Any] | None:
     return None if loop is None else asyncio.current_task(loop)
 
 
-def _behind(task: Task[Any]) -> Actor:
+def _behind(task: Task[Any]) -> Found:
     """Return whom `task` works for: itself, or whom async_to_sync blocks for it."""
     frame = getattr(task.get_coro(), "cr_frame", None)
     if frame is not None and frame.f_code is _NEW_LOOP:
@@ -64,10 +83,10 @@ def _behind(task: Task[Any]) -> Actor:
             for one in _stack(_current_frames().get(thread.ident or 0)):
                 if one.f_code is _ASYNC_TO_SYNC and one.f_locals.get("call_result") is result:
                     return _on(one.f_back, thread)
-    return task
+    return Found(task)
 
 
-def _on(frame: FrameType | None, thread: Thread) -> Actor:
+def _on(frame: FrameType | None, thread: Thread) -> Found:
     """Return whom code in `frame` works for: the task that awaits its innermost hop, or `thread`.
 
     Read from the stack: asgiref's thread-local of the hop is that of the last hop in this thread,
@@ -77,11 +96,14 @@ def _on(frame: FrameType | None, thread: Thread) -> Actor:
         if one.f_code is _THREAD_HANDLER:
             hop = one.f_locals["task_context"]
             task = _task_with_hop(hop, one.f_locals["loop"])
-            return AbandonedHop(hop, thread) if task is None else _behind(task)
-    return thread
+            if task is None:
+                return Found(AbandonedHop(hop, thread), (hop,))
+            actor, hops = _behind(task)
+            return Found(actor, (*hops, hop))
+    return Found(thread)
 
 
-def _task_with_hop(hop: list[Any], loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
+def _task_with_hop(hop: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
     for _ in range(3):  # in case it suspends between the two looks
         running = _stack_that_begins(hop)
         tasks = asyncio.all_tasks(loop)
@@ -96,7 +118,7 @@ def _task_with_hop(hop: list[Any], loop: asyncio.AbstractEventLoop) -> Task[Any]
     return None
 
 
-def _stack_that_begins(hop: list[Any]) -> list[FrameType]:
+def _stack_that_begins(hop: Call) -> list[FrameType]:
     """Return the frames, innermost first, of the thread that is just now beginning this hop."""
     for frame in _current_frames().values():
         stack = list(_stack(frame))
@@ -112,7 +134,7 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _has_hop(frame: FrameType | None, hop: list[Any]) -> bool:
+def _has_hop(frame: FrameType | None, hop: Call) -> bool:
     return (
         frame is not None
         and frame.f_code is _SYNC_TO_ASYNC

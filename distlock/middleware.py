@@ -9,9 +9,10 @@ Put it first, so that everything a request does is covered.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
@@ -21,6 +22,9 @@ from .owner import Owner, current, label
 from .responses import is_refused, refusal
 
 logger = logging.getLogger("distlock")
+
+#: How often it is looked whether the code of a request that was cancelled has ended, in seconds.
+LOOK_SECONDS: Final = 0.1
 
 GetResponse = (
     Callable[[HttpRequest], HttpResponse] | Callable[[HttpRequest], Awaitable[HttpResponse]]
@@ -64,7 +68,12 @@ class DistlockMiddleware:
             try:
                 response: HttpResponse = await self.get_response(request)
             finally:
-                _release_leftovers(owner, before, request)
+                # A sync view runs on though its client has gone away.
+                if owner.hopping:
+                    _later.add(task := asyncio.create_task(_release_later(owner, before, request)))
+                    task.add_done_callback(_later.discard)
+                else:
+                    _release_leftovers(owner, before, request)
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
@@ -76,6 +85,17 @@ class DistlockMiddleware:
 
 def _label_of(request: HttpRequest) -> str:
     return f"{request.method} {request.path}"
+
+
+#: The event loop itself does not keep its tasks.
+_later: set[asyncio.Task[None]] = set()
+
+
+async def _release_later(owner: Owner, before: set[tuple[str, str]], request: HttpRequest) -> None:
+    """Leave its locks to the code that runs on, and release what that leaves held."""
+    while owner.hopping:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
+        await asyncio.sleep(LOOK_SECONDS)
+    _release_leftovers(owner, before, request)
 
 
 def _release_leftovers(owner: Owner, before: set[tuple[str, str]], request: HttpRequest) -> None:

@@ -9,7 +9,10 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
   on one pooled thread are two owners;
 - a hop with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
   read from the stacks (`hops`). Where that cannot be read, the hop is a new owner:
-  it may then wait for a lock it could have re-entered, and never enters one it should not.
+  it may then wait for a lock it could have re-entered, and never enters one it should not;
+- a hop that goes on after its task was cancelled, such as a sync view under ASGI whose client has
+  disconnected, belongs to the owner that it has acted for before: it has that one's locks to
+  release.
 """
 
 from __future__ import annotations
@@ -23,15 +26,19 @@ from asyncio import Task
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from .hops import AbandonedHop, actor
+from .hops import AbandonedHop, find, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .hold import Held
+    from .hops import Call
+
+#: Of how many hops an owner takes note before it looks which have ended.
+MANY_HOPS: Final = 8
 
 _label: ContextVar[str] = ContextVar("distlock_label", default="")
 
@@ -39,7 +46,7 @@ _label: ContextVar[str] = ContextVar("distlock_label", default="")
 class Owner:
     """One who can hold locks. Only its own code changes `held`, so that needs no lock."""
 
-    __slots__ = ("_id", "_worker", "held", "process", "thread")
+    __slots__ = ("_hops", "_id", "_worker", "held", "process", "thread")
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
@@ -50,6 +57,23 @@ class Owner:
         self.process = _process
         #: What it holds: (alias, path) → the hold with its count.
         self.held: dict[tuple[str, str], Held] = {}
+        self._hops: list[Call] = []
+
+    @property
+    def hopping(self) -> bool:
+        """Whether a hop that has acted for it has not returned yet, awaited or not."""
+        return bool(self._hops and running(self._hops))
+
+    def acts_in(self, call: Call) -> bool:
+        """Whether this hop has acted for it."""
+        return any(one is call for one in self._hops)
+
+    def act_in(self, calls: tuple[Call, ...]) -> None:
+        """Take note of hops that act for it."""
+        new = [call for call in calls if not self.acts_in(call)]
+        if new and len(self._hops) >= MANY_HOPS:
+            self._hops = running(self._hops)
+        self._hops.extend(new)
 
     @property
     def id(self) -> str:
@@ -76,12 +100,18 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
-    who: Any = actor()
+    found = find()
+    who: Any = found.actor
     if isinstance(who, AbandonedHop):
-        return _owner_of_abandoned(who)
-    if isinstance(who, Thread) or who is current_thread():  # gevent's greenlets are no Thread
-        return _owner_of_thread(who)
-    return _owner_of_task(who)
+        owner = _owner_of_abandoned(who)
+    elif isinstance(who, Thread) or who is current_thread():  # gevent's greenlets are no Thread
+        owner = _owner_of_thread(who)
+    else:
+        owner = _owner_of_task(who)
+    if found.hops:
+        owner.act_in(found.hops)
+        _of_hop.set(owner)
+    return owner
 
 
 @contextmanager
@@ -101,7 +131,7 @@ def _hostname() -> str:
 # --- threads and tasks ---------------------------------------------------------------------------
 
 _of_thread: ContextVar[Owner] = ContextVar("distlock_owner")
-_of_abandoned: ContextVar[tuple[list[Any], Owner]] = ContextVar("distlock_abandoned")
+_of_hop: ContextVar[Owner] = ContextVar("distlock_owner_of_hop")
 _of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionary()
 _process = object()
 
@@ -123,11 +153,11 @@ def _owner_of_task(task: Task[Any]) -> Owner:
 
 
 def _owner_of_abandoned(hop: AbandonedHop) -> Owner:
-    mark = _of_abandoned.get(None)
-    if mark is None or mark[0] is not hop.call:
-        mark = hop.call, Owner(hop.thread.name)
-        _of_abandoned.set(mark)
-    return mark[1]
+    owner = _of_hop.get(None)
+    # An inherited mark is another hop's; after a fork, another process's.
+    if owner is None or not owner.acts_in(hop.call) or owner.process is not _process:
+        owner = Owner(hop.thread.name)
+    return owner
 
 
 def _forget_the_parent() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,6 +122,77 @@ def test_to_thread_is_refused_what_its_task_holds() -> None:
         async with zk_lock("k"):
             assert await asyncio.to_thread(try_once) is False
             assert await asyncio.to_thread(lambda: zk_lock("k").held) is False
+
+    run(main)
+
+
+@modes
+def test_a_hop_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
+    thread_sensitive: bool,
+) -> None:
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+    found: list[object] = []
+
+    def work() -> None:
+        with zk_lock("k") as hold:
+            entered.set()
+            leave.wait(10)
+            found.extend([zk_lock("k").held, try_once(), hold.released])
+        found.append(hold.released)
+        left.set()
+
+    async def main() -> None:
+        task = asyncio.create_task(sync_to_async(work, thread_sensitive=thread_sensitive)())
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        await asyncio.wait([task])
+        assert await zk_lock("k").aacquire(blocking=False) is False
+        leave.set()
+        await asyncio.to_thread(left.wait, 10)
+        async with zk_lock("k", timeout=15):
+            assert found == [True, True, False, True]
+
+    run(main)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="TaskGroup is new in Python 3.11.")
+def test_children_of_a_task_group_take_turns_and_never_re_enter() -> None:
+    inside: list[object] = []
+
+    async def work(number: int) -> None:
+        async with zk_lock("k", timeout=15):
+            inside.append(number)
+            await asyncio.sleep(0)
+            assert inside == [number]
+            inside.pop()
+
+    async def main() -> None:
+        async with zk_lock("k"), asyncio.TaskGroup() as group:
+            child = group.create_task(zk_lock("k").aacquire(blocking=False))
+        assert child.result() is False
+        async with asyncio.TaskGroup() as group:
+            for number in range(5):
+                group.create_task(work(number))
+
+    run(main)
+
+
+def test_a_task_that_outlives_its_parent_waits_for_it_and_keeps_its_own_lock() -> None:
+    async def main() -> None:
+        async def child() -> str:
+            async with zk_lock("k", timeout=15) as hold:
+                await asyncio.to_thread(hold.verify)
+                return "held it"
+
+        async def parent() -> asyncio.Task[str]:
+            async with zk_lock("k"):
+                left = asyncio.create_task(child())
+                await asyncio.sleep(0)
+                assert not left.done()
+                return left
+
+        left = await asyncio.create_task(parent())
+        assert await left == "held it"
 
     run(main)
 

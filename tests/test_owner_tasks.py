@@ -19,6 +19,7 @@ from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from distlock import owner as module
 from distlock.owner import Owner, current
+from tests.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -363,6 +364,42 @@ def test_the_hop_of_a_cancelled_task_is_nobody_elses() -> None:
         pool.shutdown()
         assert mine is current()
         assert found[0] is not mine
+
+    run(main)
+
+
+@pytest.mark.parametrize("hop", [thread_sensitive, in_the_pool])
+def test_a_hop_that_acted_for_its_task_does_so_after_that_was_cancelled(hop: Hop) -> None:
+    """A sync view under ASGI whose client goes away has its own locks to release."""
+    entered, leave, left = threading.Event(), threading.Event(), threading.Event()
+    found: list[Owner] = []
+
+    def view() -> None:
+        found.append(current())
+        entered.set()
+        leave.wait(10)
+        found.extend([current(), async_to_sync(owner)()])
+        assert found[0].hopping
+        left.set()
+
+    async def main() -> None:
+        task = asyncio.ensure_future(hop(view))
+        await asyncio.to_thread(entered.wait, 10)
+        task.cancel()
+        await asyncio.wait([task])
+        leave.set()
+        assert await asyncio.to_thread(left.wait, 10)
+        assert found[0] is found[1] is found[2] is not current()
+        await asyncio.to_thread(eventually, lambda: not found[0].hopping)
+
+    run(main)
+
+
+def test_an_owner_remembers_few_of_its_hops() -> None:
+    async def main() -> None:
+        for _ in range(50):
+            assert await in_the_pool(current) is current()
+        assert len(current()._hops) <= module.MANY_HOPS
 
     run(main)
 

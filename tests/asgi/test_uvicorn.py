@@ -1,0 +1,227 @@
+"""Locks of async and sync views behind uvicorn, whose clients may go away at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
+
+from distlock.testing.guard import GuardedProcess
+from distlock.testing.server import free_ports
+from tests.helpers import ROOT, eventually, raw_client
+from tests.mutex.tools import PATIENCE, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from email.message import Message
+    from pathlib import Path
+
+    from distlock.testing.server import ZooKeeper
+
+KEY = "key"
+SYNC = ["holds_sync", "forgets_sync"]
+ASYNC = ["holds", "locked"]
+
+
+class Server:
+    """A site of one uvicorn process, and its clients."""
+
+    def __init__(self, process: GuardedProcess, folder: Path) -> None:
+        self.process = process
+        self._folder = folder
+        self._clients = ThreadPoolExecutor(4)
+        self._port = eventually(self._find_port, 60, "uvicorn listens")
+
+    def _find_port(self) -> int:
+        if not self.process.running:
+            raise AssertionError(f"uvicorn ended:\n{self.log}")
+        found = re.search(r"Uvicorn running on http://127\.0\.0\.1:(\d+)", self.log)
+        return int(found[1]) if found else 0
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "server.log").read_text()
+
+    def let_go(self, key: str) -> None:
+        """Let the views of a key go on."""
+        (self._folder / f"{key}.go").touch()
+
+    def await_note(self, key: str, said: str) -> None:
+        """Wait until the site has said this of a key."""
+        eventually((self._folder / f"{key}.{said}").exists, PATIENCE, f"{key} is {said}")
+
+    @contextmanager
+    def asked(self, path: str) -> Iterator[HTTPConnection]:
+        """Ask for a page, and hang up at the end, with or without an answer."""
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
+            connection.request("GET", path)
+            yield connection
+
+    def get(self, path: str) -> tuple[int, Message, Any]:
+        """The status, the headers, and what the view said."""
+        with self.asked(path) as connection:
+            response = connection.getresponse()
+            body = response.read()
+            said = json.loads(body) if response.status == 200 else body.decode()
+            return response.status, response.headers, said
+
+    def getting(self, path: str) -> Any:
+        """Do so meanwhile: a future."""
+        return self._clients.submit(self.get, path)
+
+    def stop(self) -> None:
+        self.process.send(signal.SIGTERM)
+        self.process.wait(PATIENCE)
+        self._clients.shutdown()
+
+
+@contextmanager
+def serving(folder: Path, **distlock: Any) -> Iterator[Server]:
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "tests.asgi.settings",
+        "ASGI_DISTLOCK": json.dumps({"default": distlock}),
+        "ASGI_FOLDER": str(folder),
+        "PYTHONPATH": str(ROOT),
+    }
+    command = ["-m", "uvicorn", "--port=0", "--lifespan=off", "tests.asgi.application:application"]
+    with patch.dict(os.environ, environment):
+        process = GuardedProcess([sys.executable, *command], output=folder / "server.log", cwd=ROOT)
+    try:
+        server = Server(process, folder)
+        yield server
+        server.stop()
+    finally:
+        if process.running:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(PATIENCE)
+
+
+@pytest.fixture
+def tree(zookeeper: ZooKeeper, namespace: str) -> Iterator[Tree]:
+    with raw_client(zookeeper.hosts) as client:
+        yield Tree(client, namespace)
+
+
+@pytest.fixture
+def server(zookeeper: ZooKeeper, tree: Tree, tmp_path: Path) -> Iterator[Server]:
+    with serving(
+        tmp_path, HOSTS=zookeeper.hosts, NAMESPACE=tree.namespace, CONNECT_TIMEOUT=10
+    ) as server:
+        yield server
+        # While its session lives, whose end would remove whatever was left.
+        eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")
+
+
+def test_requests_for_two_keys_run_at_the_same_time(server: Server, tree: Tree) -> None:
+    both = [server.getting("/holds/one/"), server.getting("/locked/two/")]
+    for key in ("one", "two"):
+        tree.await_line(key, 1)
+    for key in ("one", "two"):
+        server.let_go(key)
+    assert [answer.result(PATIENCE)[0] for answer in both] == [200, 200]
+    tree.await_line("one", 0)
+    tree.await_line("two", 0)
+
+
+def test_requests_for_one_key_take_turns(server: Server, tree: Tree) -> None:
+    answers = []
+    for number in range(3):
+        answers.append(server.getting(f"/{'holds_sync' if number == 1 else 'holds'}/{KEY}/"))
+        tree.await_line(KEY, number + 1)
+    server.let_go(KEY)
+    tokens = [answer.result(PATIENCE)[2]["token"] for answer in answers]
+    assert tokens == sorted(tokens)
+    assert len(set(tokens)) == 3
+    tree.await_line(KEY, 0)
+
+
+@pytest.mark.parametrize("view", [*ASYNC, *SYNC])
+def test_a_node_is_labelled_with_its_request(server: Server, tree: Tree, view: str) -> None:
+    answer = server.getting(f"/{view}/{KEY}/?token=secret")
+    (name,) = tree.await_line(KEY, 1)
+    said, _ = tree.client.get(f"{tree.path(KEY)}/{name}")
+    assert json.loads(said)["label"] == f"GET /{view}/{KEY}/"
+    server.let_go(KEY)
+    assert answer.result(PATIENCE)[0] == 200
+    tree.await_line(KEY, 0)
+
+
+def test_a_busy_lock_is_423_and_nothing_of_the_one_refused_stays(
+    server: Server, tree: Tree
+) -> None:
+    holder = server.getting(f"/holds/{KEY}/")
+    tree.await_line(KEY, 1)
+    status, headers, _ = server.get(f"/tries/{KEY}/")
+    assert status == 423
+    assert int(headers["retry-after"]) > 0
+    tree.await_line(KEY, 1)
+    server.let_go(KEY)
+    assert holder.result(PATIENCE)[0] == 200
+    tree.await_line(KEY, 0)
+    assert server.get(f"/tries/{KEY}/")[2] == {"held": True}
+    tree.await_line(KEY, 0)
+
+
+def test_a_server_that_is_away_is_503(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with serving(tmp_path, HOSTS=f"127.0.0.1:{port}", CONNECT_TIMEOUT=0.3) as server:
+        for view in ("holds", "holds_sync", "tries"):
+            assert server.get(f"/{view}/{KEY}/")[0] == 503
+
+
+@pytest.mark.parametrize("view", ASYNC)
+def test_a_client_that_goes_away_frees_the_lock(server: Server, tree: Tree, view: str) -> None:
+    with server.asked(f"/{view}/{KEY}/"):
+        tree.await_line(KEY, 1)
+    tree.await_line(KEY, 0)
+    assert server.get(f"/tries/{KEY}/")[0] == 200
+    tree.await_line(KEY, 0)
+
+
+@pytest.mark.parametrize("view", ASYNC)
+def test_a_client_that_goes_away_leaves_the_line(server: Server, tree: Tree, view: str) -> None:
+    holder = server.getting(f"/holds/{KEY}/")
+    (first,) = tree.await_line(KEY, 1)
+    with server.asked(f"/{view}/{KEY}/"):
+        tree.await_line(KEY, 2)
+    assert tree.await_line(KEY, 1) == [first]
+    server.let_go(KEY)
+    assert holder.result(PATIENCE)[0] == 200
+    tree.await_line(KEY, 0)
+
+
+@pytest.mark.parametrize("view", SYNC)
+def test_a_sync_view_whose_client_goes_away_keeps_its_lock_to_its_end(
+    server: Server, tree: Tree, view: str
+) -> None:
+    """Its task is cancelled, and its thread works on."""
+    with server.asked(f"/{view}/{KEY}/"):
+        line = tree.await_line(KEY, 1)
+    server.await_note(KEY, "cancelled")
+    assert server.get(f"/tries/{KEY}/")[0] == 423
+    assert tree.await_line(KEY, 1) == line
+    server.let_go(KEY)
+    server.await_note(KEY, "done")
+    tree.await_line(KEY, 0)
+    assert ("left the lock" in server.log) == (view == "forgets_sync")
+    assert server.get(f"/tries/{KEY}/")[0] == 200
+    tree.await_line(KEY, 0)
+
+
+def test_a_task_that_outlives_its_request_keeps_its_own_lock(server: Server, tree: Tree) -> None:
+    assert server.get(f"/leaves_work/{KEY}/")[2] == {"held": False}
+    line = tree.await_line(KEY, 1)
+    assert server.get(f"/tries/{KEY}/")[0] == 423
+    assert tree.await_line(KEY, 1) == line
+    server.let_go(KEY)
+    tree.await_line(KEY, 0)
+    assert "left the lock" not in server.log
