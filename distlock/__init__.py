@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from .decorators import zk_locked
-from .exceptions import (
-    DeadlockDetected,
-    DistlockError,
-    IncompatiblePeer,
-    LockBusy,
-    LockInTransaction,
-    LockKeyError,
-    LockLost,
-    LockUnavailable,
-    NotOwner,
-    StaleToken,
-)
-from .hold import Hold
-from .leader import Leader, zk_leader
-from .leases import zk_lease
-from .multilock import zk_multilock
-from .mutex import Mutex, zk_lock
-from .revocation import revoke
-from .rwlock import zk_rwlock
-from .semaphore import zk_semaphore
-from .semaphore_mutex import zk_semaphore_mutex
-from .signals import lock_acquired, lock_contended, lock_failed, lock_lost, lock_released
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from .decorators import zk_locked
+    from .exceptions import (
+        DeadlockDetected,
+        DistlockError,
+        IncompatiblePeer,
+        LockBusy,
+        LockInTransaction,
+        LockKeyError,
+        LockLost,
+        LockUnavailable,
+        NotOwner,
+        StaleToken,
+    )
     from .fencing import FencedModel, FenceField
+    from .hold import Hold
+    from .leader import Leader, zk_leader
+    from .leases import zk_lease
+    from .multilock import zk_multilock
+    from .mutex import Mutex, zk_lock
+    from .revocation import revoke
+    from .rwlock import zk_rwlock
+    from .semaphore import zk_semaphore
+    from .semaphore_mutex import zk_semaphore_mutex
+    from .signals import lock_acquired, lock_contended, lock_failed, lock_lost, lock_released
 
 __all__ = [
     "DeadlockDetected",
@@ -63,11 +63,51 @@ __all__ = [
     "zk_semaphore_mutex",
 ]
 
+#: In which module each of them is.
+_MODULES: Final = {
+    "DeadlockDetected": "exceptions",
+    "DistlockError": "exceptions",
+    "FenceField": "fencing",
+    "FencedModel": "fencing",
+    "Hold": "hold",
+    "IncompatiblePeer": "exceptions",
+    "Leader": "leader",
+    "LockBusy": "exceptions",
+    "LockInTransaction": "exceptions",
+    "LockKeyError": "exceptions",
+    "LockLost": "exceptions",
+    "LockUnavailable": "exceptions",
+    "Mutex": "mutex",
+    "NotOwner": "exceptions",
+    "StaleToken": "exceptions",
+    "lock_acquired": "signals",
+    "lock_contended": "signals",
+    "lock_failed": "signals",
+    "lock_lost": "signals",
+    "lock_released": "signals",
+    "revoke": "revocation",
+    "zk_leader": "leader",
+    "zk_lease": "leases",
+    "zk_lock": "mutex",
+    "zk_locked": "decorators",
+    "zk_multilock": "multilock",
+    "zk_rwlock": "rwlock",
+    "zk_semaphore": "semaphore",
+    "zk_semaphore_mutex": "semaphore_mutex",
+}
+
 
 def __getattr__(name: str) -> Any:
-    """Import the models late: Django's app registry is not ready when it imports this package."""
-    if name in ("FenceField", "FencedModel"):
-        from . import fencing  # noqa: PLC0415
+    """Import what is asked for: what a process does not use costs it nothing.
 
-        return getattr(fencing, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    The models could not be imported at once: Django imports this package before its apps are ready.
+    """
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

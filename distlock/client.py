@@ -217,15 +217,17 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         trouble: BaseException | None = self._connection.trouble
         return trouble
 
-    def submit(self, request: Any, reply: Reply) -> None:
-        """Queue a request and wake the connection thread; never blocks.
+    def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
+        """Queue a request, before all others if `first`, and wake the connection thread.
+
+        Never blocks.
 
         kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
         or Ctrl-C too, and leaves the request in the queue without a wake-up. One wake-up too many
         is harmless, so a second one makes good for an interrupted first.
         """
         try:
-            self._queue.append((request, reply))
+            (self._queue.appendleft if first else self._queue.append)((request, reply))
             self._connection.wake()
         except BaseException:
             self._connection.wake(again=True)

@@ -21,7 +21,6 @@ from .conf import UNSET
 from .exceptions import LockBusy
 from .keys import KeyTemplate
 from .mutex import Mutex
-from .responses import refusal
 from .revocation import check_listener
 
 if TYPE_CHECKING:
@@ -282,6 +281,8 @@ class Locked:
     def _busy(self, busy: LockBusy, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         request = _request_in(args)
         if self.on_busy is None and request is not None:
+            from .responses import refusal  # noqa: PLC0415 - who has no views needs no HTTP
+
             return refusal(request, busy)
         if self.on_busy == "skip":
             return None if request is None else HttpResponse(status=204)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import transaction
 
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from .znodes import Participant
 
 _T = TypeVar("_T")
+
+#: What stands after a key's name in the identity of what is held: of a mutex, a writer, a reader.
+IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
 class Mutex:
@@ -278,8 +281,9 @@ class Mutex:
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return what `owner` holds of this key by a lock of another kind."""
-        for (using, name), held in owner.held.items():
-            if using == self.using and name.partition("/")[0] == self._name:
+        for kind in IDENTITIES:  # not over all that it holds: that may be thousands
+            held = owner.held.get((self.using, self._name + kind))
+            if held is not None:
                 return held
         return None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import znodes
 from .conf import UNSET
 from .exceptions import DeadlockDetected
-from .mutex import Mutex
+from .mutex import IDENTITIES, Mutex
 from .queue import DowngradedPlace, ReaderPlace, WriterPlace
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class _Side(Mutex):
         super().__init__(key, **options)
         # No znode name has a "/". The writer's sorts before the reader's: the order in which one
         # owner can have both.
-        self._write_id = (self.using, f"{self._name}/1-write")
-        self._read_id = (self.using, f"{self._name}/2-read")
+        _, write, read = IDENTITIES
+        self._write_id = (self.using, self._name + write)
+        self._read_id = (self.using, self._name + read)
 
     def __repr__(self) -> str:
         side = "read" if self._reads else "write"

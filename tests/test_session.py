@@ -247,7 +247,7 @@ def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     lost: list[Any] = []
     orphans: list[Any] = []
     with monkeypatch.context() as patch:
-        patch.setattr(one._client, "submit", lambda *sent: lost.append(sent[1]))
+        patch.setattr(one._client, "submit", lambda *sent, **_: lost.append(sent[1]))
         one.create_contender(
             f"{one.root}/n-", b"", lambda *outcome: found.append(outcome[1]), orphans.append
         )

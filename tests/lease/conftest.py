@@ -56,9 +56,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sent: list[str] = []
     submit = Client.submit
 
-    def record(client: Client, request: Any, reply: Any) -> None:
+    def record(client: Client, request: Any, reply: Any, **how: Any) -> None:
         sent.append(type(request).__name__)
-        submit(client, request, reply)
+        submit(client, request, reply, **how)
 
     monkeypatch.setattr(Client, "submit", record)
     return sent
