@@ -97,16 +97,19 @@ _MODULES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import what is asked for: what a process does not use costs it nothing.
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
 
-    The models could not be imported at once: Django imports this package before its apps are ready.
-    """
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-    return value
+    def __getattr__(name: str) -> Any:
+        """Import what is asked for: what a process does not use costs it nothing.
+
+        The models could not be imported at once: Django imports this package before its apps are
+        ready.
+        """
+        module = _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+        return value
 
 
 def __dir__() -> list[str]:

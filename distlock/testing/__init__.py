@@ -47,8 +47,9 @@ _MODULES = {"MemoryTree": "memory", "ZooKeeper": "server"} | dict.fromkeys(
     ("DistlockTestCase", "memory_zookeeper"), "switch"
 )
 
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tools')}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tools')}"), name)
