@@ -352,7 +352,7 @@ class SemaphorePlace(Place):
             self.session.unwatch(self.path, self._watched_changed, children=True)
 
     def _grant(self) -> None:
-        if self.session.lease.remaining > 0:
+        if self.session.lease.running:
             for lease in self.leases:
                 lease.grant()
             self.node = self.leases[0].node

@@ -113,7 +113,7 @@ class MutexPlace(FairPlace):
             and before.granted
             and not before.lost
             and before.epoch == lease.epoch
-            and lease.remaining > 0
+            and lease.running
             and self.standing
             and not self.left
         ):

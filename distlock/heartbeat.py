@@ -44,9 +44,14 @@ class Lease:
         """Seconds for which the session is certainly alive."""
         return max(self._until - now(), 0.0)
 
+    @property
+    def running(self) -> bool:
+        """Whether the session is certainly alive."""
+        return now() < self._until
+
     def renew(self, sent_at: float, session_timeout: float) -> None:
         """Count the acknowledgement of a write that was sent at `sent_at`."""
-        if now() >= self._until:
+        if not self.running:
             self.epoch += 1
         self._until = max(self._until, sent_at + session_timeout * 2 / 3)
 
@@ -137,7 +142,7 @@ class Heartbeat:
             self._needed.wait()
             self._wake.wait(self._pause(alive))
             self._wake.clear()
-            alive = self._lease.remaining > 0  # before the look for losses, which may just miss one
+            alive = self._lease.running  # before the look for losses, which may just miss one
             for beneficiary in list(self._beneficiaries):
                 guarded(beneficiary.tell_loss)
             if self._beneficiaries:

@@ -45,13 +45,18 @@ class Found(NamedTuple):
     hops: tuple[Call, ...] = ()
 
 
+def alone() -> bool:
+    """Whether this is a thread that no hop has ever led to, nor to a task that runs in it."""
+    return _running_loop() is None and getattr(_hop, "task_context", None) is None
+
+
 def find() -> Found:
     """Return the task or thread that waits for this code, or runs it for nobody else."""
     task = _running_task()
     if task is not None:
         return _behind(task)
     thread = threading.current_thread()
-    if getattr(SyncToAsync.threadlocal, "task_context", None) is None:  # no hop has ever been here
+    if getattr(_hop, "task_context", None) is None:  # none has ever been here
         return Found(thread)
     return _on(sys._getframe(), thread)  # noqa: SLF001 - inspect's is slower
 
@@ -68,7 +73,7 @@ def running(calls: Iterable[Call]) -> list[Call]:
 
 
 def _running_task() -> Task[Any] | None:
-    loop = asyncio._get_running_loop()  # noqa: SLF001 - does not raise
+    loop = _running_loop()
     return None if loop is None else asyncio.current_task(loop)
 
 
@@ -172,6 +177,8 @@ def _current_frames() -> dict[int, FrameType]:
     return cast("dict[int, FrameType]", frames)
 
 
+_hop = SyncToAsync.threadlocal
+_running_loop = asyncio._get_running_loop  # noqa: SLF001 - does not raise
 _frames_of_threads = sys._current_frames  # noqa: SLF001 - documented, in spite of its name
 _SYNC_TO_ASYNC = SyncToAsync.__call__.__code__
 _THREAD_HANDLER = SyncToAsync.thread_handler.__code__

@@ -128,15 +128,11 @@ class Place:
     @property
     def lost(self) -> bool:
         """Whether the grant is, or was at any moment until it was left, not certain any more."""
-        session = self.session
-        if (
-            not self._lost
-            and not self.left
-            and not (
-                session.lease.remaining > 0 and session.lease.epoch == self.epoch and self.standing
-            )
-        ):
-            self._lost = True
+        if self._lost or self.left:
+            return self._lost
+        lease = self.session.lease
+        if not (lease.epoch == self.epoch and lease.running and self.standing):
+            self._lost = True  # and never back: another thread may know more
         return self._lost
 
     def lose(self) -> None:
@@ -375,7 +371,7 @@ class Place:
     def _grant(self) -> None:
         lease = self.session.lease
         self.epoch = lease.epoch
-        if lease.remaining > 0:
+        if lease.running:
             self.granted = True
             self._settled()
         else:  # news from a server that may be cut off from the leader
