@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test bench growth reliability celerylocks herd lint types setup clean
+.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint types setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
@@ -25,6 +25,10 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps zookeeper postgresql redis faults curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+
+screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/
+	@.ci/setup ps zookeeper chromium
+	.venv/bin/python -m tests.browser.screenshots
 
 bench: .venv/.ready  ## distlock beside other locks: docs/performance.md; ARGS=--quick only prints
 	@.ci/setup zookeeper

@@ -18,7 +18,7 @@ from distlock.owner import label
 from distlock.testing.guard import GuardedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
-KEYS = ("account:alice", "account:bob", "account:carol")
+NAMES = ("alice", "bob", "carol")
 ROUND_SECONDS = 20
 """All take their first lock at a multiple of this, by the clock on the wall."""
 
@@ -27,7 +27,7 @@ ROUND_SECONDS = 20
 def tangled(folder: Path) -> Iterator[None]:
     """Let the three run until the end of the block. What they say goes into a file in `folder`."""
     with ExitStack() as stack:
-        for number in range(len(KEYS)):
+        for number in range(len(NAMES)):
             process = GuardedProcess(
                 [sys.executable, "manage.py", "tangle", str(number)],
                 output=folder / "tangle.log",
@@ -40,13 +40,13 @@ def tangled(folder: Path) -> Iterator[None]:
 
 def transfer(number: int) -> None:
     """Take the lock of one account, and a second later that of the next, round by round."""
-    mine, other = KEYS[number], KEYS[(number + 1) % len(KEYS)]
+    name, other = NAMES[number], NAMES[(number + 1) % len(NAMES)]
     while True:
         time.sleep(ROUND_SECONDS - time.time() % ROUND_SECONDS)
         try:
-            with label(f"transfer from {mine} to {other}"), zk_lock(mine, timeout=None):
+            with label(f"{name} pays {other}"), zk_lock(f"account:{name}", timeout=None):
                 time.sleep(1)
-                with zk_lock(other, timeout=None):
+                with zk_lock(f"account:{other}", timeout=None):
                     pass
         except DistlockError as error:  # somebody has to give way
             print(error, flush=True)  # noqa: T201 - into the log

@@ -6,14 +6,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from example_project.shop.tangle import KEYS, transfer
+from example_project.shop.tangle import NAMES, transfer
 
 
 class Command(BaseCommand):
     help = "Take part in a deadlock of three processes, again and again, until it is ended."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("number", type=int, choices=range(len(KEYS)), help="which of the three")
+        parser.add_argument(
+            "number", type=int, choices=range(len(NAMES)), help="which of the three"
+        )
 
     def handle(self, *_: Any, number: int, **__: Any) -> None:
         transfer(number)
