@@ -154,6 +154,7 @@ def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> _Draft:
 
 
 def _filled_in(draft: _Draft, nodes: Mapping[str, Outcome], depth: int | None, now: float) -> Lock:
+    draft = _without_the_gone(draft, nodes)
     holders, limit = draft.holders, None
     if draft.limit:
         written = nodes[draft.limit]
@@ -169,6 +170,17 @@ def _filled_in(draft: _Draft, nodes: Mapping[str, Outcome], depth: int | None, n
         waiters=waiting,
         limit=limit,
     )
+
+
+def _without_the_gone(draft: _Draft, nodes: Mapping[str, Outcome]) -> _Draft:
+    """Decide again whose turn it is where a holder has gone since the line was listed."""
+    line = [*draft.holders, *draft.waiters]
+    there = [node for node in line if nodes.get(f"{draft.held_at}/{node.name}") is not GONE]
+    first_is_there = line[: len(draft.holders)] == there[: len(draft.holders)]
+    if draft.held_at != draft.waited_at or first_is_there or not there:
+        return draft
+    again = _line(draft.lock, [node.name for node in there])
+    return replace(again, lock=replace(again.lock, foreign=draft.lock.foreign))
 
 
 def _granted(
@@ -195,8 +207,9 @@ def _contenders(
 ) -> tuple[tuple[Contender, ...], int]:
     """Return those whose nodes are still there, and how many are not."""
     found = [
-        _contender(f"{parent}/{node.name}", node, outcomes[f"{parent}/{node.name}"], now, holds)
+        _contender(path, node, outcomes[path], now, holds)
         for node in nodes
+        if (path := f"{parent}/{node.name}") in outcomes
     ]
     there = tuple(one for one in found if one is not None)
     return there, len(found) - len(there)

@@ -143,8 +143,9 @@ def test_a_node_that_vanishes_between_list_and_read_is_skipped(
 
         monkeypatch.setattr(Reads, "children", and_then_some_go)
         (seen,) = found().locks
-        assert (seen.holding, seen.waiting) == (0, 1)
-        assert [one.participant.path for one in seen.contenders] == [second]
+        # Who was second holds the lock by now.
+        assert (seen.holding, seen.waiting) == (1, 0)
+        assert [one.participant.path for one in seen.holders] == [second]
 
 
 def test_a_key_that_vanishes_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
