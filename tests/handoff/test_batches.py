@@ -1,0 +1,402 @@
+"""``handoff=N``: waiters of one process have the lock in turns on one node."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+
+from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_locked
+from distlock.batch import _batches
+from distlock.exceptions import IncompatiblePeer
+from distlock.session import session_for
+from tests.fork.tools import heard, program
+from tests.handoff.tools import KEY, Waiter, await_seats, served
+from tests.helpers import eventually
+from tests.lease.tools import Loss, beneficiaries
+from tests.mutex.tools import (
+    PATIENCE,
+    MakeOwner,
+    Tree,
+    await_connection,
+    expire,
+    forgets_all,
+)
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from distlock.testing.proxy import TcpProxy
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("patient", "tree")
+
+
+def test_after_so_many_turns_the_next_process_gets_it(tree: Tree, make_owner: MakeOwner) -> None:
+    with zk_lock(KEY, using="other"):
+        waiters = {name: Waiter(tree, make_owner, handoff=3) for name in "abc"}
+        waiters["X"] = Waiter(tree, make_owner, "other")
+        waiters |= {name: Waiter(tree, make_owner, handoff=3) for name in "defg"}
+        assert len(tree.line(KEY)) == 3  # who holds, the batch, and the other process
+    assert served(waiters) == "abcXdefg"
+    tree.await_line(KEY, 0)
+    tree.await_watches()
+    forgets_all(session_for())
+    assert beneficiaries(session_for()) == 0
+
+
+def test_with_nobody_left_the_next_process_gets_it_at_once(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY, handoff=10):
+        other = Waiter(tree, make_owner, "other")
+        assert not other.granted.done()
+    other.release()
+    tree.await_line(KEY, 0)
+
+
+def test_a_batch_of_fewer_waiters_ends_with_them(tree: Tree, make_owner: MakeOwner) -> None:
+    with zk_lock(KEY, using="other"):
+        waiters = {name: Waiter(tree, make_owner, handoff=10) for name in "ab"}
+        waiters["X"] = Waiter(tree, make_owner, "other")
+    assert served(waiters) == "abX"
+    tree.await_line(KEY, 0)
+
+
+def test_the_token_is_that_of_the_batch_and_rises_with_the_next(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY, handoff=2) as hold:
+        waiters = [Waiter(tree, make_owner, handoff=2) for _ in range(4)]
+    tokens = [hold.token]
+    for waiter in waiters:
+        tokens.append(waiter.token)
+        waiter.release()
+    assert tokens[0] == tokens[1] < tokens[2] == tokens[3] < tokens[4]
+
+
+def test_waiters_with_and_without_handoff_and_with_other_numbers_stand_in_one_line(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY):
+        waiters = {"a": Waiter(tree, make_owner, handoff=2)}
+        waiters["x"] = Waiter(tree, make_owner)
+        waiters["b"] = Waiter(tree, make_owner, handoff=4)
+        waiters["c"] = Waiter(tree, make_owner, handoff=1)
+        waiters["d"] = Waiter(tree, make_owner, handoff=2)
+    assert served(waiters) == "abcxd"  # after c's one turn the batch is over
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_who_gives_up_before_its_turn_is_passed_over(
+    tree: Tree, make_owner: MakeOwner, place: int
+) -> None:
+    waiters: dict[str, Waiter] = {}
+    with zk_lock(KEY, using="other"):
+        for number, name in enumerate("abc"):
+            if number == place:
+                quitter = make_owner().submit(
+                    zk_lock(KEY, handoff=2).acquire, timeout=1 if place else 0.5
+                )
+                await_seats(tree, number + 1)
+            waiters[name] = Waiter(tree, make_owner, handoff=2)
+        assert quitter.result(PATIENCE) is False
+        assert len(tree.line(KEY)) == 2
+        await_seats(tree, 3)
+    assert served(waiters) == "abc"
+
+
+@pytest.mark.usefixtures("patient", "holder")
+def test_when_all_give_up_the_node_goes(tree: Tree, make_owner: MakeOwner) -> None:
+    quitters = [make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=0.5) for _ in range(3)]
+    tree.await_line(KEY, 2)
+    assert not any(quitter.result(PATIENCE) for quitter in quitters)
+    tree.await_line(KEY, 1)
+    tree.await_watches()
+    forgets_all(session_for())
+
+
+def test_one_owner_enters_again_over_two_objects(tree: Tree, make_owner: MakeOwner) -> None:
+    with zk_lock(KEY, handoff=2) as outer:
+        with zk_lock(KEY, handoff=2) as inner, zk_lock(KEY) as strict:
+            assert outer is inner is strict
+            waiter = Waiter(tree, make_owner, handoff=2)
+        assert not waiter.granted.done()
+        assert len(tree.line(KEY)) == 1
+    waiter.release()
+
+
+def test_only_who_has_its_turn_may_release(tree: Tree, make_owner: MakeOwner) -> None:
+    with zk_lock(KEY, handoff=2) as hold:
+        waiter = Waiter(tree, make_owner, handoff=2)
+        with pytest.raises(NotOwner):
+            make_owner().now(waiter.lock.release)
+        hold.verify()
+    with pytest.raises(LockLost):
+        hold.check()
+    waiter.release()
+
+
+@pytest.mark.parametrize("using", ["default", "other"])
+@pytest.mark.parametrize("timeout", [0, 0.3])
+def test_who_is_refused_is_told_who_holds(
+    make_owner: MakeOwner, using: str, timeout: float
+) -> None:
+    def enter() -> None:
+        with zk_lock(KEY, using=using, handoff=2, timeout=timeout):
+            pass
+
+    with zk_lock(KEY, handoff=2) as hold:
+        with pytest.raises(LockBusy) as raised:
+            make_owner().now(enter)
+        holder = raised.value.holder
+        assert holder is not None
+        assert holder.path == hold.path
+        assert "MainThread" in str(holder)
+
+
+def test_the_owner_id_of_a_batch_is_its_own() -> None:
+    """Who made the node may have had its turn, and wait elsewhere for who has it now."""
+    with zk_lock("another"), zk_lock(KEY, handoff=2):
+        ids = {holder.owner_id for key in ("another", KEY) if (holder := zk_lock(key).holder())}
+        assert len(ids) == 2
+        assert all(UUID(hex=one) for one in ids)
+
+
+# --- what is lost --------------------------------------------------------------------------------
+
+
+def test_when_the_session_ends_the_holder_is_told_and_the_others_go_on(
+    tree: Tree,
+    zookeeper: ZooKeeper,
+    make_owner: MakeOwner,
+    losses: list[Loss],
+) -> None:
+    stuck = make_owner()
+    lock = zk_lock(KEY, handoff=10)
+    hold = stuck.now(lock.__enter__)
+    waiters = [Waiter(tree, make_owner, handoff=10) for _ in range(3)]
+    expire(zookeeper.hosts, session_for())
+    token = waiters[0].token  # though the first one has not left
+    assert token > hold.token
+    assert hold.lost
+    eventually(lambda: [loss.hold for loss in losses] == [hold], PATIENCE)
+    with pytest.raises(LockLost):
+        stuck.now(lock.__exit__, None, None, None)
+    for waiter in waiters:
+        assert waiter.token == token
+        waiter.release()
+    tree.await_line(KEY, 0)
+
+
+@pytest.mark.parametrize("turns", [2, 10])
+def test_a_stuck_holder_that_an_operator_breaks_lets_the_next_one_in(
+    tree: Tree, make_owner: MakeOwner, losses: list[Loss], turns: int
+) -> None:
+    stuck = make_owner()
+    hold = stuck.now(zk_lock(KEY, handoff=turns).__enter__)
+    waiters = [Waiter(tree, make_owner, handoff=turns) for _ in range(2)]
+    tree.client.delete(hold.path)
+    assert waiters[0].token > hold.token
+    eventually(lambda: [loss.hold for loss in losses] == [hold], PATIENCE)
+    with pytest.raises(LockLost):
+        stuck.now(zk_lock(KEY, handoff=turns).release)
+    for waiter in waiters:
+        waiter.release()
+    tree.await_line(KEY, 0)
+
+
+def test_what_verify_finds_gone_is_not_handed_on(tree: Tree, make_owner: MakeOwner) -> None:
+    with pytest.raises(LockLost), zk_lock(KEY, handoff=3) as hold:  # noqa: PT012
+        waiter = Waiter(tree, make_owner, handoff=3)
+        tree.client.delete(hold.path)
+        with pytest.raises(LockLost):
+            hold.verify()
+    assert waiter.token > hold.token
+    waiter.release()
+
+
+def test_a_batch_survives_a_cut(tree: Tree, broken_link: TcpProxy, make_owner: MakeOwner) -> None:
+    with zk_lock(KEY, handoff=2) as hold:
+        waiters = [Waiter(tree, make_owner, handoff=2) for _ in range(4)]
+        broken_link.drop()
+        await_connection()
+    assert waiters[0].token == hold.token
+    broken_link.drop()
+    for waiter in waiters:
+        waiter.release()
+    tree.await_line(KEY, 0)
+
+
+def test_all_are_told_of_a_peer_with_whom_no_order_can_be_kept(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    tree.client.ensure_path(tree.path(KEY))
+    peer = tree.client.create(f"{tree.path(KEY)}/{'0' * 32}__lock__", b"", sequence=True)
+    waits = [
+        make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=PATIENCE) for _ in range(3)
+    ]
+    for wait in waits:
+        with pytest.raises(IncompatiblePeer):
+            wait.result(PATIENCE)
+    tree.client.delete(peer)
+    assert zk_lock(KEY, handoff=2).acquire()
+    zk_lock(KEY, handoff=2).release()
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+def test_tasks_have_turns_with_threads(tree: Tree, make_owner: MakeOwner) -> None:
+    order: list[int] = []
+
+    async def take(number: int) -> int:
+        async with zk_lock(KEY, handoff=50, timeout=PATIENCE) as hold:
+            order.append(number)
+            await asyncio.sleep(0)
+            assert order[-1] == number
+            return hold.token
+
+    async def all_take() -> list[int]:
+        return await asyncio.gather(*map(take, range(10)))
+
+    holder = make_owner()
+    assert holder.now(zk_lock(KEY, handoff=50).acquire)
+    tasks = make_owner().submit(asyncio.run, all_take())
+    await_seats(tree, 10)
+    thread = Waiter(tree, make_owner, handoff=50)
+    holder.now(zk_lock(KEY, handoff=50).release)
+    assert len(set(tasks.result(PATIENCE))) == 1
+    assert order == list(range(10))
+    thread.release()
+
+
+def test_a_cancelled_task_lets_the_next_one_have_its_turn(tree: Tree) -> None:
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def take() -> None:
+            async with zk_lock(KEY, handoff=50, timeout=PATIENCE):
+                entered.set()
+                await asyncio.sleep(PATIENCE)
+
+        async with zk_lock(KEY, handoff=50):
+            tasks = [asyncio.create_task(take()) for _ in range(3)]
+            await asyncio.to_thread(await_seats, tree, 3)
+            tasks[0].cancel()
+            await asyncio.gather(tasks[0], return_exceptions=True)
+        await entered.wait()
+        entered.clear()
+        tasks[1].cancel()
+        await entered.wait()
+        tasks[2].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(main())
+    tree.await_line(KEY, 0)
+
+
+# --- what remains --------------------------------------------------------------------------------
+
+
+def test_many_keys_leave_nothing_behind() -> None:
+    def batches() -> int:
+        return len(_batches.get(session_for()) or ())
+
+    for number in range(1000):
+        with zk_lock(f"key-{number}", handoff=5):
+            pass
+    forgets_all(session_for())
+    gc.collect()
+    assert batches() == 0
+    assert not session_for().neighbours._places
+    assert not session_for().neighbours._last
+
+
+# A child is forked while a thread of the parent waits for a turn.
+FORKS = """
+def child():
+    found = {"held": lock.held}
+    with zk_lock("another", handoff=2, timeout=5) as own:
+        own.verify()
+        found["own session"] = session_for().id != parents
+    with timed(found, "busy"):
+        with zk_lock("key", handoff=2, timeout=0):
+            pass
+    del found["busy took"]
+    return found
+
+lock = zk_lock("key", handoff=2)
+with lock as hold:
+    parents = await_connection().id
+    def wait():
+        with lock:
+            pass
+    thread = threading.Thread(target=wait)
+    thread.start()
+    tell(in_a_child(child))
+    hold.verify()
+thread.join()
+"""
+
+
+def test_a_forked_child_starts_anew(tree: Tree, zookeeper: ZooKeeper) -> None:
+    with program(FORKS, zookeeper.hosts, tree.namespace) as process:
+        assert heard(process) == {
+            "held": False,
+            "own session": True,
+            "busy": "LockBusy",
+            "status": 0,
+        }
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, errors
+
+
+# --- what is asked for ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"handoff": -1}, "0 or more"),
+        ({"handoff": True}, "a number of waiters"),
+        ({"handoff": 1.5}, "a number of waiters"),
+        ({"handoff": "3"}, "a number of waiters"),
+        ({"handoff": None}, "a number of waiters"),
+        ({"handoff": 2, "fair": False}, "choose one"),
+        ({"handoff": 2, "on_revoke": print}, "use on_revoke= without it"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        zk_lock(KEY, **options)
+    with pytest.raises(ValueError, match=said):
+        zk_locked(KEY, **options)
+
+
+def test_the_decorator_passes_it_on(tree: Tree, make_owner: MakeOwner) -> None:
+    @zk_locked(KEY, handoff=5, timeout=PATIENCE)
+    def line() -> list[str]:
+        return tree.line(KEY)
+
+    with zk_lock(KEY, handoff=5):
+        calls = [make_owner().submit(line) for _ in range(3)]
+        await_seats(tree, 3)
+        (mine,) = tree.line(KEY)
+    assert [call.result(PATIENCE)[0] for call in calls] == [mine] * 3
+
+
+def test_without_a_server_all_get_an_answer(two_sessions: Settings, make_owner: MakeOwner) -> None:
+    away = {**two_sessions.DISTLOCK["default"], "HOSTS": "127.0.0.1:1", "CONNECT_TIMEOUT": 0.5}
+    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "away": away}
+    waits = [
+        make_owner().submit(zk_lock(KEY, using="away", handoff=2).acquire, timeout=0.5)
+        for _ in range(3)
+    ]
+    for wait in waits:
+        with pytest.raises(LockUnavailable):
+            wait.result(PATIENCE)

@@ -1,0 +1,127 @@
+"""What is sent for a hold, counted on the wire (DESIGN §6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from distlock import zk_lock
+from distlock.handover import MutexPlace
+from tests.handoff.tools import KEY, Waiter, quiet
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
+
+pytestmark = pytest.mark.usefixtures("patient", "tree")
+
+JOIN = ["Create2", "GetChildren"]
+
+
+@pytest.fixture
+def sent(requests: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree) -> list[str]:
+    """What this process sends from now on; no heartbeat of a slow machine sets a watch."""
+    monkeypatch.setattr(MutexPlace, "lease_renewed", lambda _: None)
+    tree.client.ensure_path(f"{tree.path(KEY)}/keeps-the-parents")
+    quiet("default", "other")
+    requests.clear()
+    return requests
+
+
+def taken(sent: list[str]) -> list[str]:
+    """What has been sent since the last call, without heartbeats."""
+    found = [request for request in sent if request != "Sync"]
+    sent.clear()
+    return found
+
+
+@pytest.mark.parametrize("handoff", [0, 3])
+def test_a_free_lock_costs_one_round_trip_and_a_delete(
+    tree: Tree, sent: list[str], handoff: int
+) -> None:
+    with zk_lock(KEY, handoff=handoff):
+        assert taken(sent) == JOIN
+    tree.await_line(KEY, 0)
+    assert taken(sent) == ["Delete"]
+
+
+@pytest.mark.parametrize("handoff", [0, 3])
+def test_who_holds_asks_nobody(sent: list[str], handoff: int) -> None:
+    lock = zk_lock(KEY, handoff=handoff)
+    with lock as hold:
+        taken(sent)
+        with lock:
+            hold.check()
+        assert lock.held
+        assert not hold.lost
+        assert hold.valid_for() > 0
+        assert taken(sent) == []
+
+
+def test_a_waiter_behind_one_of_its_process_sends_its_create_and_nothing_more(
+    tree: Tree, sent: list[str], make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY):
+        taken(sent)
+        waiters = [Waiter(tree, make_owner) for _ in range(3)]
+        assert taken(sent) == ["Create2"] * 3
+        tree.await_watches()
+    for waiter in waiters:
+        waiter.release()
+    tree.await_line(KEY, 0)
+    assert taken(sent) == ["Delete"] * 4
+
+
+def test_who_is_second_behind_another_process_lists_once(
+    tree: Tree, holder: Owner, sent: list[str], make_owner: MakeOwner
+) -> None:
+    waiter = Waiter(tree, make_owner)
+    assert taken(sent) == [*JOIN, "GetData"]
+    holder.now(zk_lock(KEY, using="other").release)
+    assert waiter.granted.result(PATIENCE)
+    quiet("default", "other")
+    assert taken(sent) == ["Delete"]  # the holder's
+    waiter.release()
+
+
+def test_who_waits_for_a_turn_sends_nothing(
+    tree: Tree, sent: list[str], make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY, handoff=10):
+        taken(sent)
+        waiters = [Waiter(tree, make_owner, handoff=10) for _ in range(4)]
+    for waiter in waiters:
+        waiter.release()
+    tree.await_line(KEY, 0)
+    assert taken(sent) == ["Delete"]
+
+
+@pytest.mark.parametrize("handoff", [0, 3])
+def test_a_refused_try_leaves_nothing(
+    tree: Tree, holder: Owner, sent: list[str], handoff: int
+) -> None:
+    assert not zk_lock(KEY, handoff=handoff).acquire(blocking=False)
+    tree.await_line(KEY, 1)
+    quiet()
+    assert [one for one in taken(sent) if one not in {"GetData", "_RemoveWatches"}] == [
+        *JOIN,
+        "Delete",
+    ]
+    tree.await_watches()
+    assert holder.now(lambda: zk_lock(KEY, using="other").held)
+
+
+def test_a_try_behind_one_of_its_process_needs_no_list(
+    sent: list[str], make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY):
+        taken(sent)
+        assert not make_owner().now(zk_lock(KEY).acquire, timeout=0)
+        quiet()
+        assert taken(sent) == ["Create2", "Delete"]
+
+
+def test_a_try_where_one_of_its_process_has_its_turn_sends_nothing(
+    sent: list[str], make_owner: MakeOwner
+) -> None:
+    with zk_lock(KEY, handoff=1):
+        taken(sent)
+        assert not make_owner().now(zk_lock(KEY, handoff=1).acquire, timeout=0)
+        quiet()
+        assert taken(sent) == []

@@ -1,0 +1,145 @@
+"""Instants of a hand-over that no real server shows on demand, over a double of the session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distlock.client import NoAuth
+from tests.fake_session import CountingMutexPlace, FakeSession, Tree
+
+
+def stand(session: FakeSession, kind: str = "mutex", **options: Any) -> Any:
+    """A place in line that has all its answers."""
+    place = session.join(kind, **options)
+    session.tree.answer()
+    return place
+
+
+def test_who_is_broken_in_the_instant_in_which_it_takes_over_does_not_hold() -> None:
+    """The releasing thread has looked, and stands still before it grants."""
+
+    class Slow(CountingMutexPlace):
+        @property
+        def epoch(self) -> int:
+            return self._epoch
+
+        @epoch.setter
+        def epoch(self, value: int) -> None:
+            self._epoch = value
+            if value and node is not None:
+                session.tree.remove(node.name)
+                place.lease_renewed()
+                session.tree.answer()
+
+    node = None
+    session = FakeSession(Tree())
+    holder = stand(session)
+    place = Slow(session)
+    place.join()
+    last = stand(session, "fair")
+    node = place.node
+    holder.leave()
+    session.tree.answer()
+    assert place.granted
+    assert place.lost
+    place.leave()
+    session.tree.answer()
+    assert last.granted
+    last.leave()
+    session.tree.answer()
+    assert not session.tree.nodes
+
+
+def test_who_takes_over_and_then_is_broken_does_not_hold() -> None:
+    """The connection thread has looked, and stands still before it starts anew."""
+
+    class Slow(CountingMutexPlace):
+        def _start_anew(self) -> None:
+            holder.leave()
+            super()._start_anew()
+
+    session = FakeSession(Tree())
+    holder = stand(session)
+    place = Slow(session)
+    place.join()
+    last = stand(session, "fair")
+    assert place.node
+    session.tree.remove(place.node.name)
+    place.lease_renewed()
+    session.tree.answer()
+    assert place.granted
+    assert place.lost
+    assert last.granted
+
+
+def test_a_hand_over_that_was_interrupted_is_done_again() -> None:
+    session = FakeSession(Tree())
+    holder, waiter = stand(session), stand(session)
+    told = waiter._settled
+
+    def interrupted() -> None:
+        waiter._settled = told
+        raise KeyboardInterrupt
+
+    waiter._settled = interrupted
+    for _ in range(2):
+        try:
+            holder.leave()
+        except KeyboardInterrupt:
+            assert not waiter.settled
+    assert waiter.granted
+    assert waiter.settled == 1
+
+
+def test_who_waits_for_a_turn_was_in_line_also_before_the_next_batch_is() -> None:
+    """Or else one whose time is up just then would be told that the server did not answer."""
+    session = FakeSession(Tree())
+    holder, waiter = stand(session, "batch"), stand(session, "batch")
+    holder.lose()
+    holder.leave()
+    assert not waiter.granted
+    assert waiter.was_in_line
+    assert waiter.ahead == 1
+    session.tree.answer()
+    assert waiter.granted
+
+
+def test_a_next_batch_that_may_not_join_says_so_to_those_who_wait() -> None:
+    session = FakeSession(Tree())
+    holder = stand(session, "batch", turns=1)
+    session.fails["create"] = NoAuth()
+    waiter = stand(session, "batch", turns=1)
+    assert not waiter.settled
+    holder.leave()
+    session.tree.answer()
+    assert waiter.error is not None
+    assert waiter.settled == 1
+    after = stand(session, "batch")
+    assert after.granted
+
+
+def test_a_next_batch_that_has_the_lock_does_not_wait_for_who_has_lost_it() -> None:
+    session = FakeSession(Tree())
+    holder, waiter = stand(session, "batch", turns=1), stand(session, "batch", turns=1)
+    session.tree.expire(session, new_id=2)
+    session.tree.answer()
+    assert waiter.granted
+    assert not waiter.lost
+    holder.leave()
+    session.tree.answer()
+    assert holder.lost
+    assert not waiter.lost
+
+
+def test_one_who_does_not_wait_learns_it_when_the_batch_knows_its_place() -> None:
+    tree = Tree()
+    other, session = FakeSession(tree, 1), FakeSession(tree, 2)
+    stand(other)
+    waiter, hurried = session.join("batch"), session.join("batch", try_only=True)
+    tree.answer()
+    assert hurried.settled
+    assert hurried.ahead
+    assert not waiter.settled
+    hurried.leave()
+    tree.answer()
+    assert len(tree.nodes) == 2

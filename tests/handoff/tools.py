@@ -1,0 +1,83 @@
+"""Tools of the hand-over tests: waiters that stand where they should, with a node or without."""
+
+from __future__ import annotations
+
+import operator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distlock import zk_lock
+from distlock.batch import _batches
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+KEY = "key"
+
+
+def seats(tree: Tree, using: str = "default") -> int:
+    """How many of this process wait for a turn at the key."""
+    batches = _batches.get(session_for(using))
+    batch = None if batches is None else batches.get(tree.path(KEY))
+    return 0 if batch is None else len(batch._waiting)
+
+
+def await_seats(tree: Tree, number: int, using: str = "default") -> None:
+    """Wait until so many wait for a turn at the key."""
+    eventually(lambda: seats(tree, using) == number, PATIENCE, f"{number} who wait for a turn")
+
+
+def quiet(*aliases: str) -> None:
+    """Wait until every request has its answer."""
+    for using in aliases or ("default",):
+        in_flight = await_connection(using)._in_flight
+        eventually(partial(operator.not_, in_flight), PATIENCE, "all answered")
+
+
+class Waiter:
+    """A thread that waits for the key behind all who wait so far."""
+
+    def __init__(
+        self, tree: Tree, make_owner: MakeOwner, using: str = "default", **options: Any
+    ) -> None:
+        self.owner: Owner = make_owner()
+        self.lock = zk_lock(KEY, using=using, **options)
+        line, waiting = len(tree.line(KEY)), seats(tree, using)
+        self.granted: Future[bool] = self.owner.submit(self.lock.acquire, timeout=3 * PATIENCE)
+        eventually(
+            lambda: len(tree.line(KEY)) > line or seats(tree, using) > waiting,
+            PATIENCE,
+            "one more who waits",
+        )
+        quiet(using)
+
+    @property
+    def token(self) -> int:
+        """The fencing token, once it has the lock."""
+        assert self.granted.result(PATIENCE)
+        return int(self.owner.now(self._hold).token)
+
+    def release(self) -> None:
+        assert self.granted.result(PATIENCE)
+        self.owner.now(self.lock.release)
+
+    def _hold(self) -> Any:
+        with self.lock as hold:
+            return hold
+
+
+def served(waiters: dict[str, Waiter]) -> str:
+    """Let all have the lock one after the other, and return their names in that order."""
+    order = ""
+    while waiters:
+        name = eventually(
+            lambda: next((name for name, one in waiters.items() if one.granted.done()), ""),
+            PATIENCE,
+        )
+        assert sum(one.granted.done() for one in waiters.values()) == 1
+        waiters.pop(name).release()
+        order += name
+    return order
