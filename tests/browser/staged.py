@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
+import socket
+import sys
 
-from distlock import owner
+from distlock import process
 from example_project.settings import *  # noqa: F403 - as settings are derived
 from example_project.settings import DISTLOCK
 
+HOST = "web-1" if "gunicorn" in sys.argv[0] else "worker-1"
 
-def host() -> str:
-    """The staff's threads stand for another machine than the shop's."""
-    name = threading.current_thread().name
-    return "worker-1" if name.startswith(("report", "courier", "import")) else "web-1"
-
-
-owner._hostname = host
+socket.gethostname = lambda: HOST  # of the server's children, too
+process.this = process.Process()
 DISTLOCK["default"]["DEADLOCK_AFTER"] = None
