@@ -16,6 +16,7 @@ from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 
 from . import conf
+from .apps import warn_unless_installed
 from .batch import check_handoff
 from .conf import UNSET
 from .exceptions import LockBusy
@@ -83,6 +84,7 @@ def zk_locked(
     :raises LockUnavailable: ZooKeeper did not answer
     :raises LockKeyError: at decoration for a malformed template, at the call for an empty value
     """
+    warn_unless_installed("zk_locked", stacklevel=2)
     parsed = KeyTemplate(template)
     if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
         raise ValueError(

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from .checks import check_middleware
 from .client import NodeExists, NoNode
 from .clock import server_clock
 from .conf import configuration
@@ -63,7 +65,8 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     except ImproperlyConfigured as error:
         yield _error("settings", str(error), "manage.py check tells of all settings.")
         return
-    yield _ok("settings", f"{conf.namespace} on {conf.hosts}")
+    yield _settings(conf)
+    yield from _middleware()
     yield from _threads()
     yield from _ensemble(ensemble)
     reads = Reads(session, timeout)
@@ -91,6 +94,22 @@ def _warning(subject: str, message: str, advice: str) -> Finding:
 
 def _error(subject: str, message: str, advice: str) -> Finding:
     return Finding(level="error", subject=subject, message=message, advice=advice)
+
+
+def _settings(conf: Configuration) -> Finding:
+    message = f"{conf.namespace} on {conf.hosts}"
+    if hasattr(settings, "DISTLOCK"):
+        return _ok("settings", message)
+    return _warning(
+        "settings",
+        f"{message}, since there is no DISTLOCK in the settings.",
+        f'Write DISTLOCK = {{"default": {{"HOSTS": "{conf.hosts}"}}}}, with your servers.',
+    )
+
+
+def _middleware() -> Iterator[Finding]:
+    for message in check_middleware():
+        yield _warning("middleware", message.msg, message.hint or "Remove all but the first.")
 
 
 def _threads() -> Iterator[Finding]:
@@ -129,7 +148,8 @@ def _server(member: Member) -> Finding:
             subject,
             f"cannot be reached: {member.error}.",
             "Is it running, is the port right, does a firewall stand between? Locks work as long "
-            "as a majority of the ensemble does.",
+            "as a majority of the ensemble does. `manage.py distlock server` runs one for "
+            "development.",
         )
     if not member.serving:
         return _warning(

@@ -17,6 +17,7 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
+from .apps import warn_unless_installed
 from .mutex import release_all
 from .owner import Owner, current, label
 from .responses import is_refused, refusal
@@ -44,6 +45,7 @@ class DistlockMiddleware:
     async_capable = True
 
     def __init__(self, get_response: GetResponse) -> None:
+        warn_unless_installed("DistlockMiddleware", stacklevel=2)
         self.get_response: Any = get_response
         self.is_async = iscoroutinefunction(get_response)
         if self.is_async:

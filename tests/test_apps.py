@@ -5,11 +5,15 @@ PITFALLS 37: runserver calls ``ready()`` twice.
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 from django.apps import apps
 from django.core import checks
+from django.http import HttpResponse
 
-from distlock import signals
+from distlock import signals, zk_locked
+from distlock.middleware import DistlockMiddleware
 from tests.helpers import spawn_python
 
 IMPORT_ALL = """
@@ -89,3 +93,24 @@ print("celery" in sys.modules)
     with spawn_python(code) as process:
         out, err = process.communicate(timeout=30)
     assert out == "False\n", err
+
+
+def test_a_site_without_the_app_is_told_so_at_its_own_line() -> None:
+    apps.set_installed_apps(["django.contrib.contenttypes"])
+    try:
+        with pytest.warns(RuntimeWarning, match="zk_locked is used, but .* INSTALLED_APPS") as said:
+            zk_locked("report")
+        with pytest.warns(RuntimeWarning, match="DistlockMiddleware is used"):
+            DistlockMiddleware(lambda _: HttpResponse())
+    finally:
+        apps.unset_installed_apps()
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_code_that_sets_up_no_apps_is_not_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apps, "ready", False)
+    monkeypatch.setattr(apps, "app_configs", {})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        zk_locked("report")
+    assert said == []

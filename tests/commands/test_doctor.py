@@ -11,6 +11,7 @@ import pytest
 from kazoo.security import Permissions
 
 from distlock import clock
+from distlock.checks import MIDDLEWARE
 from distlock.diagnosis import Finding, diagnose
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
@@ -89,6 +90,26 @@ def test_without_a_session_the_status_is_69(settings: Settings) -> None:
     assert status == 69
     assert f"ZooKeeper at {hosts} did not answer in time" in " ".join(out.split())
     assert errors == "Locks do not work here: session.\n"
+
+
+def test_a_missing_setting_is_a_warning_that_shows_it(settings: Settings) -> None:
+    del settings.DISTLOCK
+    found = next(diagnose(timeout=0.3))
+    assert (found.level, found.subject) == ("warning", "settings")
+    assert "no DISTLOCK in the settings" in found.message
+    assert 'DISTLOCK = {"default": {"HOSTS": "127.0.0.1:2181"}}' in found.advice
+
+
+@pytest.mark.parametrize(("count", "advice"), [(0, "Put it first"), (2, "all but the first")])
+def test_a_middleware_that_is_missing_or_there_twice_is_a_warning(
+    count: int, advice: str, distlock_settings: Settings
+) -> None:
+    distlock_settings.ROOT_URLCONF = "tests.testproject.urls"
+    distlock_settings.MIDDLEWARE = [MIDDLEWARE] * count
+    found = findings()["middleware"]
+    assert found.level == "warning"
+    assert MIDDLEWARE in found.message
+    assert advice in found.advice
 
 
 def test_wrong_settings_are_a_finding(settings: Settings) -> None:
