@@ -94,7 +94,8 @@ class Tree:
 
 
 class CountingPlace(Place):
-    """A place that counts how often it was settled, and notes if that was a grant on a ghost.
+    """A place that counts how often it was settled, and notes if that was a grant on a ghost,
+    or of what was lost already.
 
     :param revocable: it also counts how often it was asked to leave
     """
@@ -103,6 +104,7 @@ class CountingPlace(Place):
         self.settled = 0
         self.asked = 0
         self.granted_on_a_ghost = False
+        self.granted_in_vain = False
         super().__init__(
             cast("Session", session),
             LINE,
@@ -116,6 +118,7 @@ class CountingPlace(Place):
     def _count(self) -> None:
         self.settled += 1
         self.granted_on_a_ghost |= self.granted and not self.standing
+        self.granted_in_vain |= self.granted and self.lost
 
     def _asked_to_leave(self) -> None:
         self.asked += 1
@@ -189,6 +192,17 @@ class FakeSession:
 
     def soon(self, step: Callable[[], None]) -> None:
         self.tree.under_way.append(step)
+
+    def prove(self, then: Callable[[bool], None]) -> None:
+        def proved() -> None:
+            self.renew()
+            then(True)
+
+        self._request("sync", proved, lambda *_: then(False))
+
+    def renew(self) -> None:
+        """A heartbeat was acknowledged."""
+        self.lease.renew(now(), AN_HOUR)
 
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         return LockUnavailable(repr(error), key=key)

@@ -94,6 +94,13 @@ class WaitingLine(RuleBasedStateMachine):
         if not stay:  # what was granted is lost, and its owner is told so elsewhere
             self.leave_what_is_lost()
 
+    @rule(session=SESSIONS, renewed=st.booleans())
+    def have_a_gap_in_the_lease(self, session: int, renewed: bool) -> None:
+        """The server was not heard for long, and has kept the session."""
+        self.sessions[session].lease.end()
+        if renewed:
+            self.sessions[session].renew()
+
     @rule(session=SESSIONS)
     def part(self, session: int) -> None:
         """The connection is lost and comes back: nobody knows who its neighbours are."""
@@ -119,6 +126,8 @@ class WaitingLine(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
+        for session in self.sessions:
+            session.renew()
         self.tree.answer()
         self._remove_ghosts()
         self.tree.answer()
@@ -145,6 +154,10 @@ class WaitingLine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_granted_on_a_node_of_an_earlier_session(self) -> None:
         assert not any(place.granted_on_a_ghost for place in self.places)
+
+    @invariant()
+    def nobody_is_granted_what_is_lost(self) -> None:
+        assert not any(place.granted_in_vain for place in self.places)
 
     @invariant()
     def nobody_is_settled_twice(self) -> None:
