@@ -154,8 +154,10 @@ async def wait_async(
     settled: asyncio.Future[None] = loop.create_future()
 
     def settle() -> None:
-        with suppress(RuntimeError):  # the loop is closed
+        try:
             loop.call_soon_threadsafe(_set_result, settled)
+        except RuntimeError:  # the loop is closed, and its task will never take what is granted
+            attempt.give_up()
 
     attempt = Attempt(place_for(settled=settle), timeout, settle, lookout)
     try:

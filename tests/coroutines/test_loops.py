@@ -1,0 +1,173 @@
+"""Event loops: a second one in another thread, one that is closing or closed, one in a fork."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import NotOwner, zk_lock
+from tests.fork.tools import heard, program
+from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+KEY = "key"
+theirs = zk_lock(KEY, using="other")
+
+
+def test_tasks_of_several_loops_take_turns() -> None:
+    inside: list[object] = []
+    times = 0
+
+    async def work() -> None:
+        nonlocal times
+        async with zk_lock(KEY, timeout=PATIENCE) as hold:
+            inside.append(hold)
+            await asyncio.sleep(0)
+            assert inside == [hold]
+            inside.pop()
+            times += 1
+
+    async def main() -> None:
+        await asyncio.gather(*(work() for _ in range(5)))
+
+    with Owner() as one, Owner() as other, Owner() as third:
+        for done in [loop.submit(asyncio.run, main()) for loop in (one, other, third)]:
+            done.result(PATIENCE)
+    assert times == 15
+
+
+def test_one_lock_object_serves_several_loops_one_after_the_other() -> None:
+    lock = zk_lock(KEY, timeout=PATIENCE)
+
+    async def main() -> int:
+        async with lock as hold:
+            return hold.token
+
+    tokens = [asyncio.run(main()) for _ in range(3)]
+    assert tokens == sorted(set(tokens))
+
+
+def test_another_loop_cannot_release_what_a_task_has() -> None:
+    lock = zk_lock(KEY)
+
+    async def main() -> None:
+        async with lock:
+            with Owner() as thread, pytest.raises(NotOwner):
+                thread.now(asyncio.run, lock.arelease())
+            assert lock.held
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("holder")
+def test_a_task_that_a_closing_loop_cancels_leaves_the_line(tree: Tree) -> None:
+    ended: list[str] = []
+
+    async def wait_in_line() -> None:
+        try:
+            async with zk_lock(KEY, timeout=None):
+                ended.append("had it")
+        finally:
+            ended.append("ended")
+
+    async def main() -> None:
+        main.left = asyncio.create_task(wait_in_line())  # type: ignore[attr-defined]
+        await asyncio.to_thread(tree.await_line, KEY, 2)
+
+    asyncio.run(main())
+    assert ended == ["ended"]
+    tree.await_line(KEY, 1)
+
+
+def test_a_lock_can_be_taken_while_the_loop_is_closing(tree: Tree) -> None:
+    """A task may clean up under a lock after `asyncio.run` has cancelled it."""
+    cleaned_up: list[int] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(PATIENCE)
+        finally:
+            async with zk_lock(KEY, timeout=PATIENCE) as hold:
+                await asyncio.sleep(0)
+                cleaned_up.append(hold.token)
+
+    async def main() -> None:
+        main.left = asyncio.create_task(work())  # type: ignore[attr-defined]
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert len(cleaned_up) == 1
+    tree.await_line(KEY, 0)
+
+
+def test_a_grant_that_comes_to_a_closed_loop_is_given_back(tree: Tree, holder: Owner) -> None:
+    """Nobody has cancelled the task, which therefore stands in line until its turn."""
+    session = await_connection()
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(zk_lock(KEY, timeout=None).aacquire())
+    loop.run_until_complete(asyncio.to_thread(tree.await_line, KEY, 2))
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
+    holder.now(theirs.release)
+    tree.await_line(KEY, 0)
+    forgets_all(session)
+    assert not left.done()
+    left.get_coro().close()
+    left._log_destroy_pending = False  # type: ignore[attr-defined]  # it was, on purpose
+
+
+# A loop of the parent's, a child that makes its own while the parent's task holds.
+FORKS_IN_A_TASK = """
+import asyncio
+
+async def take(key):
+    async with zk_lock(key, timeout=0):
+        pass
+
+def child():
+    found = {"held": lock.held}
+    calls = {"own": take("key"), "release": lock.arelease(), "another": take("another")}
+    for name, call in calls.items():
+        with timed(found, name):
+            asyncio.run(call)
+        del found[f"{name} took"]
+    tell(found)
+
+async def main():
+    async with lock as hold:
+        pid = os.fork()
+        if pid == 0:
+            try:
+                child()
+            finally:
+                os._exit(0)
+        await asyncio.to_thread(os.waitpid, pid, 0)
+        hold.check()
+        await asyncio.to_thread(hold.verify)
+        tell("held")
+
+lock = zk_lock("key")
+await_connection()
+asyncio.run(main())
+"""
+
+
+def test_a_child_of_a_task_that_holds_has_nothing_of_it(tree: Tree, zookeeper: ZooKeeper) -> None:
+    with program(FORKS_IN_A_TASK, zookeeper.hosts, tree.namespace) as process:
+        assert heard(process) == {
+            "held": False,
+            "own": "LockBusy",
+            "release": "NotOwner",
+            "another": "done",
+        }
+        assert heard(process) == "held"
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+    tree.await_line(KEY, 0)
+    tree.await_line("another", 0)

@@ -1,0 +1,16 @@
+"""Tools of the tests of async code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.mutex.tools import Tree
+
+
+def await_empty(tree: Tree, path: str) -> None:
+    """Wait until a node has no children, or is not there."""
+    eventually(lambda: not tree.children(path), PATIENCE, f"nothing in {path}")
