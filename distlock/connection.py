@@ -50,6 +50,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._name = name
         self._connect_timeout = connect_timeout
         self._tls = tls
+        #: The server's name, for its certificate. kazoo tells it only since 2.11.
+        self.hostname = ""
 
     def start(self) -> None:
         """Start nothing: `_running` stays false, which makes kazoo run completions in place."""
@@ -66,18 +68,16 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Any) -> None:
         guarded(callback.func, *callback.args)
 
-    def create_connection(
-        self, address: Any, hostname: str, timeout: float, **options: Any
-    ) -> socket.socket:
+    def create_connection(self, address: Any, timeout: float, **options: Any) -> socket.socket:
         # kazoo would give one dead server the whole session timeout.
         timeout = min(timeout, self._connect_timeout)
         if self._tls is None:
-            connected: socket.socket = super().create_connection(address, hostname, timeout)
+            connected: socket.socket = super().create_connection(address, timeout=timeout)
             return connected
         plain = socket.create_connection(address, timeout)
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._tls.wrap_socket(plain, server_hostname=hostname)
+            return self._tls.wrap_socket(plain, server_hostname=self.hostname)
         finally:
             plain.close()  # it has been detached where all went well
 
@@ -211,10 +211,11 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             with suppress(BlockingIOError):  # full, and so awake
                 waking.send(b"\0")
 
-    def _connect(self, *args: Any) -> Any:
+    def _connect(self, host: str, *address: Any) -> Any:
         self._unread.clear()
+        self.handler.hostname = host
         try:
-            timeouts = super()._connect(*args)
+            timeouts = super()._connect(host, *address)
         except (ConnectionDropped, AuthFailedError) as error:
             cause = error.__context__ if isinstance(error, ConnectionDropped) else error
             # It stays when the next address refuses: "localhost" has two, and an ensemble three.
