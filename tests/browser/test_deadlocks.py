@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.browser.site import Site
 
 #: Long enough to be seen on a page that looks every other second.
-AFTER = 8
+AFTER = 12
 
 PROCESS = """
 import json, sys
