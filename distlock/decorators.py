@@ -170,9 +170,10 @@ class Locked:
             )
         inner = inspect.unwrap(function)
         if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            block = "with" if inspect.isgeneratorfunction(inner) else "async with"
             raise TypeError(
                 f"zk_locked cannot lock the generator {inner.__qualname__}: its body runs after "
-                "the call has returned. Use `with zk_lock(…):` inside it."
+                f"the call has returned. Use `{block} zk_lock(…):` inside it."
             )
         self.function = function
         self.template = template

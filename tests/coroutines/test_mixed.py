@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +20,7 @@ from distlock import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
 
     from tests.mutex.tools import Tree
 
@@ -136,5 +137,24 @@ def test_a_lease_is_renewed_by_either_call_and_ended_by_one() -> None:
             lease.renew()
         with pytest.raises(NotOwner):
             await lease.arelease()
+
+    run(main())
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_generator_that_its_task_closes_gives_its_lock_back() -> None:
+    """As docs/how-to/async.md has it."""
+
+    async def lines() -> AsyncGenerator[str, None]:
+        async with zk_lock(KEY):
+            yield "first"
+            yield "second"
+
+    async def main() -> None:
+        async with aclosing(lines()) as generator:
+            async for _ in generator:
+                assert zk_lock(KEY).held
+                break
+        assert not zk_lock(KEY).held
 
     run(main())

@@ -38,7 +38,7 @@ def test_a_generator_is_refused_as_its_body_runs_after_the_call() -> None:
 
 
 def test_an_async_generator_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"generator.*rows.*with zk_lock"):
+    with pytest.raises(TypeError, match=r"generator.*rows.*async with zk_lock"):
 
         @zk_locked("stock")
         async def rows() -> AsyncIterator[int]:

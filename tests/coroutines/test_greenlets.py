@@ -1,0 +1,59 @@
+"""Under gevent the waiters are greenlets: none of them blocks the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import spawn_python
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+    from tests.mutex.tools import Tree
+
+CROWD = """
+from gevent import monkey; monkey.patch_all()
+import sys, gevent
+from tests.mutex.tools import set_up
+set_up(*sys.argv[1:], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
+from distlock import zk_lock
+
+ticks, inside, served = 0, 0, 0
+
+def tick():
+    global ticks
+    while True:
+        ticks += 1
+        gevent.sleep(0.001)
+
+def buy():
+    global inside, served
+    with zk_lock("key", timeout=None), zk_lock("key"):
+        inside += 1
+        assert inside == 1
+        gevent.sleep(0)
+        inside -= 1
+        served += 1
+
+gevent.spawn(tick)
+with zk_lock("key"):
+    crowd = [gevent.spawn(buy) for _ in range(100)]
+    before = ticks
+    while ticks < before + 20:
+        gevent.sleep(0.001)
+    left = gevent.spawn(buy)
+    gevent.sleep(0.01)
+    left.kill()
+gevent.joinall(crowd, raise_error=True)
+print(served, flush=True)
+"""
+
+
+def test_greenlets_wait_beside_each_other(tree: Tree, zookeeper: ZooKeeper) -> None:
+    pytest.importorskip("gevent")
+    with spawn_python(CROWD, zookeeper.hosts, tree.namespace) as process:
+        said, errors = process.communicate(timeout=PATIENCE * 3)
+    assert said == "100\n", errors
+    tree.await_line("key", 0)
