@@ -175,6 +175,12 @@ class Locked:
                 f"zk_locked cannot lock the generator {inner.__qualname__}: its body runs after "
                 f"the call has returned. Use `{block} zk_lock(…):` inside it."
             )
+        if iscoroutinefunction(function) and make_mutex.keywords["atomic"]:
+            raise TypeError(
+                f"atomic= opens a database transaction around {inner.__qualname__}, which Django "
+                "cannot do in async code. Lock a synchronous function, and call that with "
+                "sync_to_async."
+            )
         self.function = function
         self.template = template
         self.make_mutex = make_mutex

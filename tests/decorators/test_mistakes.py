@@ -45,6 +45,14 @@ def test_an_async_generator_is_refused() -> None:
             yield 1
 
 
+@pytest.mark.parametrize("database", [True, "default"])
+def test_an_async_function_cannot_be_atomic(database: Any) -> None:
+    with pytest.raises(TypeError, match=r"atomic=.*deduct.*sync_to_async"):
+
+        @zk_locked("stock", atomic=database)
+        async def deduct() -> None: ...
+
+
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(TypeError, match="decorates a function"):
         zk_locked("stock")(42)  # type: ignore[arg-type]
