@@ -117,11 +117,11 @@ class MemoryClient(Requests):
     def server(self) -> str:
         return "memory" if self.live else ""
 
-    def submit(self, request: Any, reply: Reply) -> None:
+    def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
         if self._ended.is_set():
             raise ConnectionError("The connection has been closed.")
         try:
-            self._queue.append((request, reply))
+            (self._queue.appendleft if first else self._queue.append)((request, reply))
             self._wake()
         except BaseException:  # a soft time limit landed between the two
             self._wake()
@@ -356,7 +356,6 @@ class MemoryClient(Requests):
         self._expires_at = None
         if not self.tree.alive(self.session_id):
             if self.session_id:
-                self.session_id = 0
                 guarded(self._changed, False)
             self.session_id = self.tree.open_session(self)
         self.live = True
@@ -368,7 +367,8 @@ class MemoryClient(Requests):
         if self.live:
             self.tree.end_session(self.session_id)
             self._lose()
+        session_id, self.session_id = self.session_id, 0
         self._ended.set()
         if remaining is not None:
             self.tree.closed.wait(remaining)
-            self.tree.end_session(self.session_id)
+            self.tree.end_session(session_id)

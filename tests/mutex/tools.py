@@ -19,6 +19,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from distlock import waiting
 from distlock.keys import znode_name
 from distlock.session import session_for
+from distlock.testing.memory_client import MemoryClient
 from distlock.znodes import in_line
 from tests.helpers import ANSWER_SECONDS, eventually
 from tests.stopwatch import Stopwatch
@@ -122,6 +123,10 @@ def expire(hosts: str, session: Session) -> int:
 
     kazoo's own ``expire_session`` does nothing but tell the client.
     """
+    if isinstance(session._client, MemoryClient):
+        number = session.id
+        session._client.expire()
+        return number
     # Its `client_id` is None in an outage.
     number, password = session._client._session_id, session._client._session_passwd
     deadline = time.monotonic() + 2 * PATIENCE

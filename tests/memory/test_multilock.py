@@ -1,0 +1,17 @@
+"""The tests of tests/multilock on the ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.memory.borrowed import borrow
+from tests.multilock import test_multilock, test_ports
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+globals().update(
+    borrow(
+        test_multilock,
+        test_ports,
+    )
+)

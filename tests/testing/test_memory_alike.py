@@ -1,0 +1,372 @@
+"""The tree in memory and a real server get the same requests and give the same answers.
+
+Hypothesis chooses the requests, on two sessions of each: every answer, stat, error and watch event
+is compared after each one, and the whole tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from kazoo.exceptions import KazooException
+from kazoo.protocol.states import ZnodeStat
+
+from distlock.client import Client, Reply
+from distlock.conf import Configuration
+from distlock.takeover import end_session
+from distlock.testing import MemoryTree
+from distlock.testing import server as real
+from distlock.testing.memory_client import MemoryClient
+from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from tests.helpers import eventually
+from tests.mutex.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distlock.requests import Requests
+
+
+class Side:
+    """A connection to one of the two, whose answers are told so that they can be compared."""
+
+    def __init__(self, make: Callable[[Configuration, Callable[[bool], None]], Any], hosts: str):
+        self.conf = Configuration(hosts=hosts, session_timeout=30)
+        #: The watch events since the last look: (which watch, whether the node was deleted).
+        self.events: list[tuple[str, bool]] = []
+        self.client = make(self.conf, lambda _: None)
+        self.client.connect()
+        self.await_connection()
+
+    def await_connection(self, other_than: int = 0) -> None:
+        eventually(
+            lambda: self.client.live and self.client.session_id not in (0, other_than), PATIENCE
+        )
+
+    def ask(self, request: Callable[[Requests], Any]) -> Any:
+        """Return the answer to a request, or the error."""
+        return self.ask_all([request(self.client)])[0]
+
+    def ask_all(self, requests: list[Any]) -> list[Any]:
+        """Return the answers to several requests that are sent together."""
+        answers: list[Any] = []
+        told = threading.Event()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            answers.append(value if error is None else error)
+            if len(answers) == len(requests):
+                told.set()
+
+        for request in requests:
+            reply = Reply(done, None, lambda _: None, self.client.session_id)
+            self.client.submit(request, reply)
+        assert told.wait(PATIENCE)
+        return answers
+
+    def hear(self, watch: str) -> Callable[[bool], None]:
+        return lambda deleted: self.events.append((watch, deleted))
+
+    def expire(self) -> None:
+        before = self.client.session_id
+        if isinstance(self.client, MemoryClient):
+            self.client.expire()
+        else:
+            assert end_session(self.conf, *self.client.credentials, timeout=PATIENCE)
+        self.await_connection(before)
+
+    def drop(self) -> None:
+        marks = ["lost"]
+        self.ask(lambda make: make.reading("/", lambda _: marks.clear()))
+        self.client.drop()
+        eventually(lambda: not marks and self.client.live, PATIENCE)
+
+
+class World:
+    """Two sessions on one of the two, under a node of their own."""
+
+    def __init__(self, make: Callable[..., Any], hosts: str, root: str) -> None:
+        self.sides = [Side(make, hosts), Side(make, hosts)]
+        self.root = root
+
+    def tree(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
+        """All nodes: what they hold, and their stats as far as these are the same for both."""
+        found: dict[str, Any] = {}
+        side, paths = self.sides[0], [self.root]
+        while paths:
+            read = side.ask_all([side.client.reading(path) for path in paths])
+            listed = side.ask_all([side.client.listing(path) for path in paths])
+            found |= zip(paths, read, strict=True)
+            paths = [
+                f"{path}/{name}"
+                for path, names in zip(paths, listed, strict=True)
+                for name in names
+            ]
+        numbers = {n for _, stat in found.values() for n in (stat.czxid, stat.mzxid, stat.pzxid)}
+        rank = {number: place for place, number in enumerate(sorted(numbers))}
+        return {path: (data, self.told(stat, rank)) for path, (data, stat) in found.items()}
+
+    def told(self, stat: ZnodeStat, rank: dict[int, int] | None = None) -> dict[str, Any]:
+        """Return what of a stat is the same for both: not times, numbers only by their order."""
+        facts: dict[str, Any] = stat._asdict()
+        times = [facts.pop("ctime"), facts.pop("mtime")]
+        facts["written later"] = times[1] >= times[0]
+        ids = [side.client.session_id for side in self.sides]
+        owner = facts["ephemeralOwner"]
+        facts["ephemeralOwner"] = f"session {ids.index(owner)}" if owner else ""
+        zxids = [facts.pop(name) for name in ("czxid", "mzxid", "pzxid")]
+        ordered = sorted(set(zxids)) if rank is None else []
+        facts["zxids"] = [ordered.index(n) if rank is None else rank[n] for n in zxids]
+        return facts
+
+    def normal(self, answer: Any) -> Any:
+        """Return an answer so that it can be compared."""
+        if isinstance(answer, ZnodeStat):
+            return self.told(answer)
+        if isinstance(answer, BaseException):
+            assert isinstance(answer, KazooException), repr(answer)
+            return type(answer).__name__
+        if isinstance(answer, list):
+            return [self.normal(one) for one in answer]
+        return tuple(map(self.normal, answer)) if isinstance(answer, tuple) else answer
+
+    def events(self) -> list[list[tuple[str, bool]]]:
+        """Return what each session was told since the last time."""
+        told = []
+        for side in self.sides:
+            side.ask(lambda make: make.reading("/"))  # what was told before is here now
+            told.append(sorted(side.events))
+            side.events.clear()
+        return told
+
+
+names = st.sampled_from(["a", "b"])
+sessions = st.sampled_from([0, 1])
+#: Which of the nodes there are, in the order of their paths; the first is the root of the test.
+places = st.integers(0, 6)
+versions = st.sampled_from([-1, -1, 0, 1])
+data = st.binary(max_size=4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A request, said so that each side can make it."""
+
+    kind: str
+    place: int
+    name: str
+    data: bytes
+    version: int
+
+    def make(self, make: Requests, path: str) -> Any:
+        """Return the request about the node `path`, or one below it."""
+        below = f"{path}/{self.name}"
+        requests: dict[str, Callable[[], Any]] = {
+            "contender": lambda: make.contender(f"{below}-lock-", self.data),
+            "ephemeral": lambda: make.ephemeral(below, self.data),
+            "persistent": lambda: make.persistent(below, self.data),
+            "numbered": lambda: make.persistent(f"{below}-", self.data, sequential=True),
+            "container": lambda: make.container(below),
+            "creation": lambda: make.creation(below),
+            "writing": lambda: make.writing(path, self.data, self.version),
+            # What all of it is under stays.
+            "deletion": lambda: make.deletion(path if path.count("/") > 1 else below, self.version),
+            "presence": lambda: make.presence(path),
+        }
+        return requests[self.kind]()
+
+
+CREATES = ["contender", "ephemeral", "persistent", "numbered", "container"]
+#: What kazoo can read of the answer to a transaction.
+STEPS = ["creation", "writing", "deletion", "presence"]
+
+
+def steps_of(kinds: list[str]) -> st.SearchStrategy[Step]:
+    return st.builds(Step, st.sampled_from(kinds), places, names, data, versions)
+
+
+class Alike(RuleBasedStateMachine):
+    hosts = ""
+
+    @initialize()
+    def begin(self) -> None:
+        root = f"/alike-{uuid4()}"
+        self.worlds = [
+            World(Client, self.hosts, root),
+            World(self.in_memory(MemoryTree()), self.hosts, root),
+        ]
+        self.count = 0
+        #: They take their time, so there are few in a run.
+        self.breaks = 0
+        self.there, self.gone = [root], f"{root}/never"
+        self.both(0, lambda make: make.persistent(root, b""))
+
+    @staticmethod
+    def in_memory(tree: MemoryTree) -> Callable[..., MemoryClient]:
+        tree.reap_after = 3600.0
+        return partial(MemoryClient, tree=tree)
+
+    def both(self, session: int, request: Callable[[Requests], Any]) -> Any:
+        answers = []
+        for world in self.worlds:
+            answers.append(world.normal(world.sides[session].ask(request)))
+            if isinstance(answers[-1], list) and all(isinstance(n, str) for n in answers[-1]):
+                answers[-1].sort()
+        assert answers[0] == answers[1]
+        return answers[0]
+
+    def path(self, place: int) -> str:
+        """Return the path of a node that there is, or of one that there has been."""
+        return self.there[place % len(self.there)] if place < 6 else self.gone
+
+    @rule(session=sessions, step=steps_of(CREATES))
+    def create(self, session: int, step: Step) -> None:
+        self.both(session, lambda make: step.make(make, self.path(step.place)))
+
+    @rule(session=sessions, step=steps_of(STEPS))
+    def change(self, session: int, step: Step) -> None:
+        path = self.path(step.place)
+        if step.kind in ("writing", "deletion"):
+            self.both(session, lambda make: step.make(make, path))
+            self.gone = path if path != self.there[0] else self.gone
+
+    @rule(session=sessions, steps=st.lists(steps_of(STEPS), min_size=1, max_size=4))
+    def transact(self, session: int, steps: list[Step]) -> None:
+        self.both(
+            session,
+            lambda make: make.multi([step.make(make, self.path(step.place)) for step in steps]),
+        )
+
+    @rule(session=sessions, place=places, children=st.booleans())
+    def watch(self, session: int, place: int, children: bool) -> None:
+        path = self.path(place)
+        self.count += 1
+        watch = f"watch {self.count}"
+        answers = []
+        for world in self.worlds:
+            side = world.sides[session]
+            request = side.client.listing if children else side.client.reading
+            answer = world.normal(side.ask_all([request(path, side.hear(watch))])[0])
+            answers.append(sorted(answer) if isinstance(answer, list) else answer)
+        assert answers[0] == answers[1]
+
+    @rule(session=sessions, place=places, children=st.booleans())
+    def unwatch(self, session: int, place: int, children: bool) -> None:
+        path = self.path(place)
+        self.both(session, lambda make: make.unwatching(path, children=children))
+        for world in self.worlds:
+            world.sides[session].client.forget_watchers(path, children=children)
+
+    @rule(session=sessions, place=places)
+    def sync(self, session: int, place: int) -> None:
+        self.both(session, lambda make: make.syncing(self.path(place)))
+
+    @precondition(lambda self: self.breaks < 3)
+    @rule(session=sessions)
+    def expire(self, session: int) -> None:
+        self.breaks += 1
+        for world in self.worlds:
+            world.sides[session].expire()
+
+    @precondition(lambda self: self.breaks < 3)
+    @rule(session=sessions)
+    def lose_the_connection(self, session: int) -> None:
+        self.breaks += 1
+        for world in self.worlds:
+            world.sides[session].drop()
+
+    @invariant()
+    def they_are_alike(self) -> None:
+        assert self.worlds[0].events() == self.worlds[1].events()
+        trees = [world.tree() for world in self.worlds]
+        assert trees[0] == trees[1]
+        self.there = sorted(trees[0])
+
+    def teardown(self) -> None:
+        for world in getattr(self, "worlds", ()):
+            for side in world.sides:
+                side.client.say_goodbye(1)
+
+
+@pytest.fixture(scope="module")
+def lasting_containers() -> Iterator[ZooKeeper]:
+    """A server that removes no empty containers while a test looks."""
+    with pytest.MonkeyPatch.context() as patch:
+        seldom = "-Dznode.container.checkIntervalMs=3600000"
+        patch.setattr(
+            real, "JVM", tuple(seldom if "checkInterval" in flag else flag for flag in real.JVM)
+        )
+        zookeeper = ZooKeeper()
+        try:
+            zookeeper.start()
+        except ServerNotInstalled as error:
+            pytest.skip(str(error))
+    try:
+        yield zookeeper
+    finally:
+        zookeeper.stop()
+
+
+def test_memory_and_a_real_server_are_alike(lasting_containers: ZooKeeper) -> None:
+    machine = type("Machine", (Alike,), {"hosts": lasting_containers.hosts})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=15,
+            stateful_step_count=40,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_containers_go_when_they_have_had_a_child_and_not_before(zookeeper: ZooKeeper) -> None:
+    root = f"/reaped-{uuid4()}"
+    tree = MemoryTree()
+    for make in (Client, partial(MemoryClient, tree=tree)):
+        side = Side(make, zookeeper.hosts)
+        used, new = (side.client.container(f"{root}/{name}") for name in ("used", "new"))
+        child = f"{root}/used/child"
+        side.ask_all([side.client.persistent(root, b""), used, new])
+        side.ask_all([side.client.persistent(child, b""), side.client.deletion(child)])
+        await_names(side, root, ["new"])
+        side.client.say_goodbye(1)
+
+
+def await_names(side: Side, path: str, expected: list[str]) -> None:
+    eventually(lambda: side.ask(lambda make: make.listing(path)) == expected, PATIENCE)
+
+
+def test_the_client_in_memory_has_all_that_a_session_uses() -> None:
+    """What has a docstring in `Client`, with the same parameters."""
+    for name, member in vars(Client).items():
+        if name.startswith("_") or not member.__doc__:
+            continue
+        own = inspect.getattr_static(MemoryClient, name, None)
+        if inspect.isfunction(member):
+            assert own is not None, name
+            assert inspect.signature(own) == inspect.signature(member), name
+
+
+def test_both_tell_a_session_the_same_of_themselves() -> None:
+    """Properties of the one may be attributes of the other."""
+    told = {name for name, member in vars(Client).items() if isinstance(member, property)}
+    side = Side(partial(MemoryClient, tree=MemoryTree()), "nowhere:1")
+    assert {name for name in told if not hasattr(side.client, name)} == set()
+    side.client.say_goodbye(1)
