@@ -87,7 +87,8 @@ class Side:
         if isinstance(self.client, MemoryClient):
             self.client.expire()
         else:
-            assert end_session(self.conf, *self.client.credentials, timeout=PATIENCE)
+            session_id, password = self.client.credentials
+            assert end_session(self.conf, session_id, password, timeout=PATIENCE)
         self.await_connection(before)
 
     def drop(self) -> None:
@@ -334,6 +335,51 @@ def test_memory_and_a_real_server_are_alike(lasting_containers: ZooKeeper) -> No
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_each_kind_of_request_and_event_is_alike(lasting_containers: ZooKeeper) -> None:
+    """What chance may leave out."""
+    both = type("Machine", (Alike,), {"hosts": lasting_containers.hosts})()
+    both.begin()
+
+    def step(kind: str, place: int, version: int = -1) -> Step:
+        return Step(kind, place, "a", b"x", version)
+
+    def look(*steps: None) -> None:
+        both.they_are_alike()
+
+    look()
+    try:
+        for parent in range(2):  # a node, and one under it: the places are 0, 1, 2
+            look(both.create(0, step("container", parent)))
+        look(both.create(0, step("container", 0)))  # is there already
+        for place in range(3):
+            for children in (False, True):
+                look(both.watch(1, place, children=children))
+        look(both.change(0, step("writing", 1, version=7)))
+        look(both.change(0, step("writing", 1, version=0)))
+        look(both.change(0, step("deletion", 1)))  # is not empty
+        look(both.change(0, step("deletion", 2, version=7)))
+        look(both.change(0, step("deletion", 2)))
+        look(both.create(0, step("ephemeral", 1)))
+        look(both.create(0, step("persistent", 2)))  # under an ephemeral node
+        look(both.watch(1, 1, children=True))
+        look(both.unwatch(1, 1, children=True))
+        look(both.unwatch(1, 1, children=True))  # is none
+        for _ in range(2):
+            look(both.create(0, step("contender", 1)))
+        look(both.watch(1, 2, children=False))
+        look(both.transact(0, [step("creation", 0), step("creation", 1)]))
+        look(both.transact(0, [step("writing", 0), step("deletion", 2), step("writing", 6)]))
+        look(both.transact(0, [step("writing", 0), step("deletion", 2), step("presence", 1)]))
+        look(both.watch(1, 1, children=True))
+        look(both.lose_the_connection(1))
+        look(both.unwatch(1, 1, children=True))  # went with the connection
+        look(both.watch(1, 1, children=True))
+        look(both.expire(0))
+        assert len(both.there) == 2  # the ephemeral nodes have gone
+    finally:
+        both.teardown()
 
 
 def test_containers_go_when_they_have_had_a_child_and_not_before(zookeeper: ZooKeeper) -> None:
