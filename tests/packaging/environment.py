@@ -7,11 +7,12 @@ import subprocess
 import sys
 import venv
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 #: For a command on a busy machine, in seconds.
@@ -37,28 +38,45 @@ class Environment:
         (self.distribution,) = metadata.distributions(path=[str(self.packages)])
         self._link_requirements_of(self.distribution)
 
-    def run(self, *arguments: str | Path, cwd: Path, **options: Any) -> str:
-        """Run this Python; return what it has written, and fail with it where it fails."""
-        ran = self.start(*arguments, cwd=cwd, **options)
-        output, _ = ran.communicate(timeout=PATIENCE)
-        assert ran.returncode == 0, output
+    def run(self, *arguments: str | Path, cwd: Path, status: int = 0, **options: Any) -> str:
+        """Run this Python, which ends with `status`; return all that it has written."""
+        with self.start(*arguments, cwd=cwd, **options) as process:
+            try:
+                output, _ = process.communicate(timeout=PATIENCE)
+            finally:
+                process.kill()
+        assert process.returncode == status, output
         return output
 
     def start(
-        self, *arguments: str | Path, cwd: Path, env: dict[str, str] | None = None
+        self,
+        *arguments: str | Path,
+        cwd: Path,
+        variables: Mapping[str, str] | None = None,
+        output: IO[str] | int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
-        """Start this Python, with one pipe for all that it writes."""
+        """Start this Python in a process group of its own.
+
+        :param variables: of the environment, beside those that it needs
+        :param output: where it writes to
+        """
         # Nothing of the tests' own settings, and no path to the checkout.
-        inherited = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        java = {name: text for name, text in os.environ.items() if name.endswith("_HOME")}
+        inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
+        environment = {name: os.environ[name] for name in inherited if name in os.environ}
         return subprocess.Popen(
-            [self.python, "-u", *arguments],
+            [self.python, *arguments],
             cwd=cwd,
-            env={**inherited, **java, "LC_ALL": "C.UTF-8", **(env or {})},
+            env={
+                **environment,
+                "LC_ALL": "C.UTF-8",
+                "PYTHONUNBUFFERED": "1",  # -u would not reach the child of runserver
+                **(variables or {}),
+            },
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         )
 
     def _link_requirements_of(self, distribution: metadata.Distribution) -> None:
