@@ -1,0 +1,30 @@
+"""Which combination of the support matrix a run of the tests covers."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+
+from distlock.testing.install import ServerNotInstalled, zookeeper_jars
+
+
+def pytest_report_header() -> str:
+    """The versions of what distlock stands on, in a line; what is missing is said."""
+    packages = (f"{name} {_version(name)}" for name in ("Django", "kazoo", "Celery"))
+    return ", ".join([*packages, f"ZooKeeper {_zookeeper()}"])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _zookeeper() -> str:
+    try:
+        jars = zookeeper_jars()
+    except ServerNotInstalled:
+        return "missing"
+    names = (re.fullmatch(r"zookeeper-(\d[\d.]*)\.jar", jar.resolve().name) for jar in jars)
+    return next((name[1] for name in names if name), "of unknown version")
