@@ -12,7 +12,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold, waiting
-from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.helpers import ANSWER_SECONDS
 from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-__all__ = ["pytest_make_collect_report", "pytest_runtest_makereport"]
+    from distlock.testing.server import ZooKeeper
+
+__all__ = [
+    "pytest_make_collect_report",
+    "pytest_runtest_makereport",
+    "zookeeper",
+    "zookeeper_ensemble",
+]
 
 
 def pytest_configure() -> None:
@@ -34,29 +41,6 @@ def pytest_configure() -> None:
     quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings_of_hypothesis.register_profile("any machine", settings_of_hypothesis(), **quiet)
     settings_of_hypothesis.load_profile("any machine")
-
-
-def _run(zookeeper: ZooKeeper) -> Iterator[ZooKeeper]:
-    try:
-        zookeeper.start()
-    except ServerNotInstalled as error:
-        pytest.skip(str(error))
-    try:
-        yield zookeeper
-    finally:
-        zookeeper.stop()
-
-
-@pytest.fixture(scope="session")
-def zookeeper() -> Iterator[ZooKeeper]:
-    """One server. It is shared: a test that stops or pauses servers starts its own."""
-    yield from _run(ZooKeeper())
-
-
-@pytest.fixture(scope="session")
-def zookeeper_ensemble() -> Iterator[ZooKeeper]:
-    """Three servers. A test that kills or pauses one starts or resumes it before it ends."""
-    yield from _run(ZooKeeper(nodes=3))
 
 
 @pytest.fixture(scope="session")
