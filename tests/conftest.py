@@ -16,6 +16,7 @@ from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.helpers import ANSWER_SECONDS
 from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.versions import pytest_report_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "pytest_make_collect_report",
+    "pytest_report_header",
     "pytest_runtest_makereport",
     "zookeeper",
     "zookeeper_ensemble",

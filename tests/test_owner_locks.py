@@ -155,26 +155,27 @@ def test_a_hop_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
     run(main)
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="TaskGroup is new in Python 3.11.")
-def test_children_of_a_task_group_take_turns_and_never_re_enter() -> None:
-    inside: list[object] = []
+if sys.version_info >= (3, 11):  # TaskGroup is new there
 
-    async def work(number: int) -> None:
-        async with zk_lock("k", timeout=15):
-            inside.append(number)
-            await asyncio.sleep(0)
-            assert inside == [number]
-            inside.pop()
+    def test_children_of_a_task_group_take_turns_and_never_re_enter() -> None:
+        inside: list[object] = []
 
-    async def main() -> None:
-        async with zk_lock("k"), asyncio.TaskGroup() as group:
-            child = group.create_task(zk_lock("k").aacquire(blocking=False))
-        assert child.result() is False
-        async with asyncio.TaskGroup() as group:
-            for number in range(5):
-                group.create_task(work(number))
+        async def work(number: int) -> None:
+            async with zk_lock("k", timeout=15):
+                inside.append(number)
+                await asyncio.sleep(0)
+                assert inside == [number]
+                inside.pop()
 
-    run(main)
+        async def main() -> None:
+            async with zk_lock("k"), asyncio.TaskGroup() as group:
+                child = group.create_task(zk_lock("k").aacquire(blocking=False))
+            assert child.result() is False
+            async with asyncio.TaskGroup() as group:
+                for number in range(5):
+                    group.create_task(work(number))
+
+        run(main)
 
 
 def test_a_task_that_outlives_its_parent_waits_for_it_and_keeps_its_own_lock() -> None:

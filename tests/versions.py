@@ -23,8 +23,9 @@ def _version(name: str) -> str:
 
 def _zookeeper() -> str:
     try:
-        jars = zookeeper_jars()
+        server = zookeeper_jars()[0]
     except ServerNotInstalled:
         return "missing"
-    names = (re.fullmatch(r"zookeeper-(\d[\d.]*)\.jar", jar.resolve().name) for jar in jars)
-    return next((name[1] for name in names if name), "of unknown version")
+    names = (path.name for path in server.parent.glob("zookeeper-*.jar"))
+    found = (re.fullmatch(r"zookeeper-(\d[\d.]*)\.jar", name) for name in names)
+    return next((name[1] for name in found if name), "of unknown version")

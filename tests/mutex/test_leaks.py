@@ -22,6 +22,7 @@ from distlock import LockBusy, zk_lock
 from distlock.session import session_for
 from tests.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+from tests.timeouts import async_timeout
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -193,7 +194,7 @@ def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_hold(tree: Tree) -> 
     async def try_for_a_moment() -> bool:
         nonlocal holding
         with suppress(asyncio.TimeoutError):
-            async with asyncio.timeout(chance.uniform(0.0001, longest)), zk_lock("key"):
+            async with async_timeout(chance.uniform(0.0001, longest)), zk_lock("key"):
                 holding += 1
                 assert holding == 1
                 try:

@@ -21,6 +21,7 @@ from distlock.session import session_for
 from tests.helpers import spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
 from tests.semaphore.tools import KEY, Leases
+from tests.timeouts import async_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +137,7 @@ def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(leases: Leases
 
     async def try_for_a_moment() -> bool:
         with suppress(asyncio.TimeoutError):
-            async with asyncio.timeout(chance.uniform(0.0001, 0.03)), semaphore:
+            async with async_timeout(chance.uniform(0.0001, 0.03)), semaphore:
                 await asyncio.sleep(0)
                 return True
         return False
