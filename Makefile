@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint types setup clean
+.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
@@ -61,6 +61,10 @@ lint: .venv/.ready  ## ruff: rules and format
 
 types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
+
+docs: .venv/.ready  ## the documentation as a site: build/site/index.html
+	.venv/bin/python -m pip install --quiet --editable '.[docs]'
+	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . build/site
 
 setup: .venv/.ready  ## only the set-up of all the above
 	@.ci/setup --optional ps zookeeper postgresql redis faults curator chromium axe

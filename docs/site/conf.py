@@ -1,0 +1,65 @@
+"""The documentation as a site: `make docs` builds it with Sphinx into build/site.
+
+The source folder is that of the project, so that a link between two files is the same for Sphinx
+and for whoever reads the Markdown as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from typing import TYPE_CHECKING
+
+import django
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+# The API is read from the modules themselves.
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+django.setup()
+
+project = "distlock"
+copyright = "the distlock authors"  # noqa: A001 - Sphinx's name
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc = "docs/index"
+include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**"]
+exclude_patterns = ["docs/site/**"]
+
+myst_heading_anchors = 4
+myst_enable_extensions = ["fieldlist"]
+# What has no language is the text of a terminal.
+highlight_language = "none"
+
+# In docstrings `name` is a name of Python.
+default_role = "py:obj"
+add_module_names = False
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+toc_object_entries = False
+
+html_theme = "furo"
+html_title = "distlock"
+html_extra_path = ["index.html"]
+html_copy_source = False
+
+
+def nav(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Make the navigation of the lists of links on the first page: one part for each heading."""
+    if page != root_doc:
+        return
+    for caption, part in re.findall(r"(?ms)^## ([^\n]+)\n(.*?)(?=^## |\Z)", source[0]):
+        links = re.findall(r"(?m)^- \[([^\]]+)\]\(([^)#]+\.md)\)", part)
+        tree = "\n".join(f"{text} <{link.removesuffix('.md')}>" for text, link in links)
+        source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{tree}\n```\n"
+
+
+def copy_pictures(app: Sphinx, _error: Exception | None) -> None:
+    """Copy the pictures of HTML elements, such as the README's, which Sphinx does not look into."""
+    shutil.copytree(app.srcdir / "docs/images", app.outdir / "docs/images", dirs_exist_ok=True)
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", nav)
+    app.connect("build-finished", copy_pictures)

@@ -1,0 +1,68 @@
+"""The project in which the examples run: the example shop's models, and a real ZooKeeper."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from unittest.mock import MagicMock
+
+import pytest
+from celery import _state
+from celery.beat import Scheduler
+from django.test.utils import isolate_apps
+
+import distlock
+from distlock.celery import task_refused
+from distlock.mutex import release_all
+from distlock.owner import current
+from example_project.shop import models
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.dispatch import Signal
+    from pytest_django import Settings
+
+#: What the examples import, and what the reader has written or installed.
+MODULES: dict[str, dict[str, Any]] = {
+    "payments": {"charge": MagicMock(name="charge")},
+    "shop": {"models": models},
+    "django_celery_beat": {},
+    "django_celery_beat.schedulers": {"DatabaseScheduler": Scheduler},
+}
+
+
+@pytest.fixture
+def project(
+    distlock_settings: Settings,  # noqa: ARG001 - for its server
+    transactional_db: None,  # noqa: ARG001 - for its database
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[None]:
+    """The reader's project, with two products. What examples connect or define ends with it."""
+    for name, names in MODULES.items():
+        made = ModuleType(name)
+        vars(made).update(names)
+        monkeypatch.setitem(sys.modules, name, made)
+    monkeypatch.setitem(sys.modules, "shop.models", models)
+    monkeypatch.setattr(models.Product, "price", 5, raising=False)
+    monkeypatch.setenv("ZOOKEEPER_PASSWORD", "secret")
+    monkeypatch.setenv("SHOP_KEY_PASSWORD", "secret")
+    for sku in ["lamp", "table"]:
+        models.Product.objects.create(sku=sku, name=sku, quantity=10)
+    for its_signal in _signals():
+        monkeypatch.setattr(its_signal, "receivers", list(its_signal.receivers))
+    # Or else later apps of other tests would have the tasks of the examples.
+    monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
+    handler = signal.getsignal(signal.SIGTERM)
+    with isolate_apps("example_project.shop"):
+        yield
+    signal.signal(signal.SIGTERM, handler)
+    for its_signal in _signals():
+        its_signal.sender_receivers_cache.clear()
+    release_all(current())
+
+
+def _signals() -> list[Signal]:
+    return [task_refused, *(getattr(distlock, n) for n in distlock.__all__ if n[:5] == "lock_")]

@@ -1,0 +1,68 @@
+"""The commands that the documentation shows exist, with the options that it gives them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+import pytest
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand, CommandError
+
+from distlock.management.commands.distlock import SUBCOMMANDS
+from tests.docs.blocks import PAGES
+from tests.helpers import ROOT
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+
+
+def shown(pattern: str) -> list[tuple[str, str]]:
+    """Return page and command for each command line, in a block or in the text."""
+    return sorted(
+        {
+            (page, found)
+            for page in PAGES
+            for found in re.findall(pattern, (ROOT / page).read_text())
+        }
+    )
+
+
+COMMANDS = shown(r"manage\.py ([a-z_]+(?: [^\n`|#]*)?)")
+
+
+def parse(line: str) -> argparse.Namespace:
+    """Parse a command line as `manage.py` does.
+
+    :raises CommandError: there is no such option or subcommand
+    """
+    name, *arguments = shlex.split(line)
+    app = get_commands()[name]
+    command = app if isinstance(app, BaseCommand) else load_command_class(app, name)
+    parser = command.create_parser("manage.py", name)
+    return parser.parse_args([a for a in arguments if a not in {">/dev/null", "&"}])
+
+
+@pytest.mark.parametrize(("page", "line"), COMMANDS)
+def test_a_command_of_a_page_is_understood(page: str, line: str) -> None:  # noqa: ARG001 - for the id
+    words = line.split()
+    if words[0] == "distlock" and len(words) < 3:  # it is spoken of, perhaps without its arguments
+        assert not words[1:] or words[1] in {*SUBCOMMANDS, "<subcommand>"}
+    else:
+        parse(line)
+
+
+@pytest.mark.parametrize("line", ["distlock lsit", "distlock list --fast", "distlock run"])
+def test_a_wrong_command_would_be_found(line: str) -> None:
+    with pytest.raises(CommandError):
+        parse(line)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_each_subcommand_is_in_the_reference(name: str) -> None:
+    assert f"| `{name}" in (ROOT / "docs/reference/commands.md").read_text()
+
+
+@pytest.mark.parametrize(("page", "target"), shown(r"(?<=[`\n])make ([a-z]+)"))
+def test_a_target_of_make_exists(page: str, target: str) -> None:  # noqa: ARG001 - for the id
+    assert re.search(rf"(?m)^{target}:", MAKEFILE)

@@ -1,0 +1,74 @@
+"""Links between the pages, to their headings and to other files lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import distlock
+import distlock.testing
+from tests.docs.blocks import FENCE, PAGES
+from tests.helpers import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WITH_LINKS = [*PAGES, "CHANGELOG.md"]
+INDEX = (ROOT / "docs/index.md").read_text()
+API = (ROOT / "docs/reference/api.md").read_text()
+
+
+def prose(path: Path) -> str:
+    """Return a page without its blocks of code."""
+    return FENCE.sub("", path.read_text())
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"(?m)^#+ +(.+?) *$", prose(path)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        found[anchor] = found.get(anchor, -1) + 1
+    return {f"{anchor}-{n}" if n else anchor for anchor in found for n in range(found[anchor] + 1)}
+
+
+def links(page: str) -> list[str]:
+    text = re.sub(r"`[^`\n]*`", "", prose(ROOT / page))
+    return re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+@pytest.mark.parametrize("page", WITH_LINKS)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    broken = []
+    for link in links(page):
+        target, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        path = (ROOT / page).parent / target if target else ROOT / page
+        if not path.exists() or (anchor and anchor not in anchors(path)):
+            broken.append(link)
+    assert not broken
+
+
+def test_links_and_anchors_are_found() -> None:
+    assert "../../README.md#when-not-to-use-it" in links("docs/how-to/choose-a-lock.md")
+    assert {"when-not-to-use-it", "distlock"} <= anchors(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "docs/index.md"])
+def test_a_page_is_on_the_first_page(page: str) -> None:
+    target = page.removeprefix("docs/") if page.startswith("docs/") else f"../{page}"
+    assert f"]({target})" in INDEX
+
+
+@pytest.mark.parametrize("name", distlock.__all__)
+def test_a_public_name_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"distlock\.{name}\b|`{name}`", API)
+
+
+@pytest.mark.parametrize("name", distlock.testing.__all__)
+def test_a_name_of_the_testing_kit_is_in_the_reference(name: str) -> None:
+    assert re.search(rf"distlock\.testing\.{name}\b", API)
