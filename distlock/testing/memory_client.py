@@ -161,9 +161,7 @@ class MemoryClient(Requests):
 
     def expire(self) -> None:
         """Let the server end the session; return when there is another, or while cut at once."""
-        self.tree.end_session(self.session_id)
-        if self.live:
-            self._on_thread(self._reconnect)
+        self._on_thread(self._expire)
 
     def lose_next_reply(self) -> None:
         """Carry out the next request, and lose the connection before its reply; connect again."""
@@ -326,6 +324,10 @@ class MemoryClient(Requests):
         if self.live:
             self._lose()
             self._connect()
+
+    def _expire(self) -> None:
+        self.tree.end_session(self.session_id)
+        self._reconnect()
 
     def _cut(self) -> None:
         self._expires_at = time.monotonic() + self._timeout

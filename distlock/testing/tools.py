@@ -127,11 +127,8 @@ def expire_session(using: str = "default") -> None:
     :param using: the alias in ``DISTLOCK``
     """
     session = session_for(using)
-    _await(lambda: session.connected and session.id, session)
-    before = session.id
+    _await(lambda: session.id, session)
     _expire(session)
-    if not isinstance(_client(session), MemoryClient) or session.connected:
-        _await(lambda: session.connected and session.id != before, session)
 
 
 @contextmanager
@@ -170,6 +167,7 @@ def _expire(session: Session) -> None:
     else:
         session_id, password = client.credentials
         end_session(session.conf, session_id, password, PATIENCE)
+        _await(lambda: session.connected and session.id != session_id, session)
 
 
 def _await(condition: Any, session: Session) -> None:

@@ -10,6 +10,7 @@ import unittest
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from django.test import TestCase
 
 import distlock.testing
 from distlock import (
@@ -83,6 +84,13 @@ def test_each_block_begins_with_nothing() -> None:
     assert not zk_lock("key").held
 
 
+def test_a_chroot_is_a_part_of_the_tree(settings: Settings, options: dict[str, Any]) -> None:
+    settings.DISTLOCK = {"default": {**options, "HOSTS": f"{NOWHERE}/shop"}}
+    with memory_zookeeper() as tree, zk_lock("key", timeout=PATIENCE) as held:
+        assert held.path.startswith("/shop/distlock/key/")
+        assert tree.children("/shop") == ["distlock"]
+
+
 def test_it_decorates_too() -> None:
     @memory_zookeeper()
     def locks() -> bool:
@@ -154,6 +162,18 @@ def test_each_test_of_a_case_has_a_zookeeper_of_its_own_from_before_its_set_up()
     unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
     assert result.testsRun == 2
     assert result.wasSuccessful(), (result.failures, result.errors)
+
+
+class TestWithADatabase(DistlockTestCase, TestCase):
+    """Django's test cases under pytest."""
+
+    def setUp(self) -> None:
+        assert zk_lock("of set-up").acquire(timeout=0)
+
+    def test_it(self) -> None:
+        with zk_lock("key", atomic=True):
+            assert_locked("of set-up")
+            assert len(assert_locked("key")) == 1
 
 
 # --- somebody else -------------------------------------------------------------------------------
@@ -244,6 +264,16 @@ def test_a_session_on_a_real_server_expires() -> None:
         assert held.lost
     assert zk_lock("key").acquire(timeout=PATIENCE)
     zk_lock("key").release()
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_session_expires_while_it_is_cut_off() -> None:
+    with pytest.raises(LockLost), zk_lock("key") as held:  # noqa: PT012
+        with lose_connection():
+            expire_session()
+            assert zk_lock("key", using="other").acquire(timeout=0)
+        assert held.lost
+    zk_lock("key", using="other").release()
 
 
 @pytest.mark.usefixtures("memory")
