@@ -62,7 +62,6 @@ def distlock_settings(settings: Settings, namespace: str) -> Settings:
         "default": {
             "HOSTS": NOWHERE,
             "NAMESPACE": namespace,
-            "SESSION_TIMEOUT": 4,
             "TIMEOUT": 5,
             "CONNECT_TIMEOUT": PATIENCE,
         }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,136 +23,20 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from kazoo.exceptions import KazooException
-from kazoo.protocol.states import ZnodeStat
 
-from distlock.client import Client, Reply
-from distlock.conf import Configuration
-from distlock.takeover import end_session
+from distlock.client import Client
 from distlock.testing import MemoryTree
 from distlock.testing import server as real
 from distlock.testing.memory_client import MemoryClient
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
+from tests.testing.sides import Side, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.requests import Requests
-
-
-class Side:
-    """A connection to one of the two, whose answers are told so that they can be compared."""
-
-    def __init__(self, make: Callable[[Configuration, Callable[[bool], None]], Any], hosts: str):
-        self.conf = Configuration(hosts=hosts, session_timeout=30)
-        #: The watch events since the last look: (which watch, whether the node was deleted).
-        self.events: list[tuple[str, bool]] = []
-        self.client = make(self.conf, lambda _: None)
-        self.client.connect()
-        self.await_connection()
-
-    def await_connection(self, other_than: int = 0) -> None:
-        eventually(
-            lambda: self.client.live and self.client.session_id not in (0, other_than), PATIENCE
-        )
-
-    def ask(self, request: Callable[[Requests], Any]) -> Any:
-        """Return the answer to a request, or the error."""
-        return self.ask_all([request(self.client)])[0]
-
-    def ask_all(self, requests: list[Any]) -> list[Any]:
-        """Return the answers to several requests that are sent together."""
-        answers: list[Any] = []
-        told = threading.Event()
-
-        def done(value: Any, error: BaseException | None) -> None:
-            answers.append(value if error is None else error)
-            if len(answers) == len(requests):
-                told.set()
-
-        for request in requests:
-            reply = Reply(done, None, lambda _: None, self.client.session_id)
-            self.client.submit(request, reply)
-        assert told.wait(PATIENCE)
-        return answers
-
-    def hear(self, watch: str) -> Callable[[bool], None]:
-        return lambda deleted: self.events.append((watch, deleted))
-
-    def expire(self) -> None:
-        before = self.client.session_id
-        if isinstance(self.client, MemoryClient):
-            self.client.expire()
-        else:
-            session_id, password = self.client.credentials
-            assert end_session(self.conf, session_id, password, timeout=PATIENCE)
-        self.await_connection(before)
-
-    def drop(self) -> None:
-        marks = ["lost"]
-        self.ask(lambda make: make.reading("/", lambda _: marks.clear()))
-        self.client.drop()
-        eventually(lambda: not marks and self.client.live, PATIENCE)
-
-
-class World:
-    """Two sessions on one of the two, under a node of their own."""
-
-    def __init__(self, make: Callable[..., Any], hosts: str, root: str) -> None:
-        self.sides = [Side(make, hosts), Side(make, hosts)]
-        self.root = root
-
-    def tree(self) -> dict[str, tuple[bytes, dict[str, Any]]]:
-        """All nodes: what they hold, and their stats as far as these are the same for both."""
-        found: dict[str, Any] = {}
-        side, paths = self.sides[0], [self.root]
-        while paths:
-            read = side.ask_all([side.client.reading(path) for path in paths])
-            listed = side.ask_all([side.client.listing(path) for path in paths])
-            found |= zip(paths, read, strict=True)
-            paths = [
-                f"{path}/{name}"
-                for path, names in zip(paths, listed, strict=True)
-                for name in names
-            ]
-        numbers = {n for _, stat in found.values() for n in (stat.czxid, stat.mzxid, stat.pzxid)}
-        rank = {number: place for place, number in enumerate(sorted(numbers))}
-        return {path: (data, self.told(stat, rank)) for path, (data, stat) in found.items()}
-
-    def told(self, stat: ZnodeStat, rank: dict[int, int] | None = None) -> dict[str, Any]:
-        """Return what of a stat is the same for both: not times, numbers only by their order."""
-        facts: dict[str, Any] = stat._asdict()
-        times = [facts.pop("ctime"), facts.pop("mtime")]
-        facts["written later"] = times[1] >= times[0]
-        ids = [side.client.session_id for side in self.sides]
-        owner = facts["ephemeralOwner"]
-        facts["ephemeralOwner"] = f"session {ids.index(owner)}" if owner else ""
-        zxids = [facts.pop(name) for name in ("czxid", "mzxid", "pzxid")]
-        ordered = sorted(set(zxids)) if rank is None else []
-        facts["zxids"] = [ordered.index(n) if rank is None else rank[n] for n in zxids]
-        return facts
-
-    def normal(self, answer: Any) -> Any:
-        """Return an answer so that it can be compared."""
-        if isinstance(answer, ZnodeStat):
-            return self.told(answer)
-        if isinstance(answer, BaseException):
-            assert isinstance(answer, KazooException), repr(answer)
-            return type(answer).__name__
-        if isinstance(answer, list):
-            return [self.normal(one) for one in answer]
-        return tuple(map(self.normal, answer)) if isinstance(answer, tuple) else answer
-
-    def events(self) -> list[list[tuple[str, bool]]]:
-        """Return what each session was told since the last time."""
-        told = []
-        for side in self.sides:
-            side.ask(lambda make: make.reading("/"))  # what was told before is here now
-            told.append(sorted(side.events))
-            side.events.clear()
-        return told
 
 
 names = st.sampled_from(["a", "b"])

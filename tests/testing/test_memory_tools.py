@@ -1,18 +1,13 @@
-"""A ZooKeeper in memory for a block or a test case, and tools for it and for a real one."""
+"""Somebody else who holds, faults on demand, and what was locked."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
-import unittest
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from django.test import TestCase
 
-import distlock.testing
 from distlock import (
     LockBusy,
     LockLost,
@@ -22,158 +17,28 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
-from distlock.client import Client
 from distlock.session import session_for
 from distlock.testing import (
     CapturedLock,
-    DistlockTestCase,
     assert_locked,
     captured_locks,
     expire_session,
     hold,
     lose_connection,
-    memory_zookeeper,
 )
-from distlock.testing.memory_client import MemoryClient
-from tests.helpers import eventually, spawn_python
+from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import Settings
 
     from distlock.testing import MemoryTree
-
-NOWHERE = "127.0.0.1:1"
+    from distlock.testing.memory_client import MemoryClient
 
 
 @pytest.fixture(autouse=True)
-def options(settings: Settings) -> dict[str, Any]:
-    """The settings name a server that is not there."""
-    options = {"HOSTS": NOWHERE, "CONNECT_TIMEOUT": 0.5, "TIMEOUT": 5, "SESSION_TIMEOUT": 4}
-    settings.DISTLOCK = {"default": options, "other": options}
-    return options
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryTree]:
-    with memory_zookeeper() as tree:
-        yield tree
-
-
-# --- the switch ----------------------------------------------------------------------------------
-
-
-def test_a_block_has_a_zookeeper_and_outside_it_there_is_none() -> None:
-    with memory_zookeeper() as tree:
-        assert zk_lock("key").acquire(timeout=0)
-        assert tree.children("/distlock/key")
-        assert isinstance(session_for()._client, MemoryClient)
-    with pytest.raises(LockUnavailable):
-        zk_lock("key").acquire()
-    assert isinstance(session_for()._client, Client)
-
-
-def test_each_block_begins_with_nothing() -> None:
-    for _ in range(2):
-        with memory_zookeeper():
-            for lock in (zk_lock("key"), zk_semaphore("s", 1), zk_lease("lease", 60, owner="me")):
-                assert not lock.locked()
-                assert lock.acquire(timeout=0)
-    assert not zk_lock("key").held
-
-
-def test_a_chroot_is_a_part_of_the_tree(settings: Settings, options: dict[str, Any]) -> None:
-    settings.DISTLOCK = {"default": {**options, "HOSTS": f"{NOWHERE}/shop"}}
-    with memory_zookeeper() as tree, zk_lock("key", timeout=PATIENCE) as held:
-        assert held.path.startswith("/shop/distlock/key/")
-        assert tree.children("/shop") == ["distlock"]
-
-
-def test_it_decorates_too() -> None:
-    @memory_zookeeper()
-    def locks() -> bool:
-        return zk_lock("key").acquire(timeout=0)
-
-    assert locks()
-    assert locks()
-
-
-@pytest.mark.usefixtures("memory")
-def test_two_cannot_be_within_each_other() -> None:
-    with pytest.raises(RuntimeError, match="in memory already"), memory_zookeeper():
-        pass
-    assert zk_lock("key").acquire(timeout=0)
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_it_does_not_begin_while_locks_are_held_on_a_real_server() -> None:
-    with zk_lock("key") as held:
-        with pytest.raises(RuntimeError, match="holds locks at"), memory_zookeeper():
-            pass
-        held.verify()
-
-
-def test_a_forked_child_is_told_that_the_tree_is_not_its_own() -> None:
-    code = """
-import os, django
-django.setup()
-from distlock import zk_lock
-from distlock.testing import memory_zookeeper
-with memory_zookeeper():
-    zk_lock("key").acquire()
-    if os.fork() == 0:
-        try:
-            zk_lock("key").acquire()
-        except RuntimeError as error:
-            print(error, flush=True)
-        os._exit(0)
-    os.wait()
-"""
-    with spawn_python(code) as process:
-        assert process.stdout is not None
-        assert "Use a real server" in process.stdout.readline()
-
-
-def test_no_setting_switches_it_on() -> None:
-    from distlock.conf import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
-
-    assert hosts_error("memory://")
-    assert hosts_error("memory") is None  # a host of this name
-
-
-# --- test cases ----------------------------------------------------------------------------------
-
-
-def test_each_test_of_a_case_has_a_zookeeper_of_its_own_from_before_its_set_up() -> None:
-    class Case(DistlockTestCase):
-        def setUp(self) -> None:
-            assert zk_lock("of set-up").acquire(timeout=0)
-
-        def test_one(self) -> None:
-            assert_locked("of set-up")
-            assert self.zookeeper.children("/distlock")
-
-        def test_two(self) -> None:
-            assert_locked("of set-up")
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
-    assert result.testsRun == 2
-    assert result.wasSuccessful(), (result.failures, result.errors)
-
-
-class TestWithADatabase(DistlockTestCase, TestCase):
-    """Django's test cases under pytest."""
-
-    def setUp(self) -> None:
-        assert zk_lock("of set-up").acquire(timeout=0)
-
-    def test_it(self) -> None:
-        with zk_lock("key", atomic=True):
-            assert_locked("of set-up")
-            assert len(assert_locked("key")) == 1
+def _nowhere(options: dict[str, Any]) -> None:
+    """Before all other fixtures."""
 
 
 # --- somebody else -------------------------------------------------------------------------------
@@ -276,7 +141,7 @@ def test_a_session_expires_while_it_is_cut_off() -> None:
     zk_lock("key", using="other").release()
 
 
-@pytest.mark.usefixtures("memory")
+@pytest.mark.usefixtures("impatient", "memory")
 def test_a_short_loss_of_the_connection_keeps_what_is_held() -> None:
     with zk_lock("key") as held:
         with lose_connection():
@@ -290,7 +155,7 @@ def test_a_short_loss_of_the_connection_keeps_what_is_held() -> None:
 def test_a_long_loss_of_the_connection_ends_the_session(
     settings: Settings, options: dict[str, Any]
 ) -> None:
-    settings.DISTLOCK = {"default": {**options, "SESSION_TIMEOUT": 0.3}, "other": options}
+    settings.DISTLOCK = {"default": {**options, "SESSION_TIMEOUT": 1}, "other": options}
     with pytest.raises(LockLost), zk_lock("key") as held, lose_connection():  # noqa: PT012
         assert zk_lock("key", using="other").acquire(timeout=PATIENCE)
         assert held.lost
@@ -358,7 +223,7 @@ def test_a_misspelt_key_fails_with_those_that_are_held() -> None:
         assert_locked("stock:42")
 
 
-@pytest.mark.usefixtures("memory")
+@pytest.mark.usefixtures("impatient", "memory")
 def test_what_a_block_takes_is_recorded() -> None:
     with hold("busy"), captured_locks() as locks:
         with zk_lock("a"), zk_lock("a"), zk_semaphore("b", 1):
@@ -383,27 +248,3 @@ def test_tasks_use_it_too() -> None:
         return threading.active_count()
 
     assert asyncio.run(locks()) < 20
-
-
-# --- the package ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", distlock.testing.__all__)
-def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
-    value = getattr(distlock.testing, name)
-    assert value.__doc__
-
-
-def test_a_name_that_is_not_there_is_said() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        getattr(distlock.testing, "nothing")  # noqa: B009 - the type checker knows it, too
-
-
-def test_importing_it_imports_neither_pytest_nor_the_rest() -> None:
-    code = (
-        "import sys, distlock.testing\n"
-        "print([name for name in ('pytest', 'unittest', 'distlock.testing.tools') "
-        "if name in sys.modules])"
-    )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip() == "[]"

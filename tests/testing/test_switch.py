@@ -1,0 +1,177 @@
+"""A ZooKeeper in memory for a block, a test case, and by no setting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import unittest
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import TestCase
+
+import distlock.testing
+from distlock import (
+    LockUnavailable,
+    zk_lease,
+    zk_lock,
+    zk_semaphore,
+)
+from distlock.client import Client
+from distlock.session import session_for
+from distlock.testing import (
+    DistlockTestCase,
+    assert_locked,
+    memory_zookeeper,
+)
+from distlock.testing.memory_client import MemoryClient
+from tests.helpers import spawn_python
+from tests.mutex.tools import PATIENCE
+from tests.testing.conftest import NOWHERE
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(options: dict[str, Any]) -> None:
+    """Before all other fixtures."""
+
+
+# --- the switch ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_block_has_a_zookeeper_and_outside_it_there_is_none() -> None:
+    with memory_zookeeper() as tree:
+        assert zk_lock("key").acquire(timeout=0)
+        assert tree.children("/distlock/key")
+        assert isinstance(session_for()._client, MemoryClient)
+    with pytest.raises(LockUnavailable):
+        zk_lock("key").acquire()
+    assert isinstance(session_for()._client, Client)
+
+
+def test_each_block_begins_with_nothing() -> None:
+    for _ in range(2):
+        with memory_zookeeper():
+            for lock in (zk_lock("key"), zk_semaphore("s", 1), zk_lease("lease", 60, owner="me")):
+                assert not lock.locked()
+                assert lock.acquire(timeout=0)
+    assert not zk_lock("key").held
+
+
+def test_a_chroot_is_a_part_of_the_tree(settings: Settings, options: dict[str, Any]) -> None:
+    settings.DISTLOCK = {"default": {**options, "HOSTS": f"{NOWHERE}/shop"}}
+    with memory_zookeeper() as tree, zk_lock("key", timeout=PATIENCE) as held:
+        assert held.path.startswith("/shop/distlock/key/")
+        assert tree.children("/shop") == ["distlock"]
+
+
+def test_it_decorates_too() -> None:
+    @memory_zookeeper()
+    def locks() -> bool:
+        return zk_lock("key").acquire(timeout=0)
+
+    assert locks()
+    assert locks()
+
+
+@pytest.mark.usefixtures("memory")
+def test_two_cannot_be_within_each_other() -> None:
+    with pytest.raises(RuntimeError, match="in memory already"), memory_zookeeper():
+        pass
+    assert zk_lock("key").acquire(timeout=0)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_it_does_not_begin_while_locks_are_held_on_a_real_server() -> None:
+    with zk_lock("key") as held:
+        with pytest.raises(RuntimeError, match="holds locks at"), memory_zookeeper():
+            pass
+        held.verify()
+
+
+def test_a_forked_child_is_told_that_the_tree_is_not_its_own() -> None:
+    code = """
+import os, django
+django.setup()
+from distlock import zk_lock
+from distlock.testing import memory_zookeeper
+with memory_zookeeper():
+    zk_lock("key").acquire()
+    if os.fork() == 0:
+        try:
+            zk_lock("key").acquire()
+        except RuntimeError as error:
+            print(error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    with spawn_python(code) as process:
+        assert process.stdout is not None
+        assert "Use a real server" in process.stdout.readline()
+
+
+def test_no_setting_switches_it_on() -> None:
+    from distlock.conf import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
+
+    assert hosts_error("memory://")
+    assert hosts_error("memory") is None  # a host of this name
+
+
+# --- test cases ----------------------------------------------------------------------------------
+
+
+def test_each_test_of_a_case_has_a_zookeeper_of_its_own_from_before_its_set_up() -> None:
+    class Case(DistlockTestCase):
+        def setUp(self) -> None:
+            assert zk_lock("of set-up").acquire(timeout=0)
+
+        def test_one(self) -> None:
+            assert_locked("of set-up")
+            assert self.zookeeper.children("/distlock")
+
+        def test_two(self) -> None:
+            assert_locked("of set-up")
+
+    result = unittest.TestResult()
+    unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)
+    assert result.testsRun == 2
+    assert result.wasSuccessful(), (result.failures, result.errors)
+
+
+class TestWithADatabase(DistlockTestCase, TestCase):
+    """Django's test cases under pytest."""
+
+    def setUp(self) -> None:
+        assert zk_lock("of set-up").acquire(timeout=0)
+
+    def test_it(self) -> None:
+        with zk_lock("key", atomic=True):
+            assert_locked("of set-up")
+            assert len(assert_locked("key")) == 1
+
+
+# --- the package ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", distlock.testing.__all__)
+def test_every_public_name_has_a_docstring_of_its_own(name: str) -> None:
+    value = getattr(distlock.testing, name)
+    assert value.__doc__
+
+
+def test_a_name_that_is_not_there_is_said() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        getattr(distlock.testing, "nothing")  # noqa: B009 - the type checker knows it, too
+
+
+def test_importing_it_imports_neither_pytest_nor_the_rest() -> None:
+    code = (
+        "import sys, distlock.testing\n"
+        "print([name for name in ('pytest', 'unittest', 'distlock.testing.tools') "
+        "if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
