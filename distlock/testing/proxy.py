@@ -142,9 +142,12 @@ class _Link:
             connection.cancel()
 
     async def close(self) -> None:
-        connections = list(self.connections)
         self.refuse()
-        await asyncio.gather(*connections, return_exceptions=True)
+        # Who was accepted just now has not begun yet, and has to, in order to close its sockets.
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0)
+            self.drop()
+            await asyncio.wait(others, timeout=0.1)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if (task := asyncio.current_task()) is None:

@@ -303,6 +303,7 @@ def test_it_begins_with_the_first_request_of_a_site_with_an_admin(
     assert out.split() == counts, err
 
 
+@pytest.mark.django_db  # Django looks after its connections, too, when a request begins
 def test_it_begins_once() -> None:
     begun = history._begun_at
     history.connect()

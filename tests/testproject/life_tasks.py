@@ -37,13 +37,13 @@ def soft_limit(key: str, actor: str, where: str) -> None:
     owner, name = STEPS[where]
     real, met = getattr(owner, name), False
 
-    def step(*args: Any) -> Any:
+    def step(*args: Any, **options: Any) -> Any:
         nonlocal met
         if not met:
             met = True
             os.kill(os.getpid(), signal.SIGUSR1)
             time.sleep(PLAY_SECONDS)  # ended by the exception
-        return real(*args)
+        return real(*args, **options)
 
     with patch.object(owner, name, step), zk_lock(key, timeout=PLAY_SECONDS):
         stage().tell(actor, "enter")

@@ -98,7 +98,7 @@ def test_the_soft_time_limit_leaves_nothing(
         result.get(timeout=PATIENCE)
     assert bool(troupe.stage.told(key, "enter")) == (where != "grant")
     next_task_enters_soon(troupe, key)
-    assert not tree.line(key)
+    tree.await_line(key, 0)
     assert "died" not in worker.log.split(key)[-1]
 
 
