@@ -61,3 +61,7 @@ def blocks(page: str) -> Iterator[Block]:
             dedent(fence["text"]),
             marked["reason"] if marked else "",
         )
+
+
+def python_blocks(page: str) -> list[Block]:
+    return [block for block in blocks(page) if block.language == "python"]

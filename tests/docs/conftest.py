@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from unittest.mock import MagicMock
@@ -18,6 +19,9 @@ from distlock.celery import task_refused
 from distlock.mutex import release_all
 from distlock.owner import current
 from example_project.shop import models
+from tests.docs.names import Names, given
+from tests.docs.running import drop_tables
+from tests.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +40,7 @@ MODULES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def project(
-    distlock_settings: Settings,  # noqa: ARG001 - for its server
+    distlock_settings: Settings,
     transactional_db: None,  # noqa: ARG001 - for its database
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[None]:
@@ -49,11 +53,11 @@ def project(
     monkeypatch.setattr(models.Product, "price", 5, raising=False)
     monkeypatch.setenv("ZOOKEEPER_PASSWORD", "secret")
     monkeypatch.setenv("SHOP_KEY_PASSWORD", "secret")
+    distlock_settings.ROOT_URLCONF = "example_project.urls"
     for sku in ["lamp", "table"]:
         models.Product.objects.create(sku=sku, name=sku, quantity=10)
     for its_signal in _signals():
         monkeypatch.setattr(its_signal, "receivers", list(its_signal.receivers))
-    # Or else later apps of other tests would have the tasks of the examples.
     monkeypatch.setattr(_state, "_on_app_finalizers", set(_state._on_app_finalizers))
     handler = signal.getsignal(signal.SIGTERM)
     with isolate_apps("example_project.shop"):
@@ -66,3 +70,30 @@ def project(
 
 def _signals() -> list[Signal]:
     return [task_refused, *(getattr(distlock, n) for n in distlock.__all__ if n[:5] == "lock_")]
+
+
+@pytest.fixture
+def names(page: str, project: None) -> Iterator[Names]:  # noqa: ARG001 - made before the names
+    """The names of a page's examples. A leader among them is told to stop once it leads."""
+    names = given(page)
+    ended = threading.Event()
+
+    def stop_the_leader() -> None:
+        eventually(lambda: ended.is_set() or getattr(names.get("leader"), "is_leader", False), 60)
+        if not ended.is_set():
+            names["leader"].stop()
+
+    helper = threading.Thread(target=stop_the_leader)
+    helper.start()
+    yield names
+    ended.set()
+    helper.join()
+    drop_tables(names)
+    forget_tasks(names["__name__"])
+
+
+def forget_tasks(module: str) -> None:
+    """Take the tasks of the examples out of all Celery apps; `project` does so for later apps."""
+    for app in _state._get_active_apps():
+        for task in [task for task in app.tasks if task.startswith(f"{module}.")]:
+            del app.tasks[task]

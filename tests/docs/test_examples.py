@@ -2,78 +2,84 @@
 
 from __future__ import annotations
 
-import inspect
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection
+from django.contrib.auth.models import AnonymousUser
+from django.test import RequestFactory
+from django.utils.module_loading import import_string
 
-from distlock import FencedModel
-from tests.docs.blocks import PAGES, blocks
-from tests.docs.names import Names, given
-from tests.helpers import eventually
+from distlock.checks import check_settings
+from distlock.testing import hold
+from example_project.shop.models import Product
+from tests.docs.blocks import PAGES, python_blocks
+from tests.docs.running import run_page
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pytest_django import Settings
 
-WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
+    from tests.docs.names import Names
 
-
-@pytest.fixture
-def names(page: str, project: None) -> Iterator[Names]:  # noqa: ARG001 - made before the names
-    """The names of a page's examples. A leader among them is told to stop once it leads."""
-    names = given(page)
-    ended = threading.Event()
-
-    def stop_the_leader() -> None:
-        eventually(lambda: ended.is_set() or getattr(names.get("leader"), "is_leader", False), 60)
-        if not ended.is_set():
-            names["leader"].stop()
-
-    helper = threading.Thread(target=stop_the_leader)
-    helper.start()
-    yield names
-    ended.set()
-    helper.join()
+README = "README.md"
+TUTORIAL = "docs/tutorial.md"
+VIEWS = "docs/how-to/views-and-transactions.md"
+WITH_PYTHON = [page for page in PAGES if python_blocks(page)]
 
 
-def models(names: Names) -> list[Any]:
-    """Return the models that the examples have defined."""
-    return [
-        value
-        for value in names.values()
-        if inspect.isclass(value)
-        and issubclass(value, FencedModel)
-        and value.__module__ == names["__name__"]
-    ]
+def request() -> Any:
+    made = RequestFactory().post("/buy/lamp")
+    made.user = AnonymousUser()
+    return made
 
 
-def make_tables(names: Names) -> None:
-    """Make the tables of models that an example has just defined, each with a lamp."""
-    for model in models(names):
-        if model._meta.db_table not in connection.introspection.table_names():
-            with connection.schema_editor() as editor:
-                editor.create_model(model)
-            model(sku="lamp", quantity=10).save()
-
-
-def drop_tables(names: Names) -> None:
-    for model in models(names):
-        with connection.schema_editor() as editor:
-            editor.delete_model(model)
+def stock() -> int:
+    return Product.objects.get(sku="lamp").quantity
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
-def test_the_examples_of_a_page_run(page: str, names: Names) -> None:
-    try:
-        for block in blocks(page):
-            if block.language != "python":
-                continue
-            if block.reason:
-                block.compile()
-            else:
-                block.run(names)
-                make_tables(names)
-    finally:
-        drop_tables(names)
+def test_the_examples_of_a_page_run(page: str, names: Names, settings: Settings) -> None:
+    run_page(page, names)
+    for name in [*names.get("INSTALLED_APPS", []), *names.get("MIDDLEWARE", [])]:
+        if str(name).startswith("distlock."):
+            assert import_string(name)
+    if "DISTLOCK" in names:
+        settings.DISTLOCK = names["DISTLOCK"]
+        assert not check_settings()
+
+
+@pytest.mark.parametrize("page", [README, TUTORIAL, VIEWS])
+def test_the_view_of_a_page_sells_one(page: str, names: Names) -> None:
+    run_page(page, names)
+    before = stock()
+    assert names["buy"](request(), sku="lamp").status_code == 200
+    assert stock() == before - 1
+
+
+@pytest.mark.parametrize("page", [TUTORIAL, VIEWS])
+def test_the_other_functions_of_a_page_do_their_work(page: str, names: Names) -> None:
+    run_page(page, names)
+    before = stock()
+    names["restock"]("lamp", 3)
+    assert stock() == before + 3
+    if page == TUTORIAL:
+        assert names["recount"]("lamp") == before + 3
+    else:
+        names["take_back"]("lamp")
+        assert names["Buy"].as_view()(request(), sku="lamp").status_code == 200
+        assert stock() == before + 3
+
+
+@pytest.mark.parametrize("page", [VIEWS])
+def test_the_wrong_order_is_refused_as_the_page_says(
+    page: str, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_page(page, names)
+    assert "transaction" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("page", [VIEWS])
+def test_whom_the_busy_lock_turns_away_is_sent_to_the_queue(page: str, names: Names) -> None:
+    run_page(page, names)
+    with hold("stock:lamp"):
+        answer = names["buy_or_queue"](request(), sku="lamp")
+    assert (answer.status_code, answer["Location"]) == (302, "/queue/")
