@@ -78,18 +78,17 @@ FAULTS = {"broken_link", "own_zookeeper", "zookeeper_ensemble", "partitionable"}
 
 
 @pytest.fixture(autouse=True)
-def _patience(request: pytest.FixtureRequest) -> Iterator[None]:
+def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is broken, a server on a busy machine may take its time for an answer.
 
     A call with a short timeout, or none, would have `LockUnavailable` from it after 0.4 s, and
     `Hold.verify` after a second, which is right, and no subject of most tests. With the fixture
     `as_shipped` it is.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        if not {"as_shipped", *FAULTS} & set(request.fixturenames):
-            patch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
-            patch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
-        yield
+    # By the very `monkeypatch` that tests change it with: each undoes in the reverse order.
+    if not {"as_shipped", *FAULTS} & set(request.fixturenames):
+        monkeypatch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
+        monkeypatch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
 
 
 @pytest.fixture
