@@ -157,7 +157,8 @@ class LockAdmin(LockAdminBase):
         if not fragment:
             return response
         response.render()
-        etag = quote_etag(salted_hmac("distlock.admin", response.content).hexdigest())
+        digest = salted_hmac("distlock.admin", response.content, algorithm="sha256")
+        etag = quote_etag(digest.hexdigest())
         response["ETag"] = etag
         response["Distlock-Interval"] = str(reading.interval)
         return get_conditional_response(request, etag=etag, response=response) or response

@@ -17,7 +17,11 @@ class Authority:
         self.folder = folder
         self.pem = folder / "ca.pem"
         self._key = folder / "ca.key"
-        _openssl("-nodes", "-subj", "/CN=authority", "-keyout", self._key, "-out", self.pem)
+        _openssl(
+            # Python 3.13 and later trust no authority that does not say what its key is for.
+            *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
+            *("-nodes", "-subj", "/CN=authority", "-keyout", self._key, "-out", self.pem),
+        )
 
     def issue(self, name: str, *, address: str = "", password: str = "") -> Path:
         """Return a file with a new private key and its certificate, as ``/CN=name``.
