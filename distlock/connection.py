@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from kazoo.exceptions import AuthFailedError, SessionExpiredError
+from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect
@@ -171,6 +171,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         while outcome is None and self._has_a_reply():
             outcome = super()._read_socket(read_timeout)
         return outcome
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        # An error that kazoo does not know would end its thread: before 2.11 NoWatcher is one.
+        if header.err and header.err not in EXCEPTIONS:
+            header = header._replace(err=APIError.code)
+        return super()._read_response(header, buffer, offset)
 
     def _has_a_reply(self) -> bool:
         """Whether a whole one has been read."""
