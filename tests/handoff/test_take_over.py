@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from distlock.client import NoAuth
 from tests.fake_session import CountingMutexPlace, FakeSession, Tree
 
@@ -70,6 +72,21 @@ def test_who_takes_over_and_then_is_broken_does_not_hold() -> None:
     assert place.granted
     assert place.lost
     assert last.granted
+
+
+@pytest.mark.parametrize("renewed", [True, False])
+def test_what_was_released_before_a_gap_in_the_lease_is_not_taken_over_after_it(
+    renewed: bool,
+) -> None:
+    session = FakeSession(Tree())
+    holder, waiter = stand(session), session.join()
+    holder.leave()
+    session.lease.end()
+    if renewed:
+        session.renew()
+    session.tree.answer()
+    assert waiter.granted
+    assert not waiter.granted_in_vain
 
 
 def test_a_hand_over_that_was_interrupted_is_done_again() -> None:
