@@ -15,14 +15,26 @@ from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from distlock.batch import Batch
+
 KEY = "key"
 
 
 def seats(tree: Tree, using: str = "default") -> int:
     """How many of this process wait for a turn at the key."""
-    batches = _batches.get(session_for(using))
-    batch = None if batches is None else batches.get(tree.path(KEY))
+    batch = _batch(tree, using)
     return 0 if batch is None else len(batch._waiting)
+
+
+def _batch(tree: Tree, using: str) -> Batch | None:
+    batches = _batches.get(session_for(using))
+    return None if batches is None else batches.get(tree.path(KEY))
+
+
+def _stand(tree: Tree, using: str) -> bool:
+    """Whether all who are to stand in line for those who wait for turns have their nodes."""
+    batch = _batch(tree, using)
+    return batch is None or all(carrier.node for carrier in batch._wanted())
 
 
 def await_seats(tree: Tree, number: int, using: str = "default") -> None:
@@ -52,6 +64,7 @@ class Waiter:
             PATIENCE,
             "one more who waits",
         )
+        eventually(lambda: _stand(tree, using), PATIENCE, "a node for those who wait")
         quiet(using)
 
     @property
