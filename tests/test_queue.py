@@ -359,6 +359,21 @@ def test_foreign_children_are_not_waited_for() -> None:
     assert holds(*standing_in_line(tree, 1))
 
 
+def test_a_writer_that_reads_on_is_still_ahead_when_its_node_goes() -> None:
+    """CURATOR-621: a mutex on the same path, second in line, may not do without the list then."""
+    tree = Tree(sequence=1)
+    tree.add("_c_w-__WRIT__0000000000")
+    place = FakeSession(tree).join()
+    tree.answer()
+    tree.add("_c_r-__READ__0000000000")  # in the very spot
+    tree.remove("_c_w-__WRIT__0000000000")
+    tree.answer()
+    assert not holds(place)
+    tree.remove("_c_r-__READ__0000000000")
+    tree.answer()
+    assert holds(place)
+
+
 def test_a_curator_client_ahead_is_waited_for() -> None:
     tree = Tree(sequence=5)
     tree.add("_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000004", session_id=77)
