@@ -34,11 +34,20 @@ __all__ = [
 ]
 
 
+#: What a shell's background jobs, and nohup's, inherit ignored.
+USUAL = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGQUIT: signal.SIG_DFL,
+}
+
+
 def pytest_configure() -> None:
-    """Let Ctrl-C reach the children of the tests: a shell's background jobs inherit it ignored."""
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let signals reach the children of the tests, and hypothesis take its time."""
+    if threading.current_thread() is threading.main_thread():
+        for number, usual in USUAL.items():
+            if signal.getsignal(number) is signal.SIG_IGN:
+                signal.signal(number, usual)
     # How long an example takes is the machine's business; with CI set this is so already.
     quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings_of_hypothesis.register_profile("any machine", settings_of_hypothesis(), **quiet)
