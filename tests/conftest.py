@@ -12,6 +12,8 @@ from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold, waiting
+from distlock.mutex import release_all
+from distlock.owner import current
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.helpers import ANSWER_SECONDS
 from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
@@ -98,6 +100,13 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if not {"as_shipped", *FAULTS} & set(request.fixturenames):
         monkeypatch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
         monkeypatch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_held_on() -> Iterator[None]:
+    """What one test has left to the main thread is no concern of the next."""
+    yield
+    release_all(current())
 
 
 @pytest.fixture
