@@ -20,13 +20,13 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
+from benchmarks import pages
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import ZooKeeper
 from tests.services import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "discussion" / "celery-locks.md"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 #: Whose tasks are measured: the names of the tasks in `contenders.celery_app`.
 BASELINE = "none"
@@ -65,9 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = tables(options, stale, publishing, cost, celery_app.EXPIRY)
     sys.stdout.write(text)
     if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+        pages.fill(PAGE, text)
     return 0
 
 

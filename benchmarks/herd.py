@@ -20,13 +20,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import pages
 from benchmarks.plot import log_log
 from distlock.testing.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "discussion" / "fairness.md"
 PLOT = PAGE.with_name("herd.svg")
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 #: How many sessions one process carries.
 CROWD = 125
@@ -57,9 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = table(costs)
     sys.stdout.write(text)
     if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
+        pages.fill(PAGE, text)
         PLOT.write_text(plot(costs))
     return 0
 

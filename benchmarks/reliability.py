@@ -19,7 +19,7 @@ from pathlib import Path
 
 import kazoo
 
-from benchmarks import curator
+from benchmarks import curator, pages
 from benchmarks.arena import ROOT, SESSION_TIMEOUT, Arena
 from benchmarks.faults import (
     CALL,
@@ -37,7 +37,6 @@ from benchmarks.faults import (
 
 LIBRARIES = ("Curator", "kazoo", "distlock")
 PAGE = ROOT / "docs" / "reliability.md"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 _HEAD = (
     "lock",
@@ -78,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = f"{_conditions(options.runs, versions)}\n\n{tables(findings)}"
     sys.stdout.write(text)
     if options.write:
-        _write(text)
+        pages.fill(PAGE, text)
     return 0
 
 
@@ -166,12 +165,6 @@ def _commands(folder: Path, options: argparse.Namespace) -> dict[str, list[str]]
             _tell(f"Curator is not run. {error}")
             del commands["Curator"]
     return commands
-
-
-def _write(text: str) -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n{END}{after}")
 
 
 def _tell(message: str) -> None:

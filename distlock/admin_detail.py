@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from .admin_actions import can_be_asked, can_be_broken
-from .contention import printable
 from .inspection import look
+from .znodes import printable
 
 if TYPE_CHECKING:
     from .contention import Contender, Lock, Snapshot

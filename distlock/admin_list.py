@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from unicodedata import normalize
 from urllib.parse import parse_qsl, urlencode
 
-from .contention import Kind, printable
+from .contention import Kind
 from .inspection import snapshot
+from .znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,9 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 from .admin_graph import Circles, circles
 from .admin_panel import Panel, ask_members, panel
 from .conf import configuration
-from .contention import printable
 from .drawing import Drawing, draw
 from .exceptions import LockUnavailable
+from .znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -101,9 +101,10 @@ class Seat(Place):
 
     @property
     def lost(self) -> bool:
+        # The carrier stands on the same node, by the same lease.
         if self.granted and not self.left and (self.carrier is None or self.carrier.lost):
             self._lost = True
-        return super().lost
+        return self._lost
 
     def lose(self) -> None:
         super().lose()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -29,6 +30,7 @@ from .keys import znode_name
 from .leader import Leader, zk_leader
 from .owner import label
 from .session import close_sessions, session_for
+from .znodes import with_parents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -215,12 +217,9 @@ class _Runs:
         if self._version is not None:
             stat = self._ask(self._session.write, self._path, data, self._version)
             return int(stat.version)
-        names = self._parent.split("/")
-        for depth in range(2, len(names) + 1):
-            try:
-                self._ask(self._session.create_container, "/".join(names[:depth]))
-            except NodeExists:
-                continue
+        for path in with_parents(self._parent):
+            with suppress(NodeExists):
+                self._ask(self._session.create_container, path)
         _, stat = self._ask(self._session.create_persistent, self._path, data)
         return int(stat.version)
 

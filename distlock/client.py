@@ -218,25 +218,22 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return trouble
 
     def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
-        """Queue a request, before all others if `first`, and wake the connection thread.
+        """Queue a request, before all others if `first`; never blocks."""
+        self._queue_up(self._queue.appendleft if first else self._queue.append, (request, reply))
 
-        Never blocks.
+    def soon(self, step: Callable[[], None]) -> None:
+        """Call `step` on the connection thread while there is a connection; never blocks."""
+        self._queue_up(self.steps.append, step)
+
+    def _queue_up(self, queue: Callable[[Any], None], what: Any) -> None:
+        """Queue something for the connection thread, and wake that.
 
         kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
         or Ctrl-C too, and leaves the request in the queue without a wake-up. One wake-up too many
         is harmless, so a second one makes good for an interrupted first.
         """
         try:
-            (self._queue.appendleft if first else self._queue.append)((request, reply))
-            self._connection.wake()
-        except BaseException:
-            self._connection.wake(again=True)
-            raise
-
-    def soon(self, step: Callable[[], None]) -> None:
-        """Call `step` on the connection thread while there is a connection; never blocks."""
-        try:
-            self.steps.append(step)
+            queue(what)
             self._connection.wake()
         except BaseException:
             self._connection.wake(again=True)

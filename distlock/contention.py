@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from . import keys
 from .lease_nodes import LeaseHolder
+from .znodes import printable
 
 if TYPE_CHECKING:
     from .znodes import Participant
@@ -148,10 +149,3 @@ def key_of(name: str) -> tuple[str, Kind]:
     if key is None:
         key = unquote(name.partition("%-")[0], errors="replace") + "\N{HORIZONTAL ELLIPSIS}"
     return key, kind
-
-
-def printable(text: str) -> str:
-    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Generator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -187,11 +188,8 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
     waiters = tuple(one for one in found if not one.holds)
     if not waiters:
         return None
-    return Lock(
-        key=key,
-        name=wait.lock,
-        path=path,
-        kind=draft.lock.kind,
+    return replace(
+        draft.lock,
         holding=len(holders),
         waiting=1,
         holders=holders,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
@@ -19,7 +20,7 @@ from .ensemble import members
 from .exceptions import LockUnavailable
 from .reads import Reads
 from .session import session_for
-from .znodes import LOCK, protected_prefix
+from .znodes import LOCK, protected_prefix, with_parents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -270,11 +271,8 @@ def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
     try:
         ask(session.read, session.root)
     except NoNode:
-        names = session.root.split("/")
-        for depth in range(2, len(names) + 1):
-            try:
-                ask(session.create_container, "/".join(names[:depth]))
-            except NodeExists:
-                continue
+        for path in with_parents(session.root):
+            with suppress(NodeExists):
+                ask(session.create_container, path)
         return False
     return True

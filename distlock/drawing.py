@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Final
 
-from .contention import printable
 from .layout import NODE_HEIGHT, NODE_WIDTH, ROOM, lay_out
+from .znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

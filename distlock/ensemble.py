@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .contention import printable
 from .credentials import tls_context
+from .znodes import printable
 
 if TYPE_CHECKING:
     from .conf import Configuration

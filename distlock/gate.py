@@ -131,7 +131,7 @@ class SemaphorePlace(Place):
             gate.leave()
         if self._watching_limit or self._watching_names:
             # On the connection thread, lest it comes between another's watch and its request.
-            self.session.read(self.path, self._unwatch)
+            self.session.soon(self._unwatch)
 
     @property
     def lost(self) -> bool:
@@ -343,7 +343,7 @@ class SemaphorePlace(Place):
         else:  # what has become of the leases, their list tells
             self._watching_limit = False
 
-    def _unwatch(self, *_: Any) -> None:
+    def _unwatch(self) -> None:
         if self._watching_limit:
             self._watching_limit = False
             self.session.unwatch(self.path, self._limit_changed)

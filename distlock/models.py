@@ -12,7 +12,8 @@ from urllib.parse import quote, unquote
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .contention import key_of, printable
+from .contention import key_of
+from .znodes import printable
 
 
 class Lock(models.Model):

@@ -91,18 +91,7 @@ class Mutex:
         :raises LockLost: this owner held the lock and has lost it; release it first
         :raises DeadlockDetected: waiting on would never end
         """
-        owner = current()
-        held = owner.held.get(self._id)
-        if held is None or timeout is not UNSET:
-            return self._acquire(blocking, timeout, _is_hold)
-        depth = held.count
-        try:
-            held.hold.check()
-            held.count = depth + 1
-            return True  # noqa: TRY300 - what lands here is to be undone, too
-        except BaseException:
-            self._back_to(depth, owner)
-            raise
+        return self._acquire(blocking, timeout, _is_hold)
 
     def release(self) -> None:
         """Give the lock back: the last of as many releases as acquires does it.
@@ -207,9 +196,9 @@ class Mutex:
         A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
         call has taken is given back then.
         """
-        limit = self._limit(blocking, timeout)
         owner = current()
         depth = self._depth(owner)
+        limit = self._limit(blocking, timeout, depth)
         try:
             return then(self._reenter(owner) or wait(*self._line(owner, limit)))
         except BaseException:
@@ -219,9 +208,9 @@ class Mutex:
     async def _aacquire(
         self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], Awaitable[_T]]
     ) -> _T:
-        limit = self._limit(blocking, timeout)
         owner = current()
         depth = self._depth(owner)
+        limit = self._limit(blocking, timeout, depth)
         try:
             outcome: Hold | Attempt | None = self._reenter(owner)
             if outcome is None:
@@ -239,8 +228,10 @@ class Mutex:
         held.count += 1
         return held.hold
 
-    def _limit(self, blocking: bool, timeout: Any) -> float | None:
+    def _limit(self, blocking: bool, timeout: Any, depth: int = 0) -> float | None:
         """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
+        if depth and timeout is UNSET:  # reentry does not wait
+            return None
         if timeout is UNSET:
             timeout = self._timeout
         if timeout is UNSET:

@@ -260,9 +260,8 @@ class Place:
         if self._parents_error is not None:
             self._fail(self._parents_error)
             return
-        names = self.path.split("/")
-        for depth in range(2, len(names) + 1):
-            self.session.create_container("/".join(names[:depth]), self._parent_made)
+        for path in znodes.with_parents(self.path):
+            self.session.create_container(path, self._parent_made)
         self._join()
 
     def _parent_made(self, value: Any, error: BaseException | None) -> None:

@@ -15,8 +15,6 @@ from .exceptions import IncompatiblePeer, LockLost
 from .place import Node, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .znodes import NodeName
 
 
@@ -106,16 +104,7 @@ class UnfairPlace(FairPlace):
         watched = self._watched
         if self.node is None and watched:
             # On the connection thread, lest it comes between another's watch and its request.
-            self.session.read(watched, partial(self._unwatch, watched, self._watcher))
-
-    def _unwatch(
-        self,
-        watched: str,
-        watcher: Callable[[bool], None],
-        value: Any,
-        error: BaseException | None,
-    ) -> None:
-        self.session.unwatch(watched, watcher)
+            self.session.soon(partial(self.session.unwatch, watched, self._watcher))
 
 
 class WriterPlace(FairPlace):

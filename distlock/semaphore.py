@@ -338,10 +338,9 @@ class Semaphore(Leases):
                 ask(session.write, path, data, -1)
                 break
             except NoNode:
-                names = path.split("/")
-                for depth in range(2, len(names) + 1):
+                for missing in znodes.with_parents(path):
                     with suppress(NodeExists, NoNode):  # whatever is missing, the write will tell
-                        ask(session.create_container, "/".join(names[:depth]))
+                        ask(session.create_container, missing)
         self._limit.own = self._limit.told = limit
 
     def _wanted(self, leases: int) -> int:

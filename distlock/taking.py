@@ -14,6 +14,7 @@ from .client import NoNode
 from .heartbeat import now
 from .lease_nodes import encode
 from .visits import CHANGED, UNKNOWN, Renewal
+from .znodes import with_parents
 
 if TYPE_CHECKING:
     from .lease_nodes import Term
@@ -102,9 +103,8 @@ class Taking(Renewal):
         if self._parents_error is not None:
             self._fail(self._parents_error)
             return
-        names = self.parent.split("/")
-        for depth in range(2, len(names) + 1):
-            self.session.create_container("/".join(names[:depth]), self._parent_made)
+        for path in with_parents(self.parent):
+            self.session.create_container(path, self._parent_made)
         self._create()
 
     def _parent_made(self, value: Any, error: BaseException | None) -> None:

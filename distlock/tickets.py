@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ from .client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from .keys import znode_name
 from .session import session_for
 from .waiting import Latch
-from .znodes import _read_json
+from .znodes import _read_json, with_parents
 
 if TYPE_CHECKING:
     from .session import Session
@@ -136,12 +137,9 @@ class Ticket:
         raise self._session.unavailable(self._key)
 
     def _make_parents(self) -> None:
-        names = self._parent.split("/")
-        for depth in range(2, len(names) + 1):
-            try:
-                self._ask(self._session.create_container, "/".join(names[:depth]))
-            except NodeExists:
-                continue
+        for path in with_parents(self._parent):
+            with suppress(NodeExists):
+                self._ask(self._session.create_container, path)
 
     def _ended(self, path: str, now: int) -> bool:
         """Whether a ticket's time is over, or it has gone."""

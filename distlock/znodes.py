@@ -64,6 +64,12 @@ def _parse(pattern: re.Pattern[str], name: str) -> NodeName | None:
     return found and NodeName(name, found["kind"], int(found["sequence"]))
 
 
+def with_parents(path: str) -> list[str]:
+    """Return the paths of a node and of all above it, the top first: what is to be made for it."""
+    names = path.split("/")
+    return ["/".join(names[:depth]) for depth in range(2, len(names) + 1)]
+
+
 def sequence_of(name: str) -> str:
     """Return the sequence number at the end of a contender's name, as the server wrote it."""
     found = _NODE.fullmatch(name)
@@ -166,7 +172,11 @@ def _text(value: object) -> str:
     """Return a text that can be printed anywhere: no surrogates, newlines, escapes, bidi marks."""
     if not isinstance(value, str):
         return ""
-    text = value[:200]
+    return printable(value[:200])
+
+
+def printable(text: str) -> str:
+    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.bench import works
 from benchmarks.bench.page import text
 from benchmarks.bench.run import Run
@@ -19,7 +20,6 @@ from benchmarks.bench.run import Run
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 PLOT = PAGE.parent / "images" / "performance.png"
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,9 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.write:
         from benchmarks.bench.plots import draw  # noqa: PLC0415 - of the extra [bench]
 
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{figures}\n{END}{after}")
+        pages.fill(PAGE, figures)
         draw(results, PLOT)
     return 1 if results.failed else 0
 

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks import pages
 from benchmarks.growth import measure
 from benchmarks.growth.page import Growth, draw, text
 
@@ -23,7 +24,6 @@ NUMBERS = {
     "sessions": [1, 10, 100, 500],
     "keys": [1, 10, 100, 1000, 10_000, 100_000],
 }
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,9 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures = text(growth)
     sys.stdout.write(figures)
     if options.write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{figures}\n{END}{after}")
+        pages.fill(PAGE, figures)
         draw(growth, PLOT)
     return 0
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from distlock import signals
 from distlock.exceptions import DeadlockDetected, LockBusy, LockUnavailable
 
 if TYPE_CHECKING:
@@ -25,6 +26,35 @@ def extra(name: str) -> Iterator[None]:
             f'Type: pip install "django-distlock[{name}]"',
             name=error.name,
         ) from error
+
+
+class Receivers:
+    """Receivers of all signals of the locks, connected and disconnected together."""
+
+    def connect(self) -> None:
+        """Begin to receive; may be repeated."""
+        for signal, receiver in self._receivers():
+            signal.connect(receiver)
+
+    def disconnect(self) -> None:
+        """Receive no more."""
+        for signal, receiver in self._receivers():
+            signal.disconnect(receiver)
+
+    def _receivers(self) -> list[tuple[Any, Any]]:
+        return [
+            (signals.lock_acquired, self._acquired),
+            (signals.lock_contended, self._contended),
+            (signals.lock_failed, self._failed),
+            (signals.lock_lost, self._lost),
+            (signals.lock_released, self._released),
+        ]
+
+    _acquired: Any
+    _contended: Any
+    _failed: Any
+    _lost: Any
+    _released: Any
 
 
 _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected: "deadlock"}

@@ -17,9 +17,7 @@ from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
-from distlock import signals
-
-from . import extra, outcome_of
+from . import Receivers, extra, outcome_of
 
 with extra("otel"):
     from opentelemetry.trace import Link, Span, Status, StatusCode, get_tracer
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
     from distlock.hold import Hold
 
 
-class Spans:
+class Spans(Receivers):
     """The receivers that make the spans.
 
     Attributes of all: ``distlock.key``, ``distlock.template``, ``distlock.using`` and
@@ -42,25 +40,6 @@ class Spans:
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._tracer = get_tracer("distlock", tracer_provider=tracer_provider)
         self._of_hold: WeakKeyDictionary[Hold, Span] = WeakKeyDictionary()
-
-    def connect(self) -> None:
-        """Begin to trace; may be repeated."""
-        for signal, receiver in self._receivers():
-            signal.connect(receiver)
-
-    def disconnect(self) -> None:
-        """Trace no more."""
-        for signal, receiver in self._receivers():
-            signal.disconnect(receiver)
-
-    def _receivers(self) -> list[tuple[Any, Any]]:
-        return [
-            (signals.lock_acquired, self._acquired),
-            (signals.lock_contended, self._contended),
-            (signals.lock_failed, self._failed),
-            (signals.lock_lost, self._lost),
-            (signals.lock_released, self._released),
-        ]
 
     def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
         now = time.time_ns()

@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
-from distlock import signals
 from distlock.lease_hold import LeaseHold
 
-from . import extra, outcome_of
+from . import Receivers, extra, outcome_of
 
 with extra("prometheus"):
     from prometheus_client import REGISTRY, Counter, Gauge, Histogram
@@ -35,7 +34,7 @@ _LABELS = ("template", "using", "recipe")
 _Labels: TypeAlias = tuple[str, str, str]
 
 
-class Metrics:
+class Metrics(Receivers):
     """The metrics, and the receivers that keep them.
 
     Labels of all: ``template`` (of `zk_locked`, empty for other locks), ``using`` (the alias) and
@@ -82,25 +81,6 @@ class Metrics:
         #: What the gauge counts, and where: a hold may be released that was never announced, or
         #: lost first.
         self._counted: WeakKeyDictionary[Hold, Gauge] = WeakKeyDictionary()
-
-    def connect(self) -> None:
-        """Begin to count; may be repeated."""
-        for signal, receiver in self._receivers():
-            signal.connect(receiver)
-
-    def disconnect(self) -> None:
-        """Count no more."""
-        for signal, receiver in self._receivers():
-            signal.disconnect(receiver)
-
-    def _receivers(self) -> list[tuple[Any, Any]]:
-        return [
-            (signals.lock_acquired, self._acquired),
-            (signals.lock_contended, self._contended),
-            (signals.lock_failed, self._failed),
-            (signals.lock_lost, self._lost),
-            (signals.lock_released, self._released),
-        ]
 
     def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
         labels = _labels_of(**facts)

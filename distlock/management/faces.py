@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.contention import printable
 from distlock.exceptions import LockKeyError, LockUnavailable
 from distlock.inspection import look
 from distlock.lease_nodes import LeaseHolder
+from distlock.znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

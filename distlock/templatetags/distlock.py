@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django import template
 from django.utils.translation import gettext, pgettext
 
-from distlock.contention import printable as printable_text
 from distlock.lease_nodes import LeaseHolder
+from distlock.znodes import printable as printable_text
 
 if TYPE_CHECKING:
     from distlock.contention import Contender

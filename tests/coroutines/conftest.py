@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     holder,
     make_owner,
@@ -12,7 +11,6 @@ from tests.mutex.conftest import (
 )
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "holder",
     "make_owner",

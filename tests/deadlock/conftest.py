@@ -9,7 +9,6 @@ import pytest
 from tests.deadlock.tools import AFTER, notices
 from tests.helpers import eventually
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     make_owner,
     own_zookeeper,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from tests.mutex.tools import Tree
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "make_owner",
     "own_zookeeper",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.lease.conftest import losses, requests, set_options
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     holder,
     make_owner,
@@ -15,7 +14,6 @@ from tests.mutex.conftest import (
 from tests.unfair.conftest import patient
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "holder",
     "losses",

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import curator
 from tests.interop.tools import KEY, SOURCE, JavaPeer, NewContender, contenders
-from tests.mutex.conftest import _main_thread_holds_nothing, make_owner, tree, two_sessions
+from tests.mutex.conftest import make_owner, tree, two_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.mutex.tools import MakeOwner, Tree
 
-__all__ = ["_main_thread_holds_nothing", "make_owner", "tree", "two_sessions"]
+__all__ = ["make_owner", "tree", "two_sessions"]
 
 
 @pytest.fixture(scope="session")

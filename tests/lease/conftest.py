@@ -12,7 +12,6 @@ from distlock.client import Client
 from distlock.signals import lock_lost
 from tests.lease.tools import Loss, SetOptions, loss_of
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     holder,
     make_owner,
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "holder",
     "make_owner",

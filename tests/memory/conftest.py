@@ -14,7 +14,6 @@ from tests.leases.conftest import told
 from tests.memory.looker import Looker
 from tests.multilock.test_multilock import busy
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     assert_clean,
     holder,
     make_owner,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "busy",
     "holder",
     "make_owner",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     make_owner,
     tree,
     two_sessions,
 )
 
-__all__ = ["_main_thread_holds_nothing", "broken_link", "make_owner", "tree", "two_sessions"]
+__all__ = ["broken_link", "make_owner", "tree", "two_sessions"]

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from distlock.mutex import release_all
-from distlock.owner import current
 from distlock.session import close_sessions
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
@@ -38,13 +36,6 @@ def tree(two_sessions: Settings) -> Iterator[Tree]:
         tree = Tree(client, default["NAMESPACE"])
         yield tree
         assert_clean(tree)
-
-
-@pytest.fixture(autouse=True)
-def _main_thread_holds_nothing() -> Iterator[None]:
-    """What a failed test has left to this thread must not fail the next."""
-    yield
-    release_all(current())
 
 
 def assert_clean(tree: Tree) -> None:

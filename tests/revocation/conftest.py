@@ -10,7 +10,6 @@ import pytest
 from tests.helpers import eventually
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     holder,
     make_owner,
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from distlock import Mutex
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "holder",
     "make_owner",

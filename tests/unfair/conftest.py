@@ -9,7 +9,6 @@ import pytest
 from distlock import waiting
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import (
-    _main_thread_holds_nothing,
     broken_link,
     holder,
     make_owner,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 __all__ = [
-    "_main_thread_holds_nothing",
     "broken_link",
     "holder",
     "make_owner",

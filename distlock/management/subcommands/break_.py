@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.breaking import break_node
-from distlock.contention import printable
 from distlock.management.faces import (
     NOTHING,
     USAGE,
@@ -20,6 +19,7 @@ from distlock.management.faces import (
     targets,
     write_json,
 )
+from distlock.znodes import printable
 
 if TYPE_CHECKING:
     from distlock.contention import Contender, Lock

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.contention import printable
 from distlock.diagnosis import diagnose
 from distlock.management.faces import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
+from distlock.znodes import printable
 
 if TYPE_CHECKING:
     from distlock.diagnosis import Finding

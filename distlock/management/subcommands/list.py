@@ -7,7 +7,6 @@ from unicodedata import normalize
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.contention import printable
 from distlock.graph import cycles
 from distlock.inspection import snapshot
 from distlock.management.faces import (
@@ -20,6 +19,7 @@ from distlock.management.faces import (
     table,
     write_json,
 )
+from distlock.znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

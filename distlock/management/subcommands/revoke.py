@@ -6,7 +6,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.contention import printable
 from distlock.management.faces import (
     NOTHING,
     add_options,
@@ -17,6 +16,7 @@ from distlock.management.faces import (
     write_json,
 )
 from distlock.revocation import revoke
+from distlock.znodes import printable
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
 
