@@ -49,6 +49,7 @@ class MutexPlace(FairPlace):
         after = self.after  # in this order: who comes after looks at the two in the other one
         if after is not None:
             after.take_over(self)
+        self.session.neighbours.leave(self)
         super().leave()
 
     @property
@@ -66,8 +67,7 @@ class MutexPlace(FairPlace):
     # --- neighbours ------------------------------------------------------------------------------
 
     def _ask(self, prefix: str) -> None:
-        last = self.session.neighbours.last(self.path)
-        self._listing = last is None or last.left
+        self._listing = not self.session.neighbours.follow(self)
         self._create(prefix)
         if self._listing:
             self._list(prefix)

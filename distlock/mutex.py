@@ -8,6 +8,7 @@ whose turn it is is decided in `queue`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from .place import Place
     from .znodes import Participant
+
+logger = logging.getLogger("distlock")
 
 _T = TypeVar("_T")
 
@@ -336,9 +339,11 @@ class Mutex:
         """Release at the end of a block, whose own exception is worth more than ours."""
         try:
             self.release()
-        except (LockLost, NotOwner):
+        except (LockLost, NotOwner) as refusal:
             if error is None:
                 raise
+            if isinstance(refusal, NotOwner):  # a lost lock is told by its signal
+                logger.exception("A block of %r ended and released nothing.", self)
 
     def _begin(self, hold: Hold | Attempt) -> Hold:
         if isinstance(hold, Attempt):

@@ -18,12 +18,14 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 import weakref
 from asyncio import Task
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
     from .hold import Held
     from .hops import Call
+
+logger = logging.getLogger("distlock")
 
 #: Of how many hops an owner takes note before it looks which have ended.
 MANY_HOPS: Final = 8
@@ -155,7 +159,28 @@ def _owner_of_task(task: Task[Any]) -> Owner:
     owner = _of_task.get(task)
     if owner is None:
         owner = _of_task[task] = Owner(task.get_name())
+        task.add_done_callback(partial(_tell_left_behind, owner))
     return owner
+
+
+def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
+    """Say what a task has left held at its end.
+
+    It is not released: whoever has awaited this task may go on as if it held the lock, such as
+    ``await wait_for(lock.aacquire(), 5)``, which has a task of its own before Python 3.12.
+    """
+    if owner.hopping:  # they are in the hands of a function that runs on in its thread
+        return
+    for held in owner.held.values():
+        logger.error(
+            "The task %s has ended and left the lock %r held. Nobody can release it any more, and "
+            "nobody gets it while this process lives. Use `async with`, which releases on every "
+            "way out; limit a wait with the lock's own timeout=, for asyncio.wait_for() may run "
+            "aacquire() in a task of its own; and close an async generator that holds a lock with "
+            "contextlib.aclosing().",
+            task.get_name(),
+            held.hold.key,
+        )
 
 
 def _owner_of_abandoned(hop: AbandonedHop) -> Owner:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+
 import pytest
 
 from distlock import zk_lock
 from distlock.handover import MutexPlace
+from distlock.session import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
+from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
@@ -66,6 +71,32 @@ def test_a_waiter_behind_one_of_its_process_sends_its_create_and_nothing_more(
         waiter.release()
     tree.await_line(KEY, 0)
     assert taken(sent) == ["Delete"] * 4
+
+
+def test_of_those_who_come_at_once_the_first_alone_lists(
+    tree: Tree, sent: list[str], make_owner: MakeOwner
+) -> None:
+    lock, session, may_send = zk_lock(KEY), session_for(), threading.Event()
+
+    def hold_back() -> None:
+        assert may_send.wait(PATIENCE)
+
+    def creates_queued(number: int) -> bool:
+        names = [type(request).__name__ for request, _ in session._client._queue]
+        return names.count("Create2") == number
+
+    session.soon(hold_back)
+    owners = [make_owner() for _ in range(3)]
+    granted = []
+    for number, owner in enumerate(owners, start=1):
+        granted.append(owner.submit(lock.acquire, timeout=3 * PATIENCE))
+        eventually(partial(creates_queued, number), PATIENCE, "one more create")
+    may_send.set()
+    for owner, one in zip(owners, granted, strict=True):
+        assert one.result(PATIENCE)
+        owner.now(lock.release)
+    tree.await_line(KEY, 0)
+    assert sorted(taken(sent)) == [*["Create2"] * 3, *["Delete"] * 3, "GetChildren"]
 
 
 def test_who_is_second_behind_another_process_lists_once(
