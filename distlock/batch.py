@@ -275,7 +275,9 @@ _lock = threading.Lock()
 def _batch_at(session: Session, path: str) -> Batch:
     """Return the batch of a line; it lives as long as somebody has a seat in it."""
     with _lock:
-        batches = _batches.setdefault(session, WeakValueDictionary())
+        batches = _batches.get(session)
+        if batches is None:  # setdefault would make a dictionary each time
+            batches = _batches[session] = WeakValueDictionary()
         batch = batches.get(path)
         if batch is None:
             batch = batches[path] = Batch(session)
