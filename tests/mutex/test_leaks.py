@@ -59,23 +59,29 @@ def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
     tree.await_line("key", 1)
 
 
-def test_a_watch_that_another_waiter_of_the_process_needs_is_not_removed(
-    tree: Tree, holder: Owner, make_owner: MakeOwner
+def test_who_stood_behind_one_that_gave_up_watches_the_next_ahead(
+    tree: Tree, holder: Owner
 ) -> None:
-    # removeWatches removes all watches of the connection on a path. The second comes to watch the
-    # holder when the first leaves, which is when the first's watch on the holder is taken back.
-    first, second = make_owner(), make_owner()
-    for _ in range(3):
-        gives_up = first.submit(zk_lock("key").acquire, timeout=2)
-        tree.await_line("key", 2)
-        granted = second.submit(zk_lock("key").acquire, timeout=PATIENCE)
-        assert gives_up.result(PATIENCE) is False
-        head, _ = tree.await_line("key", 2)
-        tree.await_watches(f"{tree.path('key')}/{head}")
+    # The first's own watch on the holder is taken back at that time, and removeWatches removes all
+    # that the connection has on a path.
+    async def wait_and_enter() -> None:
+        async with zk_lock("key", timeout=PATIENCE):
+            pass
+
+    async def stay_while_another_leaves() -> None:
+        first = asyncio.create_task(wait_and_enter())
+        await asyncio.to_thread(tree.await_line, "key", 2)
+        second = asyncio.create_task(wait_and_enter())
+        await asyncio.to_thread(tree.await_line, "key", 3)
+        first.cancel()
+        head, _ = await asyncio.to_thread(tree.await_line, "key", 2)
+        await asyncio.to_thread(tree.await_watches, f"{tree.path('key')}/{head}")
         holder.now(zk_lock("key", using="other").release)
-        assert granted.result(PATIENCE)
-        second.now(zk_lock("key").release)
+        await second
         holder.now(zk_lock("key", using="other").acquire)
+
+    for _ in range(3):
+        asyncio.run(stay_while_another_leaves())
 
 
 # Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
