@@ -107,13 +107,12 @@ class MutexPlace(FairPlace):
 
     def take_over(self, before: MutexPlace) -> None:
         """Have the lock, if `before` had it; from any thread, and more than once without harm."""
-        lease, node = self.session.lease, self.node
+        node = self.node
         if (
             before is self.before
             and before.granted
             and not before.lost
-            and before.epoch == lease.epoch
-            and lease.running
+            and self.session.lease.unbroken(before.epoch)
             and self.standing
             and not self.left
         ):

@@ -49,6 +49,10 @@ class Lease:
         """Whether the session is certainly alive."""
         return now() < self._until
 
+    def unbroken(self, epoch: int) -> bool:
+        """Whether the session has been certainly alive since this epoch began."""
+        return self.epoch == epoch and now() < self._until
+
     def renew(self, sent_at: float, session_timeout: float) -> None:
         """Count the acknowledgement of a write that was sent at `sent_at`."""
         if not self.running:

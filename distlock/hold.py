@@ -70,7 +70,7 @@ class Hold:
 
         :raises LockLost: stop, roll back
         """
-        if self.released:
+        if self._place.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
         if self.lost:
             raise LockLost(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .conf import seconds as in_seconds
 from .exceptions import LockBusy, LockLost, LockUnavailable
 from .handover import MutexPlace
-from .hold import Hold
+from .hold import Held, Hold
 from .mutex import Mutex
 from .signals import lock_lost
 from .waiting import Latch
@@ -158,9 +158,8 @@ class Leader(Mutex):
         outcome = super()._conclude(owner, attempt)
         return self._leads(outcome) if isinstance(outcome, Hold) else outcome
 
-    def _reenter(self, owner: Owner) -> Hold | None:
-        hold = super()._reenter(owner)
-        return hold and self._leads(hold)
+    def _reenter(self, held: Held) -> Hold:
+        return self._leads(super()._reenter(held))
 
     def _leads(self, hold: Hold) -> Hold:
         if hold is not self._hold:

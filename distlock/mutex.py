@@ -200,10 +200,12 @@ class Mutex:
         call has taken is given back then.
         """
         owner = current()
-        depth = self._depth(owner)
-        limit = self._limit(blocking, timeout, depth)
+        held = owner.held.get(self._id)
+        depth = held.count if held is not None else 0
         try:
-            return then(self._reenter(owner) or wait(*self._line(owner, limit)))
+            if held is not None:
+                return then(self._reenter(held))
+            return then(wait(*self._line(owner, self._limit(blocking, timeout))))
         except BaseException:
             self._back_to(depth, owner)
             raise
@@ -212,29 +214,23 @@ class Mutex:
         self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], Awaitable[_T]]
     ) -> _T:
         owner = current()
-        depth = self._depth(owner)
-        limit = self._limit(blocking, timeout, depth)
+        held = owner.held.get(self._id)
+        depth = held.count if held is not None else 0
         try:
-            outcome: Hold | Attempt | None = self._reenter(owner)
-            if outcome is None:
-                outcome = await wait_async(*self._line(owner, limit))
-            return await then(outcome)
+            if held is not None:
+                return await then(self._reenter(held))
+            return await then(await wait_async(*self._line(owner, self._limit(blocking, timeout))))
         except BaseException:
             self._back_to(depth, owner)
             raise
 
-    def _reenter(self, owner: Owner) -> Hold | None:
-        held = owner.held.get(self._id)
-        if held is None:
-            return None
+    def _reenter(self, held: Held) -> Hold:
         held.hold.check()
         held.count += 1
         return held.hold
 
-    def _limit(self, blocking: bool, timeout: Any, depth: int = 0) -> float | None:
+    def _limit(self, blocking: bool, timeout: Any) -> float | None:
         """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
-        if depth and timeout is UNSET:  # reentry does not wait
-            return None
         if timeout is UNSET:
             timeout = self._timeout
         if timeout is UNSET:

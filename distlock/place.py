@@ -130,8 +130,7 @@ class Place:
         """Whether the grant is, or was at any moment until it was left, not certain any more."""
         if self._lost or self.left:
             return self._lost
-        lease = self.session.lease
-        if not (lease.epoch == self.epoch and lease.running and self.standing):
+        if not (self.session.lease.unbroken(self.epoch) and self.standing):
             self._lost = True  # and never back: another thread may know more
         return self._lost
 
