@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ REVOKE: Final = b"__REVOKE__"
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
-_NODE = re.compile(r".*?(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
-_LEASE = re.compile(r".*?(?P<kind>lease-)" + _SEQUENCE)
+_NODE = re.compile(r".*(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
+_LEASE = re.compile(r".*(?P<kind>lease-)" + _SEQUENCE)
 _KAZOO_LOCK = re.compile(r".*__r?lock__" + _SEQUENCE)
 
 
@@ -45,8 +45,7 @@ _random = Random()  # noqa: S311
 os.register_at_fork(after_in_child=_random.seed)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeName:
+class NodeName(NamedTuple):
     """The parts of a contender's node name."""
 
     name: str
