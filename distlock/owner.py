@@ -169,9 +169,9 @@ def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
     It is not released: whoever has awaited this task may go on as if it held the lock, such as
     ``await wait_for(lock.aacquire(), 5)``, which has a task of its own before Python 3.12.
     """
-    if owner.hopping:  # they are in the hands of a function that runs on in its thread
+    if owner.hopping:  # it is in the hands of a function that runs on in its thread
         return
-    for held in owner.held.values():
+    for held in [held for held in owner.held.values() if not held.hold.lost]:
         logger.error(
             "The task %s has ended and left the lock %r held. Nobody can release it any more, and "
             "nobody gets it while this process lives. Use `async with`, which releases on every "
