@@ -6,6 +6,7 @@ middle looks again, and does not believe that it holds).
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -141,17 +142,21 @@ def packets(tree: Tree) -> dict[int, int]:
 def test_the_successor_of_one_who_gave_up_in_the_middle_goes_on_waiting(
     tree: Tree, make_owner: MakeOwner
 ) -> None:
-    holder, quitter, successor = make_owner(), make_owner(), make_owner()
+    holder, successor = make_owner(), make_owner()
     lock, other = zk_lock("key"), zk_lock("key", using="other")
+
+    async def give_up_in_the_middle() -> Future[bool]:
+        quitter = asyncio.create_task(lock.aacquire(timeout=None))
+        await asyncio.to_thread(tree.await_line, "key", 2)
+        granted = successor.submit(other.acquire, timeout=PATIENCE)
+        await asyncio.to_thread(tree.await_line, "key", 3)
+        quitter.cancel()
+        return granted
+
     holder.now(lock.acquire)
-    gives_up = quitter.submit(lock.acquire, timeout=2)
-    line = tree.await_line("key", 2)
-    granted = successor.submit(other.acquire, timeout=PATIENCE)
-    tree.await_line("key", 3)
-    assert gives_up.result(PATIENCE) is False
-    tree.await_line("key", 2)
-    head = f"{tree.path('key')}/{line[0]}"
-    tree.await_watches(head)
+    granted = asyncio.run(give_up_in_the_middle())
+    head, _ = tree.await_line("key", 2)
+    tree.await_watches(f"{tree.path('key')}/{head}")
     assert not granted.done()
     holder.now(lock.release)
     assert granted.result(PATIENCE)
