@@ -7,9 +7,11 @@ are in tests/mutex/test_leaks.py.
 
 Left out is what no signal can do, though tracing can: to raise before a ``try:``, an instruction
 that does nothing, and before the call of ``__exit__`` when a ``with`` block is left, for which
-tracing stops at the first line of the block once more. And one thing that a signal can do: an
-exception at the head of ``Mutex.__exit__``, above its ``try``, comes before anything that an
-``__exit__`` written in Python could do (CPython 74174).
+tracing stops at the first line of the block once more. Nor, from Python 3.12 on, the turn of a loop
+within one line: what tracing raises there passes by every handler of its frame (CPython 152375),
+what a signal raises does not. And one thing that a signal can do: an exception at the head of
+``Mutex.__exit__``, above its ``try``, comes before anything that an ``__exit__`` written in Python
+could do (CPython 74174).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import linecache
 import sys
 import types
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 KEY = "key"
 PACKAGE = str(Path(distlock.__file__).parent)
+#: Comprehensions have no frame of their own any more (PEP 709), and turn in that of a ``try``.
+TURNS_ARE_OUT_OF_REACH = sys.version_info >= (3, 12)
 EXIT = Mutex.__exit__.__code__
 BODY_OF_EXIT = 1 + next(
     number
@@ -85,17 +90,22 @@ class Interruption:
         sys.settrace(None)
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
+        return partial(self._line, [0]) if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event != "line" or out_of_reach(frame):
-            return self._line
+    def _line(self, last: list[int], frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            turns = last == [frame.f_lineno]
+            last[:] = [frame.f_lineno]
+            if not (turns and TURNS_ARE_OUT_OF_REACH) and not out_of_reach(frame):
+                self._step(frame)
+        return frame.f_trace
+
+    def _step(self, frame: FrameType) -> None:
         self._left -= 1
         if self._left == 0:
             self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
             sys.settrace(None)
             raise self._error
-        return self._line
 
 
 def acquire_and_release() -> None:
