@@ -7,7 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
@@ -234,20 +234,23 @@ class Locked:
             run_task = task_runner and task_runner(self)
             if run_task:
                 return run_task(args, kwargs)
-            mutex = self.make_mutex(self.key(args, kwargs))
-            with ExitStack() as stack:
-                try:
-                    hold = stack.enter_context(mutex)
-                except LockBusy as busy:
-                    return self._busy(busy, args, kwargs)
-                return self.run(stack, hold, args, kwargs)
+            hold = None
+            try:
+                # The lock has a block of its own: between two steps of an ExitStack, which is in
+                # Python, a soft time limit would leave it held.
+                with self.make_mutex(self.key(args, kwargs)) as hold, ExitStack() as stack:
+                    return self.run(stack, hold, args, kwargs)
+            except LockBusy as busy:
+                if hold is not None:  # of another lock, in the function
+                    raise
+                return self._busy(busy, args, kwargs)
 
         return call
 
     def run(
         self, stack: ExitStack, hold: Hold, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Call the function under `hold`, which `stack` gives back."""
+        """Call the function under `hold`, in transactions that `stack` ends before that ends."""
         for alias in self._databases(args):
             stack.enter_context(transaction.atomic(using=alias))
         result = self.function(*args, **kwargs)
@@ -264,15 +267,16 @@ class Locked:
         async def call(*args: Any, **kwargs: Any) -> Any:
             if any(self._databases(args)):  # as Django says, which leaves this view to us
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
-            mutex = self.make_mutex(self.key(args, kwargs))
-            async with AsyncExitStack() as stack:
-                try:
-                    await stack.enter_async_context(mutex)
-                except LockBusy as busy:
-                    answer = self._busy(busy, args, kwargs)
-                    return await answer if inspect.isawaitable(answer) else answer
-                result = self.function(*args, **kwargs)
-                return await result if inspect.isawaitable(result) else result
+            hold = None
+            try:
+                async with self.make_mutex(self.key(args, kwargs)) as hold:
+                    result = self.function(*args, **kwargs)
+                    return await result if inspect.isawaitable(result) else result
+            except LockBusy as busy:
+                if hold is not None:
+                    raise
+                answer = self._busy(busy, args, kwargs)
+                return await answer if inspect.isawaitable(answer) else answer
 
         return call
 

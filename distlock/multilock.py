@@ -74,7 +74,8 @@ class MultiLock:
         :raises DeadlockDetected: one waits for what this owner holds already
         """
         try:
-            return bool(self._take(blocking, timeout))
+            # Not bool(…): a signal is handled when a call returns.
+            return self._take(blocking, timeout) is not None
         except LockBusy:
             return False
 
@@ -89,7 +90,7 @@ class MultiLock:
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take all locks as `acquire` does; waiting costs no thread."""
         try:
-            return bool(await self._atake(blocking, timeout))
+            return await self._atake(blocking, timeout) is not None
         except LockBusy:
             return False
 

@@ -17,6 +17,7 @@ could do (CPython 74174).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import linecache
 import sys
@@ -29,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import distlock
-from distlock import LockBusy, zk_lock
+from distlock import LockBusy, zk_lock, zk_locked
 from distlock.mutex import Mutex
 from distlock.owner import current
 from distlock.session import session_for
@@ -129,6 +130,11 @@ def reentrant_blocks() -> None:
         pass
 
 
+@zk_locked(KEY, timeout=0, on_busy="skip")
+def locked() -> None:
+    pass
+
+
 def nothing_is_left(tree: Tree, line: list[str]) -> None:
     session = session_for()
     assert not current().held
@@ -158,14 +164,20 @@ def interrupt_everywhere(
     raise AssertionError("unreachable")
 
 
-@pytest.mark.parametrize("error", [SoftLimit, SoftTimeLimit])
-@pytest.mark.parametrize("call", [acquire_and_release, block, reentrant_blocks])
-def test_an_exception_before_any_line_of_a_call_leaves_nothing(
-    tree: Tree, call: Callable[[], None], error: type[BaseException]
-) -> None:
+@pytest.fixture
+def parents(tree: Tree) -> None:
+    """The parents of the lock, which the server does not remove."""
     with zk_lock(KEY):
         tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
     tree.await_line(KEY, 0)
+
+
+@pytest.mark.usefixtures("parents")
+@pytest.mark.parametrize("error", [SoftLimit, SoftTimeLimit])
+@pytest.mark.parametrize("call", [acquire_and_release, block, reentrant_blocks, locked])
+def test_an_exception_before_any_line_of_a_call_leaves_nothing(
+    tree: Tree, call: Callable[[], None], error: type[BaseException]
+) -> None:
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
     assert {"mutex.py", "place.py", "session.py", "client.py"} <= {
@@ -179,6 +191,16 @@ def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
     tree: Tree, call: Callable[[], None]
 ) -> None:
     assert len(interrupt_everywhere(tree, call, SoftLimit)) > 80
+
+
+@pytest.mark.usefixtures("parents")
+def test_an_exception_before_any_line_of_an_exit_stack_leaves_nothing(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the standard library has in Python can be interrupted as well."""
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", (PACKAGE, contextlib.__file__))
+    steps = interrupt_everywhere(tree, locked, SoftLimit)
+    assert "contextlib.py" in {step.partition(":")[0] for step in steps}
 
 
 # --- tasks ---------------------------------------------------------------------------------------
