@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -67,7 +68,7 @@ def test_customers_and_staff_come_and_end_with_the_demo(
             locks = snapshot().locks
             seen.update((lock.key, lock.kind) for lock in locks)
             waited_for.update(lock.key for lock in locks if lock.waiting)
-            with sqlite3.connect(database) as connection:
+            with closing(sqlite3.connect(database)) as connection:
                 orders = "SELECT buyer FROM shop_order"
                 bought.update(buyer for (buyer,) in connection.execute(orders))
             stuck.extend(graph.deadlocks() if not stuck else ())
