@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from distlock import admin_list, inspection, zk_lease, zk_lock, zk_semaphore
 from distlock.graph import deadlocks
 from distlock.reads import UNREAD, Reads
 from tests.admin.tools import LIST, address, keys, markup, said
+from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
@@ -75,12 +77,16 @@ def test_searched_chosen_and_sorted(
         lease.release()
 
 
+def changed_after(tree: Tree, moment: int) -> bool:
+    return bool(tree.client.set(tree.namespace, b"").mtime > moment)
+
+
 def test_sorted_by_age_and_by_the_longest_wait(tree: Tree, operator: Client) -> None:
     with cleared(tree):
-        for key in ("first", "second"):
-            stand(tree, key)
-        for key in ("second", "first"):
-            stand(tree, key)
+        for key in ("first", "second", "second", "first"):
+            stood = tree.client.get(stand(tree, key))[1].ctime
+            # The server counts milliseconds, and may make two nodes within one.
+            eventually(partial(changed_after, tree, stood), PATIENCE, "the next millisecond")
         assert keys(operator.get(f"{LIST}?o=-age")) == ["first", "second"]
         assert keys(operator.get(f"{LIST}?o=age")) == ["second", "first"]
         assert keys(operator.get(f"{LIST}?o=-wait")) == ["second", "first"]
