@@ -35,6 +35,21 @@ LIGHTNESS = """
     return (colour[0] + colour[1] + colour[2]) / 3;
 }
 """
+#: What is seen of the way to a page, and of what stands beside a list.
+BREADCRUMBS = """
+() => {
+    const style = getComputedStyle(document.querySelector(".breadcrumbs"));
+    const link = getComputedStyle(document.querySelector(".breadcrumbs a"));
+    return [style.backgroundColor, style.color, style.padding, link.color, link.fontSize];
+}
+"""
+FILTER = """
+() => {
+    const box = (id) => document.getElementById(id).getBoundingClientRect();
+    const [list, filter] = [box("distlock-body"), box("changelist-filter")];
+    return [filter.left >= list.right, filter.top >= list.bottom];
+}
+"""
 
 
 @pytest.fixture
@@ -84,3 +99,23 @@ def test_nothing_sticks_out_of_the_screen(
     tab = operator(site, viewport={"width": width, "height": 800})
     for page in pages(tab):
         assert (page, tab(lambda page: page.evaluate(OVERFLOW))) == (page, [])
+
+
+def test_the_way_to_a_page_looks_as_on_pages_of_django(
+    site: Site, operator: Callable[..., Tab], pages: Callable[[Tab], Iterator[str]]
+) -> None:
+    tab = operator(site)
+    tab.go("/admin/distlock/")
+    djangos = tab(lambda page: page.evaluate(BREADCRUMBS))
+    for page in pages(tab):
+        assert (page, tab(lambda page: page.evaluate(BREADCRUMBS))) == (page, djangos)
+
+
+@pytest.mark.parametrize(("width", "beside"), [(1280, True), (360, False)])
+def test_the_filter_is_beside_the_list_or_below(
+    site: Site, operator: Callable[..., Tab], width: int, beside: bool
+) -> None:
+    tab = operator(site, viewport={"width": width, "height": 800})
+    tab.go(LIST)
+    tab.sees("#changelist-filter")
+    assert tab(lambda page: page.evaluate(FILTER)) == [beside, not beside]
