@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -116,6 +117,15 @@ def test_cut_closes_and_refuses_until_restored(proxy: TcpProxy) -> None:
     with connected(proxy) as connection:
         connection.sendall(b"b")
         assert connection.recv(1) == b"b"
+
+
+def test_who_comes_in_the_instant_of_a_cut_is_dropped(proxy: TcpProxy) -> None:
+    for _ in range(100):
+        with socket.create_connection(("127.0.0.1", proxy.port)):  # the kernel accepts it
+            proxy.cut()
+        eventually(lambda: not proxy.connections)
+        proxy.restore()
+    gc.collect()  # and asyncio has closed all sockets, or else Python warns of them
 
 
 def test_drop_closes_and_accepts_again(proxy: TcpProxy) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from distlock.testing.server import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
 
     from typing_extensions import Self
@@ -50,7 +50,7 @@ class TcpProxy:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asyncio.run_coroutine_threadsafe(self._link.close(), self._loop).result(_ANSWER_TIMEOUT)
+        self._run(self._link.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ANSWER_TIMEOUT)
         self._loop.close()
@@ -63,13 +63,13 @@ class TcpProxy:
     def pass_through(self) -> None:
         """Heal everything: listen, forward both ways, without a delay."""
         self._do(self._link.open_gates)
-        asyncio.run_coroutine_threadsafe(self._link.listen(), self._loop).result(_ANSWER_TIMEOUT)
+        self._run(self._link.listen())
 
     restore = pass_through
 
     def cut(self) -> None:
         """Close every connection and refuse new ones."""
-        self._do(self._link.refuse)
+        self._run(self._link.refuse())
 
     def drop(self) -> None:
         """Close every connection; new ones are accepted."""
@@ -89,7 +89,10 @@ class TcpProxy:
         async def run() -> None:
             action()
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(_ANSWER_TIMEOUT)
+        self._run(run())
+
+    def _run(self, steps: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(steps, self._loop).result(_ANSWER_TIMEOUT)
 
 
 def _listen_on_a_free_port() -> socket.socket:
@@ -131,10 +134,15 @@ class _Link:
     def set_delay(self, seconds: float) -> None:
         self._delay = seconds
 
-    def refuse(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    async def refuse(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening)
+            # Who was accepted just now is to have its transport before the server closes, or else
+            # asyncio forgets to close that socket.
+            await asyncio.sleep(0)
+            server.close()
         self.drop()
 
     def drop(self) -> None:
@@ -142,7 +150,7 @@ class _Link:
             connection.cancel()
 
     async def close(self) -> None:
-        self.refuse()
+        await self.refuse()
         # Who was accepted just now has not begun yet, and has to, in order to close its sockets.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)
@@ -160,7 +168,8 @@ class _Link:
         # A cancelled connection has been dropped on purpose: nobody is to be told.
         with suppress(OSError, asyncio.CancelledError):
             try:
-                await self._join(reader, writer)
+                if self._server is not None:  # or else there was a cut since it was accepted
+                    await self._join(reader, writer)
             finally:
                 self.connections.discard(task)
                 writer.transport.abort()

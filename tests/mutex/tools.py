@@ -130,19 +130,18 @@ def expire(hosts: str, session: Session) -> int:
     # Its `client_id` is None in an outage.
     number, password = session._client._session_id, session._client._session_passwd
     deadline = time.monotonic() + 2 * PATIENCE
-    while True:
+    while session.id == number:
+        assert time.monotonic() < deadline, "the session could not be expired"
         thief = KazooClient(hosts, client_id=(number, password))
-        try:
+        # The victim may take its session back from the thief, before that has it or has closed it.
+        with suppress(KazooTimeoutError):
             thief.start(timeout=2.0)
-        except KazooTimeoutError:  # the victim has taken its session back from the thief
-            if session.id != number:
-                return int(number)
-            assert time.monotonic() < deadline, "the session could not be expired"
-        else:
-            thief.stop()
-            return int(number)
-        finally:
-            thief.close()
+        taken, _ = thief.client_id or (number, b"")
+        thief.stop()
+        thief.close()
+        if taken != number:  # there was none to take any more
+            break
+    return int(number)
 
 
 def kept(session: Session) -> dict[str, list[object]]:
