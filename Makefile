@@ -4,8 +4,9 @@
 .PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
-# Two workers suit the two cores of a small CI machine. WORKERS=0 runs all tests in one process.
-WORKERS ?= 2
+# The tests mostly wait: four workers keep the two cores of a small CI machine busy. WORKERS=0 runs
+# all tests in one process.
+WORKERS ?= 4
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
