@@ -158,8 +158,8 @@ class Leader(Mutex):
         outcome = super()._conclude(owner, attempt)
         return self._leads(outcome) if isinstance(outcome, Hold) else outcome
 
-    def _reenter(self, held: Held) -> Hold:
-        return self._leads(super()._reenter(held))
+    def _reenter(self, held: Held, timeout: Any) -> Hold:
+        return self._leads(super()._reenter(held, timeout))
 
     def _leads(self, hold: Hold) -> Hold:
         if hold is not self._hold:

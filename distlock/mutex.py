@@ -204,7 +204,7 @@ class Mutex:
         depth = held.count if held is not None else 0
         try:
             if held is not None:
-                return then(self._reenter(held))
+                return then(self._reenter(held, timeout))
             return then(wait(*self._line(owner, self._limit(blocking, timeout))))
         except BaseException:
             self._back_to(depth, owner)
@@ -218,13 +218,15 @@ class Mutex:
         depth = held.count if held is not None else 0
         try:
             if held is not None:
-                return await then(self._reenter(held))
+                return await then(self._reenter(held, timeout))
             return await then(await wait_async(*self._line(owner, self._limit(blocking, timeout))))
         except BaseException:
             self._back_to(depth, owner)
             raise
 
-    def _reenter(self, held: Held) -> Hold:
+    def _reenter(self, held: Held, timeout: Any) -> Hold:
+        if timeout is not UNSET:
+            seconds(timeout)  # what is no timeout is refused, though nothing is waited for
         held.hold.check()
         held.count += 1
         return held.hold

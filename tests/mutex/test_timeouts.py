@@ -122,6 +122,16 @@ def test_what_is_no_timeout_is_refused_before_anything_is_sent(
     assert not _sessions
 
 
+@pytest.mark.usefixtures("tree")
+@pytest.mark.parametrize(("timeout", "error"), [(-1, ValueError), ("5", TypeError)])
+def test_what_is_no_timeout_is_refused_on_reentry_too(timeout: Any, error: type[Exception]) -> None:
+    with zk_lock("key") as hold:
+        with pytest.raises(error, match="timeout"):
+            zk_lock("key").acquire(timeout=timeout)
+        hold.check()
+    assert not zk_lock("key").held
+
+
 def test_infinity_waits_for_ever_like_none() -> None:
     assert zk_lock("key").acquire(timeout=float("inf"))
     zk_lock("key").release()
