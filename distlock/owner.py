@@ -171,7 +171,8 @@ def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
     """
     if owner.hopping:  # it is in the hands of a function that runs on in its thread
         return
-    for held in [held for held in owner.held.values() if not held.hold.lost]:
+    left = [held.hold.key for held in owner.held.values() if not held.hold.lost]
+    for key in left:
         logger.error(
             "The task %s has ended and left the lock %r held. Nobody can release it any more, and "
             "nobody gets it while this process lives. Use `async with`, which releases on every "
@@ -179,7 +180,7 @@ def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
             "aacquire() in a task of its own; and close an async generator that holds a lock with "
             "contextlib.aclosing().",
             task.get_name(),
-            held.hold.key,
+            key,
         )
 
 

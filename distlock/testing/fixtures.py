@@ -6,7 +6,7 @@ asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -40,19 +40,19 @@ def zookeeper() -> Iterator[ZooKeeper]:
 
     It is shared: a test that stops or pauses servers starts its own, with `ZooKeeper`.
     """
-    yield from _run(1)
+    yield from _run(nodes=1)
 
 
 @pytest.fixture(scope="session")
 def zookeeper_ensemble() -> Iterator[ZooKeeper]:
     """Three real servers. A test that kills or pauses one starts or resumes it before it ends."""
-    yield from _run(3)
+    yield from _run(nodes=3)
 
 
-def _run(nodes: int) -> Iterator[ZooKeeper]:
+def _run(**options: Any) -> Iterator[ZooKeeper]:
     from .server import ServerNotInstalled, ZooKeeper  # noqa: PLC0415 - see above
 
-    zookeeper = ZooKeeper(nodes=nodes)
+    zookeeper = ZooKeeper(**options)
     try:
         zookeeper.start()
     except ServerNotInstalled as error:

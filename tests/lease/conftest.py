@@ -19,6 +19,7 @@ from tests.mutex.conftest import (
     tree,
     two_sessions,
 )
+from tests.mutex.tools import record_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,15 +52,7 @@ def losses() -> Iterator[list[Loss]]:
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the requests that this process sends, without kazoo's pings."""
-    sent: list[str] = []
-    submit = Client.submit
-
-    def record(client: Client, request: Any, reply: Any, **how: Any) -> None:
-        sent.append(type(request).__name__)
-        submit(client, request, reply, **how)
-
-    monkeypatch.setattr(Client, "submit", record)
-    return sent
+    return record_requests(monkeypatch, Client)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockBusy, shelf, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
+from distlock import shelf, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.multilock import MultiLock
 from distlock.mutex import Mutex
 from distlock.semaphore import Leases
@@ -35,6 +35,7 @@ from tests.lease.test_every_step import (
     reentrant_blocks,
 )
 from tests.mutex.tools import PATIENCE, await_connection
+from tests.rwlock.test_every_step import read_inside_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,12 +56,6 @@ def several() -> None:
             if zk_rwlock(KEY).write.held:  # it never began: a release can be repeated
                 both.release()
             raise
-
-
-def read_inside_write() -> None:
-    lock = zk_rwlock(KEY, timeout=0)
-    with suppress(LockBusy), lock.write, lock.read:
-        pass
 
 
 @pytest.fixture

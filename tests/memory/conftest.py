@@ -17,9 +17,10 @@ from tests.mutex.conftest import (
     assert_clean,
     holder,
     make_owner,
+    two_sessions,
 )
-from tests.mutex.tools import PATIENCE, Tree
-from tests.semaphore.tools import Leases
+from tests.mutex.tools import PATIENCE, Tree, record_requests
+from tests.semaphore.conftest import leases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 __all__ = [
     "busy",
     "holder",
+    "leases",
     "make_owner",
     "set_options",
     "told",
+    "two_sessions",
 ]
 
 #: No server listens there.
@@ -68,13 +71,6 @@ def distlock_settings(settings: Settings, namespace: str) -> Settings:
 
 
 @pytest.fixture
-def two_sessions(distlock_settings: Settings) -> Settings:
-    default = distlock_settings.DISTLOCK["default"]
-    distlock_settings.DISTLOCK = {"default": default, "other": default}
-    return distlock_settings
-
-
-@pytest.fixture
 def tree(two_sessions: Settings, distlock_memory: MemoryTree) -> Iterator[Tree]:
     namespace = two_sessions.DISTLOCK["default"]["NAMESPACE"]
     tree = Tree(cast("Any", Looker(distlock_memory)), namespace)
@@ -83,22 +79,5 @@ def tree(two_sessions: Settings, distlock_memory: MemoryTree) -> Iterator[Tree]:
 
 
 @pytest.fixture
-def leases(tree: Tree) -> Iterator[Leases]:
-    leases = Leases(tree)
-    tree.client.ensure_path(leases.path)
-    tree.client.ensure_path(leases.gate)
-    yield leases
-    leases.await_(0, 0)
-
-
-@pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    sent: list[str] = []
-    submit = MemoryClient.submit
-
-    def record(client: MemoryClient, request: Any, reply: Any, **options: Any) -> None:
-        sent.append(type(request).__name__)
-        submit(client, request, reply, **options)
-
-    monkeypatch.setattr(MemoryClient, "submit", record)
-    return sent
+    return record_requests(monkeypatch, MemoryClient)

@@ -123,10 +123,9 @@ def test_an_exception_from_a_signal_in_a_wait_leaves_no_node(
 # An alarm goes off at a random moment of each round, inside acquire, the body or release.
 # What is tried in each round is the last argument.
 HAMMERED = """
-import random, signal, sys, threading
+import random, signal, sys
 from contextlib import suppress
-from tests.helpers import eventually
-from tests.mutex.tools import MakeOwner, await_connection, set_up
+from tests.mutex.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
 from distlock import LockBusy, zk_lock, zk_locked
 

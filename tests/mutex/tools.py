@@ -27,6 +27,8 @@ from tests.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pytest
+
     from distlock.session import Session
 
 T = TypeVar("T")
@@ -142,6 +144,19 @@ def expire(hosts: str, session: Session) -> int:
         if taken != number:  # there was none to take any more
             break
     return int(number)
+
+
+def record_requests(monkeypatch: pytest.MonkeyPatch, client: type[Any]) -> list[str]:
+    """Return the kinds of the requests that clients of this class send, as they do."""
+    sent: list[str] = []
+    submit = client.submit
+
+    def record(self: Any, request: Any, reply: Any, **how: Any) -> None:
+        sent.append(type(request).__name__)
+        submit(self, request, reply, **how)
+
+    monkeypatch.setattr(client, "submit", record)
+    return sent
 
 
 def kept(session: Session) -> dict[str, list[object]]:

@@ -26,9 +26,8 @@ from hypothesis.stateful import (
 
 from distlock.client import Client
 from distlock.testing import MemoryTree
-from distlock.testing import server as real
+from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
-from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 from tests.testing.sides import Side, World
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.requests import Requests
+    from distlock.testing.server import ZooKeeper
 
 
 names = st.sampled_from(["a", "b"])
@@ -190,20 +190,7 @@ class Alike(RuleBasedStateMachine):
 @pytest.fixture(scope="module")
 def lasting_containers() -> Iterator[ZooKeeper]:
     """A server that removes no empty containers while a test looks."""
-    with pytest.MonkeyPatch.context() as patch:
-        seldom = "-Dznode.container.checkIntervalMs=3600000"
-        patch.setattr(
-            real, "JVM", tuple(seldom if "checkInterval" in flag else flag for flag in real.JVM)
-        )
-        zookeeper = ZooKeeper()
-        try:
-            zookeeper.start()
-        except ServerNotInstalled as error:
-            pytest.skip(str(error))
-    try:
-        yield zookeeper
-    finally:
-        zookeeper.stop()
+    yield from _run(jvm=["-Dznode.container.checkIntervalMs=3600000"])
 
 
 def test_memory_and_a_real_server_are_alike(lasting_containers: ZooKeeper) -> None:
