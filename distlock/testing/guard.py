@@ -97,6 +97,16 @@ class GuardedProcess:
         """Send a signal; nothing happens when the command has ended."""
         self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """SIGSTOP; returns when each of its threads has stopped, or the command has ended.
+
+        The signal only asks the main thread to stop the process. Until that one has got a
+        processor, the others go on.
+        """
+        self.send(signal.SIGSTOP)
+        with suppress(ChildProcessError):  # It has ended, and was waited for.
+            os.waitpid(self.pid, os.WUNTRACED)
+
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the command has ended; its status. Raises `subprocess.TimeoutExpired`."""
         status = self._process.wait(timeout)

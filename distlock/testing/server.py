@@ -198,8 +198,8 @@ class Server:
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: the process keeps its connections and says nothing."""
-        self._running().send(signal.SIGSTOP)
+        """SIGSTOP: the process keeps its connections and, from the return on, says nothing."""
+        self._running().pause()
 
     def resume(self) -> None:
         """SIGCONT."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from distlock.testing.guard import GuardedProcess
 from tests.helpers import alive, eventually, spawn_python
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ECHO = """
 import sys
@@ -30,6 +28,22 @@ piped = sys.argv[2] == "piped"
 code = "import signal; signal.pause()"
 child = GuardedProcess([sys.executable, "-c", code], output=folder / "log", cwd=folder, piped=piped)
 print(child.pid)
+sys.stdin.read()
+"""
+
+# The main thread stops the others, and gets what they leave of the one processor.
+MAIN_THREAD_COMES_LAST = """
+import hashlib, os, sys, threading
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+def work():
+    while True:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 10_000)
+
+for _ in range(8):
+    threading.Thread(target=work, daemon=True).start()
+os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+print("works", flush=True)
 sys.stdin.read()
 """
 
@@ -63,3 +77,30 @@ def test_a_guarded_process_ends_when_its_parent_is_killed(tmp_path: Path, piped:
         assert alive(child)
         parent.kill()
         eventually(lambda: not alive(child), 30, "the end of the child")
+
+
+def test_no_thread_of_a_paused_process_runs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", MAIN_THREAD_COMES_LAST]
+    process = GuardedProcess(command, output=tmp_path / "log", cwd=tmp_path, piped=True)
+    with process.stdin, process.stdout:
+        try:
+            assert process.stdout.readline() == "works\n"
+            for _ in range(20):
+                process.pause()
+                states = {
+                    task.read_text().rpartition(")")[2].split()[0]
+                    for task in Path(f"/proc/{process.pid}/task").glob("*/stat")
+                }
+                assert states == {"T"}
+                process.send(signal.SIGCONT)
+        finally:
+            process.send(signal.SIGKILL)
+            process.wait()
+
+
+def test_a_process_that_ends_instead_of_pausing_is_not_waited_for(tmp_path: Path) -> None:
+    process = GuardedProcess([sys.executable, "-c", ""], output=tmp_path / "log", cwd=tmp_path)
+    eventually(lambda: not alive(process.pid), 30, "its end")
+    process.pause()
+    assert not process.running
+    process.wait()
