@@ -32,6 +32,7 @@ _LENGTH: Final = struct.Struct("!i")
 _PREFIX: Final = struct.Struct("!ii")
 #: How much is read, or sent, in one go, in bytes.
 _MANY: Final = 65536
+_WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
 def guarded(step: Callable[..., None], *args: Any) -> None:
@@ -70,7 +71,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, address: Any, timeout: float, **options: Any) -> socket.socket:
         # kazoo would give one dead server the whole session timeout.
-        timeout = min(timeout, self._connect_timeout)
+        connected = self._create_connection(address, min(timeout, self._connect_timeout))
+        connected.setblocking(False)  # a socket with a timeout asks poll() before each recv()
+        return connected
+
+    def _create_connection(self, address: Any, timeout: float) -> socket.socket:
         if self._tls is None:
             connected: socket.socket = super().create_connection(address, timeout=timeout)
             return connected
@@ -125,6 +130,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         super().__init__(*args, **options)
         self._xid = 0
         self._awake = False
+        #: The connection thread while it completes requests: what these lead to, it sends unasked.
+        self._completing = 0
         #: What the server has sent and nobody has looked at.
         self._unread = bytearray()
 
@@ -140,12 +147,16 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     # --- many at a time --------------------------------------------------------------------------
     #
     # kazoo goes through its loop once for each request and each reply, with two to five system
-    # calls each. Here it sends all that is queued in one go, and takes all replies that are there.
+    # calls each. Here it sends all that is queued in one go, takes all replies that are there, and
+    # asks poll() only where it would have to wait.
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         # In this order, and before the look at the queue, no wake-up is missed.
         self._read_sock.recv(_MANY)
         self._awake = False
+        self._send_queued(connect_timeout)
+
+    def _send_queued(self, timeout: float) -> None:
         steps, queue = self.client.steps, self.client._queue
         while steps:
             guarded(steps.popleft())
@@ -162,15 +173,29 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             message += _LENGTH.pack(len(content)) + content
             self.client._pending.append((request, reply, xid))
         if message:
-            self._write(message, connect_timeout)
+            self._write(message, timeout)
         if queue:
             self.wake()
 
+    def _write(self, message: bytes | bytearray, timeout: float) -> None:
+        with self._socket_error_handling(), suppress(*_WOULD_BLOCK):
+            message = message[self._socket.send(message) :]
+        if message:
+            super()._write(message, timeout)
+
     def _read_socket(self, read_timeout: float) -> Any:
-        outcome = super()._read_socket(read_timeout)
-        while outcome is None and self._has_a_reply():
+        self._completing = threading.get_ident()
+        try:
             outcome = super()._read_socket(read_timeout)
-        return outcome
+            while outcome is None and self._has_a_reply():
+                outcome = super()._read_socket(read_timeout)
+            if outcome is None:
+                self._send_queued(read_timeout)
+            return outcome
+        finally:
+            self._completing = 0
+            if self.client.steps or self.client._queue:
+                self.wake()
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         # An error that kazoo does not know would end its thread: before 2.11 NoWatcher is one.
@@ -196,13 +221,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _receive(self, timeout: float) -> bytes:
         with self._socket_error_handling():
             while True:
-                if not self.handler.select([self._socket], [], [], timeout)[0]:
-                    raise KazooTimeoutError("The server does not answer.")
-                with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError):
+                try:
                     chunk: bytes = self._socket.recv(_MANY)
-                    if not chunk:
-                        raise ConnectionDropped("The server has closed the connection.")
-                    return chunk
+                except _WOULD_BLOCK:
+                    if not self.handler.select([self._socket], [], [], timeout)[0]:
+                        raise KazooTimeoutError("The server does not answer.") from None
+                    continue
+                if not chunk:
+                    raise ConnectionDropped("The server has closed the connection.")
+                return chunk
 
     def wake(self, *, again: bool = False) -> None:
         """See to it that the connection thread looks at the queue; from any thread.
@@ -212,7 +239,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         waking = self._write_sock
         if waking is None:
             raise ConnectionError("The connection has been closed.")
-        if again or not self._awake:
+        if again or not (self._awake or self._completing == threading.get_ident()):
             self._awake = True
             with suppress(BlockingIOError):  # full, and so awake
                 waking.send(b"\0")

@@ -25,11 +25,12 @@ class FairPlace(Place):
     """
 
     def _look(self, node: Node, names: list[str]) -> None:
-        for name in names:
-            if znodes.is_kazoo_lock(name):
-                self._refuse_peer(name)
-                return
         line = znodes.in_line(names)
+        if len(line) < len(names):  # not all of them are contenders
+            peer = next(filter(znodes.is_kazoo_lock, names), None)
+            if peer is not None:
+                self._refuse_peer(peer)
+                return
         own = next((place for place, other in enumerate(line) if other.name == node.name), None)
         if not self.standing or own is None:
             self._start_anew()  # expired, or broken by an operator (CURATOR-211)

@@ -198,6 +198,22 @@ def test_a_step_that_fails_harms_no_other(
     assert "this is a bug in distlock" in caplog.text
 
 
+def test_what_follows_from_a_request_that_cannot_be_sent_is_done(make_session: MakeSession) -> None:
+    one, done = make_session(session_timeout=40), threading.Event()
+    no_bytes: Any = object()
+    one.ask(one.read, "/").result(20)
+
+    def answered(*_: Any) -> None:
+        one.write("/", no_bytes, 0, refused)
+
+    def refused(_: Any, error: BaseException | None) -> None:
+        assert isinstance(error, TypeError)
+        one.soon(done.set)
+
+    one.read("/", answered)
+    assert done.wait(5)  # the next ping, and its answer, come later
+
+
 def test_a_burst_of_requests_neither_blocks_nor_jams_the_connection(
     make_session: MakeSession,
 ) -> None:
