@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -30,7 +29,6 @@ from .keys import znode_name
 from .leader import Leader, zk_leader
 from .owner import label
 from .session import close_sessions, session_for
-from .znodes import with_parents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -217,9 +215,7 @@ class _Runs:
         if self._version is not None:
             stat = self._ask(self._session.write, self._path, data, self._version)
             return int(stat.version)
-        for path in with_parents(self._parent):
-            with suppress(NodeExists):
-                self._ask(self._session.create_container, path)
+        self._ask(self._session.create_containers, self._parent)
         _, stat = self._ask(self._session.create_persistent, self._path, data)
         return int(stat.version)
 

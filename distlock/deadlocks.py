@@ -251,7 +251,7 @@ class _Notice:
                 self._written = data
                 self._session.write(self._path, data, -1, _ignore)
         elif isinstance(error, NoNode) and tries and not self._down:
-            self._session.create_container(f"{self._session.root}/{WAITS}", _ignore)
+            self._session.create_containers(f"{self._session.root}/{WAITS}", _ignore)
             self._create(data, tries - 1)
 
     def _made_late(self, value: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
@@ -20,7 +19,7 @@ from .ensemble import members
 from .exceptions import LockUnavailable
 from .reads import Reads
 from .session import session_for
-from .znodes import LOCK, protected_prefix, with_parents
+from .znodes import LOCK, protected_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -236,7 +235,7 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
             yield _ok("namespace", f"{session.root} is there")
         else:
             yield _ok("namespace", f"{session.root} was made: nobody has used it yet")
-        ask(session.create_container, parent)
+        ask(session.create_containers, parent)
         step = "make a lock's node"
         path, stat = ask(_contender, session, f"{parent}/{protected_prefix()}{LOCK}")
         step, permission = "list", "READ"
@@ -271,8 +270,6 @@ def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
     try:
         ask(session.read, session.root)
     except NoNode:
-        for path in with_parents(session.root):
-            with suppress(NodeExists):
-                ask(session.create_container, path)
+        ask(session.create_containers, session.root)
         return False
     return True

@@ -251,7 +251,7 @@ class SemaphorePlace(Place):
 
     def make_parent(self) -> None:
         """Create the parent of the leases together with that of the gate."""
-        self.session.create_container(self.path, self._parent_made)
+        self.session.create_containers(self.path, self._parents_made)
         self._announce(0)
 
     def _make_parents(self) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import znodes
-from .client import ConnectionLost, NodeExists, NoNode, SessionOver
+from .client import ConnectionLost, NoNode, SessionOver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -252,21 +252,15 @@ class Place:
         self.session.delete(path, stat.ephemeralOwner)
 
     def _make_parents(self) -> None:
-        """Create the missing parents and join again, all in one round trip.
-
-        An idle parent may be reaped between two steps, so this happens again as often as needed.
-        """
+        """Create the missing parents and join again, all in one round trip."""
         if self._parents_error is not None:
             self._fail(self._parents_error)
             return
-        for path in znodes.with_parents(self.path):
-            self.session.create_container(path, self._parent_made)
+        self.session.create_containers(self.path, self._parents_made)
         self._join()
 
-    def _parent_made(self, value: Any, error: BaseException | None) -> None:
-        # NoNode: an upper one was reaped just now. Whatever is missing, the join will tell.
-        harmless = NodeExists | NoNode | SessionOver | ConnectionLost
-        if error is not None and not isinstance(error, harmless):
+    def _parents_made(self, value: Any, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, SessionOver | ConnectionLost):
             self._parents_error = error
 
     # --- after a lost reply ----------------------------------------------------------------------

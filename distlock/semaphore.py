@@ -8,12 +8,11 @@ is kept by key, on the `shelf`. Whose turn it is is decided in `gate`.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import keys, signals, znodes
-from .client import NodeExists, NoNode
+from .client import NoNode
 from .conf import UNSET, configuration, seconds
 from .exceptions import LockBusy, LockLost, NotOwner
 from .gate import SemaphorePlace
@@ -338,9 +337,7 @@ class Semaphore(Leases):
                 ask(session.write, path, data, -1)
                 break
             except NoNode:
-                for missing in znodes.with_parents(path):
-                    with suppress(NodeExists, NoNode):  # whatever is missing, the write will tell
-                        ask(session.create_container, missing)
+                ask(session.create_containers, path)
         self._limit.own = self._limit.told = limit
 
     def _wanted(self, leases: int) -> int:

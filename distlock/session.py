@@ -45,6 +45,7 @@ from .connection import guarded
 from .exceptions import LockUnavailable
 from .heartbeat import Heartbeat, Lease, now
 from .neighbours import Neighbours
+from .znodes import with_parents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,9 +180,28 @@ class Session:
         """Create an ephemeral sequential node; the value is (path, stat)."""
         self.send(self._client.contender(prefix, data), self._proof(done), orphan=orphan)
 
-    def create_container(self, path: str, done: Done) -> None:
-        """Create a node that the server removes after its last child has gone."""
-        self.send(self._client.container(path), done)
+    def create_containers(self, path: str, done: Done) -> None:
+        """Create what is missing of `path` and above it, in one round trip.
+
+        The server removes such a node after its last child has gone, and it may do so between two
+        steps. Whoever finds `path` missing again asks again. An upper one that is there and may not
+        be made by us is no error.
+        """
+        errors: list[BaseException] = []
+
+        def created(_: Any, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, NodeExists | NoNode):
+                errors.append(error)
+
+        def created_last(_: Any, error: BaseException | None) -> None:
+            created(_, error)
+            there = error is None or isinstance(error, NodeExists)
+            done(None, errors[0] if errors and not there else None)
+
+        *above, last = with_parents(path)
+        for one in above:
+            self.send(self._client.container(one), created)
+        self.send(self._client.container(last), created_last)
 
     def create_ephemeral(
         self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]

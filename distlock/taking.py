@@ -13,8 +13,7 @@ from .alarm import call_later
 from .client import NoNode
 from .heartbeat import now
 from .lease_nodes import encode
-from .visits import CHANGED, UNKNOWN, Renewal
-from .znodes import with_parents
+from .visits import UNKNOWN, Renewal
 
 if TYPE_CHECKING:
     from .lease_nodes import Term
@@ -103,12 +102,11 @@ class Taking(Renewal):
         if self._parents_error is not None:
             self._fail(self._parents_error)
             return
-        for path in with_parents(self.parent):
-            self.session.create_container(path, self._parent_made)
+        self.session.create_containers(self.parent, self._parents_made)
         self._create()
 
-    def _parent_made(self, value: Any, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, UNKNOWN | CHANGED):
+    def _parents_made(self, value: Any, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, UNKNOWN):
             self._parents_error = error
 
     def _present(self, term: Term | None) -> None:

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
+from .client import BadVersion, ConnectionLost, NoNode, SessionOver
 from .keys import znode_name
 from .session import session_for
 from .waiting import Latch
-from .znodes import _read_json, with_parents
+from .znodes import _read_json
 
 if TYPE_CHECKING:
     from .session import Session
@@ -133,13 +132,8 @@ class Ticket:
             try:
                 return int(self._ask(create, self._path(f"{self._task}-"), data)[1].mtime)
             except NoNode:
-                self._make_parents()
+                self._ask(self._session.create_containers, self._parent)
         raise self._session.unavailable(self._key)
-
-    def _make_parents(self) -> None:
-        for path in with_parents(self._parent):
-            with suppress(NodeExists):
-                self._ask(self._session.create_container, path)
 
     def _ended(self, path: str, now: int) -> bool:
         """Whether a ticket's time is over, or it has gone."""

@@ -212,7 +212,7 @@ class FakeSession:
     ) -> None:
         self._request("create", partial(self._create, prefix, done), done)
 
-    def create_container(self, path: str, done: Done) -> None:
+    def create_containers(self, path: str, done: Done) -> None:
         def make() -> None:
             self.tree.exists = self.tree.reaped_at_once == 0
             self.tree.reaped_at_once -= not self.tree.exists

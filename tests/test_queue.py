@@ -341,7 +341,7 @@ def test_parents_are_made_after_they_were_missed() -> None:
     place = FakeSession(tree).join()
     tree.answer()
     assert holds(place)
-    assert tree.sent == {"create": 2, "children": 2, "container": 2}
+    assert tree.sent == {"create": 2, "children": 2, "container": 1}
 
 
 def test_a_parent_that_is_reaped_again_is_made_again() -> None:

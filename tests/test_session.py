@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import make_acl
 
 from distlock import LockUnavailable, session, zk_lock
 from distlock.client import NodeExists, SessionOver
@@ -58,7 +60,7 @@ def make_session(zookeeper: ZooKeeper, namespace: str) -> Iterator[MakeSession]:
 def ephemeral_node(one: Session) -> tuple[str, Any]:
     """Create the node of a contender and return its path and stat."""
     with suppress(NodeExists):
-        one.ask(one.create_container, one.root).result(20)
+        one.ask(one.create_containers, one.root).result(20)
 
     def create(done: Done) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
@@ -196,6 +198,20 @@ def test_a_step_that_fails_harms_no_other(
     one.children("/", fail)
     assert "zookeeper" in one.ask(one.children, "/").result(20)
     assert "this is a bug in distlock" in caplog.text
+
+
+def test_a_node_is_made_below_one_that_others_have_made_and_keep_to_themselves(
+    make_session: MakeSession, zookeeper: ZooKeeper
+) -> None:
+    one = make_session()
+    kept = f"{one.root}/theirs/kept"
+    with raw_client(zookeeper.hosts) as client:
+        client.ensure_path(kept)
+        client.set_acls(f"{one.root}/theirs", [make_acl("world", "anyone", read=True, delete=True)])
+        one.ask(one.create_containers, f"{kept}/ours").result(20)
+        assert client.get_children(kept) == ["ours"]
+        with pytest.raises(NoAuthError):
+            one.ask(one.create_containers, f"{one.root}/theirs/new/ours").result(20)
 
 
 def test_what_follows_from_a_request_that_cannot_be_sent_is_done(make_session: MakeSession) -> None:

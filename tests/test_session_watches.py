@@ -39,7 +39,7 @@ def one(proxy: TcpProxy, namespace: str) -> Iterator[Session]:
     """A session over a link that can be broken."""
     one = Session(Configuration(hosts=proxy.address, namespace=namespace, session_timeout=4))
     with suppress(NodeExists):
-        one.ask(one.create_container, namespace).result(20)
+        one.ask(one.create_containers, namespace).result(20)
     yield one
     one.close()
 
