@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from .client import NoAuth, NodeExists, NoNode
 from .contention import Contender, Lock, key_of
-from .drafts import _MODES, _line
+from .drafts import MODES, draft_of
 from .exceptions import DeadlockDetected
 from .graph import cycles
 from .inspection import participant
 from .reads import BATCH
-from .znodes import _read_json, parse
+from .znodes import parse, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,14 +173,14 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
     session, path = wait.session, f"{wait.session.root}/{wait.lock}"
     (names,) = yield partial(session.children, sync=sync), [path]
     key, kind = key_of(wait.lock)
-    draft = _line(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
+    draft = draft_of(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
     waiter = next((node for node in draft.waiters if node.name == wait.node), None)
     if waiter is None:
         return None
     nodes = [*draft.holders, waiter]
     reads = yield from _all(session.read, [f"{path}/{node.name}" for node in nodes])
     found = [
-        Contender(participant=who, mode=_MODES[node.kind], holds=node is not waiter)
+        Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
         for node, read in zip(nodes, reads, strict=True)
         if (who := participant(f"{path}/{node.name}", read)) is not None
     ]
@@ -205,7 +205,7 @@ def _waits_of(owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
     reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
     found = []
     for owner, read in zip(owners, reads, strict=True):
-        said = _read_json(read[0]).get("waits") if read else None
+        said = read_json(read[0]).get("waits") if read else None
         lock, _, node = said.rpartition("/") if isinstance(said, str) else ("", "", "")
         if lock and "/" not in lock and parse(node) and f"{lock}{node}".isprintable():
             found.append(_Wait(owner, session, lock, node))

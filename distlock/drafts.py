@@ -9,9 +9,9 @@ from . import znodes
 from .clock import time_at
 from .contention import LEASES, Contender, Lock, key_of
 from .lease_nodes import LeaseHolder, Term
-from .limits import _read as limit_in
+from .limits import limit_in
 from .reads import FORBIDDEN, GONE, UNREAD
-from .znodes import NodeName, Participant, _text, in_line
+from .znodes import NodeName, Participant, in_line, text_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FOREIGN_TOLD: Final = 5
 #: What a semaphore has under its node: who has a lease, and who waits for one.
 PARTS: Final = ("leases", "locks")
-_MODES: Final[dict[str, Mode]] = {
+MODES: Final[dict[str, Mode]] = {
     znodes.LOCK: "lock",
     znodes.READ: "read",
     znodes.WRITE: "write",
@@ -33,7 +33,7 @@ _MODES: Final[dict[str, Mode]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Draft:
+class Draft:
     """A lock of which only names are known as yet: who holds it, who waits, and under which nodes.
 
     :ivar limit: the node whose data tells a semaphore's limit
@@ -80,7 +80,7 @@ def _is_of_interest(lock: Lock) -> bool:
 # --- by name -------------------------------------------------------------------------------------
 
 
-def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[_Draft]]:
+def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[Draft]]:
     """List the names under each entry, as far as the time suffices."""
     root = reads.session.root
     paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
@@ -98,32 +98,32 @@ def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[_Draft]]:
         lock = Lock(key=key, name=entry, path=f"{root}/{entry}", kind=kind)
         if kind == "lease":
             parent, _, name = lock.path.rpartition("/")
-            yield [_Draft(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
+            yield [Draft(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
             continue
         names = listed[lock.path]
         leases, gate = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
         if UNREAD in (names, leases, gate):
             return
         if names is FORBIDDEN:
-            yield [_Draft(replace(lock, kind="unknown", readable=False))]
+            yield [Draft(replace(lock, kind="unknown", readable=False))]
         elif names is GONE:
             yield []
         else:
             semaphore = any(part in names for part in PARTS)
             yield [
                 *([_semaphore(lock, leases, gate)] if semaphore else ()),
-                _line(lock, names),
+                draft_of(lock, names),
             ]
 
 
-def _line(lock: Lock, names: Sequence[str]) -> _Draft:
+def draft_of(lock: Lock, names: Sequence[str]) -> Draft:
     """Tell who holds and who waits in a line of mutexes, readers and writers, as `queue` does."""
     line = in_line(names)
     known = {*PARTS, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
-    lock = replace(lock, foreign=tuple(_text(name) for name in foreign[:FOREIGN_TOLD]))
+    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_TOLD]))
     if not line:
-        return _Draft(replace(lock, kind="unknown"))
+        return Draft(replace(lock, kind="unknown"))
     if any(node.kind != znodes.LOCK for node in line):
         lock = replace(lock, kind="read/write")
     holders: list[NodeName] = []
@@ -136,11 +136,11 @@ def _line(lock: Lock, names: Sequence[str]) -> _Draft:
         (holders if before in (None, node.sequence) else waiters).append(node)
         if not reads and writer is None:
             writer = node.sequence
-    return _Draft(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
+    return Draft(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
 
 
-def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> _Draft:
-    return _Draft(
+def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> Draft:
+    return Draft(
         replace(lock, kind="semaphore", readable=FORBIDDEN not in (leases, gate)),
         znodes.leases(leases) if isinstance(leases, list) else (),
         in_line(gate) if isinstance(gate, list) else (),
@@ -153,7 +153,7 @@ def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> _Draft:
 # --- by what the nodes say -----------------------------------------------------------------------
 
 
-def _filled_in(draft: _Draft, nodes: Mapping[str, Outcome], depth: int | None, now: float) -> Lock:
+def _filled_in(draft: Draft, nodes: Mapping[str, Outcome], depth: int | None, now: float) -> Lock:
     draft = _without_the_gone(draft, nodes)
     holders, limit = draft.holders, None
     if draft.limit:
@@ -172,14 +172,14 @@ def _filled_in(draft: _Draft, nodes: Mapping[str, Outcome], depth: int | None, n
     )
 
 
-def _without_the_gone(draft: _Draft, nodes: Mapping[str, Outcome]) -> _Draft:
+def _without_the_gone(draft: Draft, nodes: Mapping[str, Outcome]) -> Draft:
     """Decide again whose turn it is where a holder has gone since the line was listed."""
     line = [*draft.holders, *draft.waiters]
     there = [node for node in line if nodes.get(f"{draft.held_at}/{node.name}") is not GONE]
     first_is_there = line[: len(draft.holders)] == there[: len(draft.holders)]
     if draft.held_at != draft.waited_at or first_is_there or not there:
         return draft
-    again = _line(draft.lock, [node.name for node in there])
+    again = draft_of(draft.lock, [node.name for node in there])
     return replace(again, lock=replace(again.lock, foreign=draft.lock.foreign))
 
 
@@ -220,7 +220,7 @@ def _contender(
 ) -> Contender | None:
     if outcome is GONE:
         return None
-    mode = _MODES[node.kind]
+    mode = MODES[node.kind]
     if outcome is FORBIDDEN:
         unknown = Participant(path=path, sequence=node.sequence, token=0, session_id=0, peer=True)
         return Contender(participant=unknown, mode=mode, holds=holds, readable=False)

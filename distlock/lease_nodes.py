@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
-from .znodes import Participant, _read_json, _text, _time
+from .znodes import Participant, read_json, text_in, time_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ class Term:
     @classmethod
     def read(cls, data: bytes, stat: Any) -> Term | None:
         """Return what a node says, None where it is not readable."""
-        said = _read_json(data)
+        said = read_json(data)
         owner, ttl, token = said.get("owner"), said.get("ttl"), said.get("token")
         mark = said.get("mark")
         # Without its mark nobody could write or delete the node.
@@ -77,7 +77,7 @@ class Term:
         return cls(
             owner=owner,
             ttl=float(ttl),
-            attempt=_text(said.get("attempt")),
+            attempt=text_in(said.get("attempt")),
             token=token if isinstance(token, int) and 0 < token <= stat.mzxid else stat.mzxid,
             version=stat.version,
             mark=mark,
@@ -132,7 +132,7 @@ class LeaseHolder(Participant):
             )
         where = f" ({self.host}:{self.pid})" if self.host else ""
         until = f" until {self.expires:%Y-%m-%d %H:%M:%S} UTC" if self.expires else ""
-        return f"{_text(self.owner_id)}{where}{until}"
+        return f"{text_in(self.owner_id)}{where}{until}"
 
     @classmethod
     def of(cls, path: str, term: Term | None) -> LeaseHolder:
@@ -145,12 +145,12 @@ class LeaseHolder(Participant):
             sequence=0,
             token=term.token,
             session_id=0,
-            host=_text(said.get("host")),
+            host=text_in(said.get("host")),
             pid=said["pid"] if type(said.get("pid")) is int else None,
-            worker=_text(said.get("worker")),
+            worker=text_in(said.get("worker")),
             owner_id=term.owner,
-            label=_text(said.get("label")),
-            since=_time(said.get("since")),
+            label=text_in(said.get("label")),
+            since=time_in(said.get("since")),
             expires=term.expires,
         )
 

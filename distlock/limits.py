@@ -48,7 +48,7 @@ class Limit:
         Where the peers' code says another limit, ours stays, with one warning. Ours is then
         written, so that they warn, too, and so that the last version deployed is what stays.
         """
-        written, told = _read(data)
+        written, told = limit_in(data)
         self.told = written if told and not self._fixed else None
         if written is None:
             return True
@@ -97,7 +97,7 @@ def _data(limit: int, **more: bool) -> bytes:
     return json.dumps({"v": 1, "limit": limit, **more}, separators=(",", ":")).encode()
 
 
-def _read(data: bytes) -> tuple[int | None, bool]:
+def limit_in(data: bytes) -> tuple[int | None, bool]:
     """Return the limit that is written and whether somebody has set it; None where there is none.
 
     Anybody may have written anything.

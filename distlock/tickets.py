@@ -24,7 +24,7 @@ from .client import BadVersion, ConnectionLost, NoNode, SessionOver
 from .keys import znode_name
 from .session import session_for
 from .waiting import Latch
-from .znodes import _read_json
+from .znodes import read_json
 
 if TYPE_CHECKING:
     from .session import Session
@@ -201,7 +201,7 @@ def _task_of(name: str) -> str:
 
 
 def _is_over(data: bytes, stat: Any, now: int) -> bool:
-    ttl = _read_json(data).get("ttl")
+    ttl = read_json(data).get("ttl")
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= LONGEST:
         ttl = LONGEST
     return bool(now > stat.mtime + ttl * 1000)

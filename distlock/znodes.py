@@ -141,7 +141,7 @@ class Participant:
         node = parse(name) or _parse(_LEASE, name)
         if node is None:
             return None
-        said = _read_json(data)
+        said = read_json(data)
         return cls(
             path=path,
             sequence=node.sequence,
@@ -149,16 +149,16 @@ class Participant:
             session_id=session_id,
             peer="v" not in said and data != REVOKE,
             revoked=data == REVOKE,
-            host=_text(said.get("host")),
+            host=text_in(said.get("host")),
             pid=said["pid"] if type(said.get("pid")) is int else None,
-            worker=_text(said.get("worker")),
-            owner_id=_text(said.get("owner")),
-            label=_text(said.get("label")),
-            since=_time(said.get("since")),
+            worker=text_in(said.get("worker")),
+            owner_id=text_in(said.get("owner")),
+            label=text_in(said.get("label")),
+            since=time_in(said.get("since")),
         )
 
 
-def _read_json(data: bytes) -> dict[str, Any]:
+def read_json(data: bytes) -> dict[str, Any]:
     """Parse what anybody may have written into a node; what is not ours counts as nothing."""
     try:
         said = json.loads(data[:10_000])
@@ -167,7 +167,7 @@ def _read_json(data: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _text(value: object) -> str:
+def text_in(value: object) -> str:
     """Return a text that can be printed anywhere: no surrogates, newlines, escapes, bidi marks."""
     if not isinstance(value, str):
         return ""
@@ -181,7 +181,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _time(value: object) -> datetime | None:
+def time_in(value: object) -> datetime | None:
     if not isinstance(value, int | float):
         return None
     try:
