@@ -18,7 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import waiting
 from distlock.keys import znode_name
-from distlock.session import session_for
+from distlock.session import _sessions, session_for
 from distlock.testing.memory_client import MemoryClient
 from distlock.znodes import in_line
 from tests.helpers import ANSWER_SECONDS, eventually
@@ -110,7 +110,11 @@ class Tree:
         with suppress(AssertionError):
             eventually(lambda: self.watches() == expected, PATIENCE)
         watched = self.watches()
-        assert watched == expected, f"watched: {watched}, expected: {expected}"
+        assert watched == expected, (
+            f"watched: {watched}, expected: {expected}; this process has "
+            f"{[(hex(one.id), one.connected, kept(one)) for one in _sessions.values()]}, and "
+            f"the server says:\n{self.client.command(b'wchp')}"
+        )
 
 
 def await_connection(using: str = "default") -> Session:
