@@ -151,12 +151,12 @@ def _become(argv: list[str], *, pipe: int, moment: float) -> None:
     """Leave a watchdog behind and turn this process into the command."""
     group = os.getpid()
     if os.fork() == 0:
-        if os.fork() == 0:
-            try:
+        try:
+            os.setsid()  # before the next fork: the watchdog is never in the command's group
+            if os.fork() == 0:
                 _watch(group, pipe, moment)
-            finally:
-                os._exit(0)
-        os._exit(0)
+        finally:
+            os._exit(0)
     os.wait()
     os.close(pipe)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -170,7 +170,6 @@ def _become(argv: list[str], *, pipe: int, moment: float) -> None:
 
 def _watch(group: int, pipe: int, moment: float) -> None:
     """Kill the command at `moment`, unless a later one is told in time."""
-    os.setsid()
     os.chdir("/")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):  # who reads the command's output waits for its end
