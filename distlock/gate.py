@@ -130,8 +130,7 @@ class SemaphorePlace(Place):
         if gate is not None:
             gate.leave()
         if self._watching_limit or self._watching_names:
-            # On the connection thread, lest it comes between another's watch and its request.
-            self.session.soon(self._unwatch)
+            self.session.soon(self._unwatch)  # where no signal interrupts it
 
     @property
     def lost(self) -> bool:

@@ -104,8 +104,7 @@ class UnfairPlace(FairPlace):
         super().leave()
         watched = self._watched
         if self.node is None and watched:
-            # On the connection thread, lest it comes between another's watch and its request.
-            self.session.soon(partial(self.session.unwatch, watched, self._watcher))
+            self.session.unwatch(watched, self._watcher)
 
 
 class WriterPlace(FairPlace):

@@ -85,6 +85,9 @@ class Session:
         self._parked: list[Callable[[], None]] = []
         self._in_flight: set[Reply] = set()
         self._watchers: dict[Watched, set[Callable[[bool], None]]] = {}
+        # Requests about watches go out in the order of the changes to _watchers. Reentrant, for the
+        # outcome of a request that cannot be sent comes at once.
+        self._watching = threading.RLock()
         self._deletes: dict[str, Callable[[], None] | None] = {}
         self._idle_parents: dict[str, float] = {}
         #: Who of this process stands next to whom.
@@ -312,27 +315,36 @@ class Session:
         :param children: list the names of the node's children and watch these instead
         """
         watched = path, children
-        self._watchers.setdefault(watched, set()).add(changed)
 
         def set_or_not(value: Any, error: BaseException | None) -> None:
-            if error is not None and self._discard_watcher(watched, changed):
-                # An earlier watcher's may be left, whose removal found this one in its place.
-                self._client.forget_watchers(path, children=children)
+            with self._watching:
+                if error is None:
+                    if watched not in self._watchers:  # an earlier watch has fired meanwhile
+                        self._remove_watch(watched)
+                elif self._discard_watcher(watched, changed):
+                    # An earlier watcher's may be left, whose removal found this one in its place.
+                    self._client.forget_watchers(path, children=children)
             done(value, error)
 
         request = self._client.listing if children else self._client.reading
-        self.send(request(path, partial(self._watch_fired, watched)), set_or_not)
+        with self._watching:
+            self._watchers.setdefault(watched, set()).add(changed)
+            self.send(request(path, partial(self._watch_fired, watched)), set_or_not)
 
     def unwatch(
         self, path: str, changed: Callable[[bool], None], *, children: bool = False
     ) -> None:
-        """Take a watch back, on the server too if nobody else in this process needs it."""
-        watched = path, children
-        if self._discard_watcher(watched, changed):
-            self.send(
-                self._client.unwatching(path, children=children),
-                partial(self._watch_removed, watched),
-            )
+        """Take a watch back, on the server too if nobody else in this process needs it.
+
+        From any thread, and more than once without harm.
+        """
+        # On the connection thread, where no signal comes between the two steps.
+        self.soon(partial(self._unwatch, (path, children), changed))
+
+    def _unwatch(self, watched: Watched, changed: Callable[[bool], None]) -> None:
+        with self._watching:
+            if self._discard_watcher(watched, changed):
+                self._remove_watch(watched)
 
     def _discard_watcher(self, watched: Watched, changed: Callable[[bool], None]) -> bool:
         """Forget a watcher; tell whether it was the last one."""
@@ -342,17 +354,25 @@ class Session:
         watchers.discard(changed)
         if watchers:
             return False
-        self._watchers.pop(watched, None)  # the connection thread may have been faster
+        del self._watchers[watched]
         return True
 
+    def _remove_watch(self, watched: Watched) -> None:
+        path, children = watched
+        request = self._client.unwatching(path, children=children)
+        self.send(request, partial(self._watch_removed, watched))
+
     def _watch_fired(self, watched: Watched, deleted: bool) -> None:
-        for changed in self._watchers.pop(watched, ()):
+        with self._watching:
+            watchers = self._watchers.pop(watched, set())
+        for changed in watchers:
             guarded(changed, deleted)
 
     def _watch_removed(self, watched: Watched, value: Any, error: BaseException | None) -> None:
-        if watched not in self._watchers:
-            path, children = watched
-            self._client.forget_watchers(path, children=children)
+        path, children = watched
+        with self._watching:
+            if watched not in self._watchers:
+                self._client.forget_watchers(path, children=children)
 
     # --- guaranteed delete -----------------------------------------------------------------------
 

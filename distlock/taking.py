@@ -55,9 +55,7 @@ class Taking(Renewal):
     def leave(self) -> None:
         super().leave()
         self.session.heartbeat.dismiss(self)
-        # While something is under way, its end does this: a watch may be about to be set.
-        if self._turn.acquire(blocking=False):
-            self._rest()
+        self.session.soon(self._rest_if_idle)  # where no signal interrupts it
         if self.granted and self.fresh and self.term is not None:
             self._give_back(self.term)
 
@@ -197,6 +195,11 @@ class Taking(Renewal):
         if not self.left and self._turn.acquire(blocking=False):
             self._changed = False
             self.session.when_connected(self._begin_again)
+
+    def _rest_if_idle(self) -> None:
+        # While something is under way, its end does this: a watch may be about to be set.
+        if self._turn.acquire(blocking=False):
+            self._rest()
 
     def _rest(self) -> None:
         """Watch and attend no more."""

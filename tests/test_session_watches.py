@@ -6,6 +6,7 @@ connection: only when nobody else needs it), 21 (watches are gone after a discon
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import suppress
 from functools import partial
@@ -152,6 +153,36 @@ def test_a_watch_set_while_another_is_taken_back_stays(
     assert watched(zookeeper, one, node)
     client.delete(node)
     assert eventually(lambda: second.told) == [True]
+
+
+def test_watchers_that_come_and_go_in_many_threads_neither_lose_a_change_nor_leave_a_watch(
+    zookeeper: ZooKeeper, client: KazooClient, one: Session, node: str
+) -> None:
+    staying, over = Watcher(one, node), threading.Event()
+
+    def come_and_go() -> None:
+        fleeting = Watcher(one, node)
+        while not over.is_set():
+            fleeting.watch()
+            fleeting.unwatch()
+
+    crowd = [threading.Thread(target=come_and_go) for _ in range(2)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    for thread in crowd:
+        thread.start()
+    try:
+        for changes in range(1, 301):
+            staying.watch()
+            client.set(node, b"")
+            eventually(lambda: len(staying.told) == changes, message="a change")  # noqa: B023
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        for thread in crowd:
+            thread.join(20)
+    eventually(lambda: not watched(zookeeper, one, node))
+    eventually(lambda: not one._watchers and not one._client._data_watchers)
 
 
 def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -> None:
