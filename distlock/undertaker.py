@@ -108,9 +108,9 @@ def _report(alias: str, session_id: int, password: bytes) -> None:
 
 def _become_undertaker(heard: socket.socket, told: socket.socket) -> NoReturn:
     try:
+        os.setsid()  # what is sent to the terminal's or the master's group is not for it
         if os.fork():
             os._exit(0)  # so that the undertaker is nobody's child to wait for
-        os.setsid()  # what is sent to the terminal's or the master's group is not for it
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         told.close()

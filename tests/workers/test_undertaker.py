@@ -138,7 +138,7 @@ def test_only_the_end_of_its_fellows_ends_the_undertaker(tree: Tree, zookeeper: 
         listed = ["ps", "-ww", "-eo", "pid=,sid=,args="]
         lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
         fellows = [line.split() for line in lines.splitlines() if tree.namespace in line]
-        (pid,) = (int(fellow[0]) for fellow in fellows if fellow[0] == fellow[1])
+        (pid,) = (int(pid) for pid, sid, *_ in fellows if int(sid) != os.getsid(dying))
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             os.kill(pid, number)
         with within(SOON):
