@@ -104,7 +104,8 @@ class UnfairPlace(FairPlace):
         super().leave()
         watched = self._watched
         if self.node is None and watched:
-            self.session.unwatch(watched, self._watcher)
+            # On the connection thread, where no signal interrupts it.
+            self.session.soon(partial(self.session.unwatch, watched, self._watcher))
 
 
 class WriterPlace(FairPlace):

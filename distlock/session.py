@@ -338,10 +338,7 @@ class Session:
 
         From any thread, and more than once without harm.
         """
-        # On the connection thread, where no signal comes between the two steps.
-        self.soon(partial(self._unwatch, (path, children), changed))
-
-    def _unwatch(self, watched: Watched, changed: Callable[[bool], None]) -> None:
+        watched = path, children
         with self._watching:
             if self._discard_watcher(watched, changed):
                 self._remove_watch(watched)

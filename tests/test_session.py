@@ -19,7 +19,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_acl
 
 from distlock import LockUnavailable, session, zk_lock
-from distlock.client import NodeExists, SessionOver
+from distlock.client import SessionOver
 from distlock.conf import Configuration
 from distlock.session import Session, close_sessions, session_for
 from distlock.testing.proxy import TcpProxy
@@ -59,8 +59,7 @@ def make_session(zookeeper: ZooKeeper, namespace: str) -> Iterator[MakeSession]:
 
 def ephemeral_node(one: Session) -> tuple[str, Any]:
     """Create the node of a contender and return its path and stat."""
-    with suppress(NodeExists):
-        one.ask(one.create_containers, one.root).result(20)
+    one.ask(one.create_containers, one.root).result(20)
 
     def create(done: Done) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.security import make_acl
 
-from distlock.client import NodeExists, NoNode
+from distlock.client import NoNode
 from distlock.conf import Configuration
 from distlock.session import Session
 from distlock.testing.proxy import TcpProxy
@@ -39,8 +38,7 @@ def proxy(zookeeper: ZooKeeper) -> Iterator[TcpProxy]:
 def one(proxy: TcpProxy, namespace: str) -> Iterator[Session]:
     """A session over a link that can be broken."""
     one = Session(Configuration(hosts=proxy.address, namespace=namespace, session_timeout=4))
-    with suppress(NodeExists):
-        one.ask(one.create_containers, namespace).result(20)
+    one.ask(one.create_containers, namespace).result(20)
     yield one
     one.close()
 
