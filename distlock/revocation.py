@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from asgiref.sync import iscoroutinefunction
 
 from .client import NoNode
+from .contention import LEASES
 from .session import session_for
 from .znodes import REVOKE
 
@@ -37,10 +38,18 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
 
     :param participant: what ``holder()`` returned, or one of ``participants()``
     :param using: the alias in ``DISTLOCK`` of its lock
+    :raises TypeError: the participant owns a `zk_lease`, which has no process to ask
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     if participant is None:
         return False
+    # By the path, since a lease may have been read as any other node.
+    if participant.path.rpartition("/")[0].endswith(f"/{LEASES}"):
+        raise TypeError(
+            "A lease belongs to an owner id and cannot be asked to leave; the request would take "
+            "the place of its data, and it would never end. Call release() as its owner, or break "
+            "it: manage.py distlock break KEY."
+        )
     session = session_for(using)
     written = session.ask(session.write, participant.path, REVOKE, -1)
     try:

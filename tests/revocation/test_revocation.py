@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockBusy, Mutex, revoke, zk_lock, zk_locked
+from distlock import LockBusy, Mutex, revoke, zk_lease, zk_lock, zk_locked
 from distlock.heartbeat import Heartbeat
 from distlock.session import session_for
-from distlock.znodes import REVOKE
+from distlock.znodes import REVOKE, Participant
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 
@@ -223,6 +223,21 @@ def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
     assert not revoke(mine)
     assert not revoke(lock.holder())  # nobody
     assert not asked
+
+
+def test_a_lease_cannot_be_asked_and_stays_as_it_was() -> None:
+    """The request takes the place of the data, without which a lease never ends."""
+    lease = zk_lease("key", 600, owner="me")
+    assert lease.acquire()
+    holder = lease.holder()
+    assert holder is not None
+    stranger = Participant(path=holder.path, sequence=0, token=0, session_id=0)
+    for participant in (holder, stranger):  # as shown by `holder()`, and where it was not readable
+        with pytest.raises(TypeError, match=r"A lease.*cannot be asked"):
+            revoke(participant)
+    assert lease.holder() == holder
+    lease.release()
+    assert lease.acquire()
 
 
 # --- what is left, and what it costs --------------------------------------------------------------
