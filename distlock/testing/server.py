@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.install import ServerError, ServerNotInstalled, java, zookeeper_jars
+from distlock.testing.server_clock import compile_clock, set_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -205,6 +206,13 @@ class Server:
         """SIGCONT."""
         self._running().send(signal.SIGCONT)
 
+    def set_clock(self, ahead: float) -> None:
+        """Let its time of day be `ahead` seconds ahead of the machine's, below 0 behind it.
+
+        At once, while it runs; needs `ZooKeeper(stepping_clock=True)`.
+        """
+        set_clock(self.folder, ahead)
+
     def wait(self) -> None:
         """Wait until the process has ended."""
         self._running().wait()
@@ -236,7 +244,8 @@ class ZooKeeper:
 
     `port` is the first client port (free ones are chosen when it is None); `data_dir` keeps the
     data (None: a temporary folder that `stop` removes); `config` adds to or replaces lines of
-    zoo.cfg; `jvm` adds arguments of Java, such as `-Dzookeeper.preAllocSize=256`.
+    zoo.cfg; `jvm` adds arguments of Java, such as `-Dzookeeper.preAllocSize=256`; with
+    `stepping_clock`, which needs a Java compiler, `Server.set_clock` sets a server's time of day.
 
     The servers end with `stop`, and with this process however it ends. Raises `ValueError` for
     a bad argument; `start` raises `ServerNotInstalled`, `PortInUse` or `ServerFailed`.
@@ -250,6 +259,7 @@ class ZooKeeper:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
+        stepping_clock: bool = False,
     ) -> None:
         if nodes < 1 or nodes % 2 == 0:
             raise ValueError(
@@ -263,6 +273,7 @@ class ZooKeeper:
         self._port = port
         self._config = {**CONFIG, **(config or {})}
         self._jvm = (*JVM, *jvm)
+        self._stepping_clock = stepping_clock
         self.data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._temporary: Path | None = None
         self._owner = os.getpid()
@@ -332,6 +343,8 @@ class ZooKeeper:
         program, jars = java(), zookeeper_jars()
         if not self.servers:
             self._choose_ports_and_folders()
+        if self._stepping_clock:
+            jars = [compile_clock(self.servers[0].folder.parent / "clock"), *jars]
         for server in self.servers:
             _require_free(server.port)
         for server in self.servers:
