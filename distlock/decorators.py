@@ -105,7 +105,7 @@ def zk_locked(
         handoff=handoff,
         atomic=atomic,
         on_revoke=on_revoke,
-        template=template,
+        template=parsed.text,
     )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -39,10 +39,7 @@ def znode_name(key: str) -> str:
 
     :raises LockKeyError: empty, not a string, or not encodable (lone surrogates)
     """
-    if not isinstance(key, str):
-        raise LockKeyError(f"A lock key is a string, not {type(key).__name__}: {key!r:.80}.")
-    if not key:
-        raise LockKeyError("A lock key must not be empty. Name what is locked: 'stock:42'.")
+    key = plain_text(key)
     if _PLAIN.fullmatch(key):
         return _RESERVED.get(key, key)
     if len(key) > MAX_NAME:
@@ -59,6 +56,20 @@ def znode_name(key: str) -> str:
         # Cut before an escape, not within one.
         name = re.sub(r"%.?$", "", name[:_KEPT_OF_LONG_NAME]) + _DIGEST_MARK + digest
     return name
+
+
+def plain_text(key: str) -> str:
+    """Return the text of `key` as an exact ``str``: that of a text enum is its value.
+
+    Formatting a ``class Key(str, Enum)`` gives its name from Python 3.11 on, and so another lock.
+
+    :raises LockKeyError: empty, or not a string
+    """
+    if not isinstance(key, str):
+        raise LockKeyError(f"A lock key is a string, not {type(key).__name__}: {key!r:.80}.")
+    if not key:
+        raise LockKeyError("A lock key must not be empty. Name what is locked: 'stock:42'.")
+    return str.__str__(key)
 
 
 def _refuse_endless_accents(key: str) -> None:
@@ -88,7 +99,7 @@ class KeyTemplate:
     def __init__(self, text: str) -> None:
         if not text or not isinstance(text, str):
             raise LockKeyError(f"A lock key template is a string such as 'stock:<sku>': {text!r}.")
-        self.text = text
+        self.text = text = plain_text(text)
         # Literal, field, literal, field, …, literal
         self._parts = re.split(r"<([^<>]*)>", text)
         self._fields = [field.split(".") for field in self._parts[1::2]]
@@ -169,7 +180,7 @@ class KeyTemplate:
                 f"<{field}> in the lock key {self.text!r} is a {kind.__qualname__}, whose "
                 f"text is its address in memory. Name one of its attributes: <{field}.id>."
             )
-        text = str(value)
+        text = str.__str__(value) if isinstance(value, str) else str(value)
         if not text.strip():
             raise LockKeyError(
                 f"<{field}> in the lock key {self.text!r} is empty; everything without a value "

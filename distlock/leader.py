@@ -47,7 +47,7 @@ class Leader(Mutex):
 
     def __init__(self, name: str, *, timeout: Any = None, using: str = "default") -> None:
         super().__init__(name, timeout=timeout, using=using)
-        self.name = name
+        self.name = name = self.key
         self.key = PREFIX + name
         self._name = PREFIX + self._name
         self._id = (using, self._name)

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
+from .keys import plain_text
 from .znodes import Participant, read_json, text_in, time_in
 
 if TYPE_CHECKING:
@@ -196,4 +197,4 @@ def check_owner(owner: object) -> str | None:
         raise ValueError(f"owner has {len(owner)} characters, and may have 200: {owner[:40]!a}….")
     if not owner.isprintable():  # a lone surrogate is not either
         raise ValueError(f"owner has characters that cannot be printed: {owner!a:.80}.")
-    return owner
+    return plain_text(owner)

@@ -89,7 +89,7 @@ class PersistentLease:
         timeout: Any = UNSET,
         using: str = "default",
     ) -> None:
-        self.key = key
+        self.key = key = keys.plain_text(key)
         self.ttl = check_ttl(ttl)
         self.owner = check_owner(owner)
         self.using = using

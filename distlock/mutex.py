@@ -66,7 +66,7 @@ class Mutex:
     ) -> None:
         check_listener(on_revoke)
         check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
-        self.key = key
+        self.key = key = keys.plain_text(key)
         self.using = using
         #: What `zk_locked` made the key from, for those who may not see keys, such as metrics.
         self.template = template

@@ -43,7 +43,7 @@ class Leases:
     template = ""
 
     def __init__(self, key: str, limit: Limit, *, timeout: Any, using: str) -> None:
-        self.key = key
+        self.key = key = keys.plain_text(key)
         self.using = using
         self._name = keys.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
