@@ -1,12 +1,14 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint types docs setup clean
+.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint audit types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # The tests mostly wait: four workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process.
 WORKERS ?= 4
+# What users run; the tests have assertions and passwords of their own.
+SHIPPED := distlock example_project benchmarks manage.py
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,9 +58,15 @@ herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discu
 	@.ci/setup zookeeper
 	.venv/bin/python -m benchmarks.herd --write
 
-lint: .venv/.ready  ## ruff: rules and format
+lint: .venv/.ready  ## ruff, bandit and zizmor: rules, format, known weaknesses
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
+	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
+	.venv/bin/zizmor --quiet --offline .github
+
+audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
+	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'
+	.venv/bin/python -m pip_audit --skip-editable
 
 types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
