@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from .fencing import FencedModel, FenceField
     from .hold import Hold
+    from .keys import escape_key
     from .leader import Leader, zk_leader
     from .leases import zk_lease
     from .multilock import zk_multilock
@@ -47,6 +48,7 @@ __all__ = [
     "Mutex",
     "NotOwner",
     "StaleToken",
+    "escape_key",
     "lock_acquired",
     "lock_contended",
     "lock_failed",
@@ -80,6 +82,7 @@ _MODULES: Final = {
     "Mutex": "mutex",
     "NotOwner": "exceptions",
     "StaleToken": "exceptions",
+    "escape_key": "keys",
     "lock_acquired": "signals",
     "lock_contended": "signals",
     "lock_failed": "signals",

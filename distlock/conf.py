@@ -56,6 +56,8 @@ class Configuration:
     #: How long a waiter that holds something waits before it looks for a deadlock; None never does.
     #: Less than `timeout`, or whoever leaves both alone is only told that the lock is busy.
     deadlock_after: float | None = 3.0
+    #: Take the keys of older releases, too, while processes of both run.
+    old_keys: bool = False
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
 
@@ -94,6 +96,17 @@ def _configuration(alias: str) -> Configuration:
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
     values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
     return Configuration(alias=alias, **values)
+
+
+def takes_old_keys(alias: str) -> bool:
+    """Tell whether `alias` has the setting ``OLD_KEYS``. Unlike `configuration` this works while
+    modules are imported, where other settings may be wrong or missing."""
+    try:
+        aliases = getattr(settings, "DISTLOCK", None)
+    except ImproperlyConfigured:  # there are no settings at all
+        return False
+    options = aliases.get(alias) if isinstance(aliases, Mapping) else None
+    return isinstance(options, Mapping) and options.get("OLD_KEYS") is True
 
 
 def _forget(*, setting: str, **_: Any) -> None:
@@ -242,6 +255,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
+    "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
     "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
 }
 

@@ -109,8 +109,11 @@ def zk_locked(
     )
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        locked = Locked(function, parsed, make_mutex, on_busy, patience)
-        return cast("Callable[P, R]", locked.wrapper())
+        locked = Locked(function, parsed, make_mutex, on_busy, patience).wrapper()
+        if conf.takes_old_keys(using):
+            old = KeyTemplate(template, as_before=True)
+            locked = Locked(locked, old, make_mutex, on_busy, patience).wrapper()
+        return cast("Callable[P, R]", locked)
 
     return decorate
 
@@ -206,7 +209,8 @@ class Locked:
         call.__signature__ = self.signature  # Celery's argument check reads it
         call._non_atomic_requests = self.marker  # noqa: SLF001 - Django's own name
         call.distlock = self
-        if self.bound is None:  # else it is made anew for every request
+        if self.bound is None and not self.template.as_before:
+            # A bound function is made anew for every request.
             declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
             from . import celery  # noqa: F401, PLC0415 - sets `task_runner`

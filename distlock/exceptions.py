@@ -180,9 +180,10 @@ class StaleToken(DistlockError):
 
 
 class LockKeyError(DistlockError, ValueError):
-    """The key is empty, is not text, or its template asks for an argument that is missing or empty.
+    """The key names nothing, names everything, or has another text in another process.
 
-    ``stock:None`` would serialise the whole shop, so an empty part is never let through.
+    ``stock:None`` and ``stock:{sku}`` would serialise the whole shop, and the text of a set depends
+    on the process. Check the value before you lock.
     """
 
 

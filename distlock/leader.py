@@ -16,6 +16,7 @@ from .conf import seconds as in_seconds
 from .exceptions import LockBusy, LockLost, LockUnavailable
 from .handover import MutexPlace
 from .hold import Held, Hold
+from .keys import literal_key
 from .mutex import Mutex
 from .signals import lock_lost
 from .waiting import Latch
@@ -218,4 +219,4 @@ def zk_leader(name: str, *, timeout: Any = None, using: str = "default") -> Lead
     :param using: the alias in ``DISTLOCK``
     :raises LockKeyError: `name` is empty or no valid text
     """
-    return Leader(name, timeout=timeout, using=using)
+    return Leader(literal_key(name), timeout=timeout, using=using)

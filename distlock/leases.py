@@ -402,4 +402,4 @@ def zk_lease(
     :raises ValueError: a `ttl` of 0, less, or more than a year; an empty or unprintable `owner`
     :raises TypeError: a `ttl` that is no time, an `owner` that is no text
     """
-    return PersistentLease(key, ttl, owner=owner, timeout=timeout, using=using)
+    return PersistentLease(keys.literal_key(key), ttl, owner=owner, timeout=timeout, using=using)

@@ -473,7 +473,7 @@ def zk_lock(
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`
     """
     return Mutex(
-        key,
+        keys.literal_key(key),
         timeout=timeout,
         using=using,
         fair=fair,

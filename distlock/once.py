@@ -21,7 +21,7 @@ from celery.contrib.django.task import DjangoTask
 from celery.utils import uuid
 
 from .exceptions import LockBusy, LockUnavailable, NotOwner
-from .leases import PersistentLease, zk_lease
+from .leases import PersistentLease
 from .task_runs import locks_of, logger
 
 
@@ -85,7 +85,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         bound = (self,) if inspect.ismethod(run) else ()
         key = locked[0].key(bound + args, kwargs)
         using = locked[0].make_mutex.keywords["using"]
-        return zk_lease(key, self.once_ttl, owner=owner, using=using)
+        return PersistentLease(key, self.once_ttl, owner=owner, using=using)
 
     def _release(self, lease: PersistentLease) -> None:
         try:

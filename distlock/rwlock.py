@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import znodes
 from .conf import UNSET
 from .exceptions import DeadlockDetected
+from .keys import literal_key
 from .mutex import IDENTITIES, Mutex
 from .queue import DowngradedPlace, ReaderPlace, WriterPlace
 
@@ -168,4 +169,4 @@ def zk_rwlock(
         somebody asks this holder or waiter to leave (`revoke`); it is up to you what to do
     :raises LockKeyError: `key` is empty or no valid text
     """
-    return ReadWriteLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
+    return ReadWriteLock(literal_key(key), timeout=timeout, using=using, on_revoke=on_revoke)

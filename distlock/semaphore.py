@@ -371,4 +371,4 @@ def zk_semaphore(
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `limit` is less than one
     """
-    return Semaphore(key, limit, timeout=timeout, using=using)
+    return Semaphore(keys.literal_key(key), limit, timeout=timeout, using=using)

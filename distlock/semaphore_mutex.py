@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .conf import UNSET, configuration
+from .keys import literal_key
 from .limits import Limit
 from .semaphore import Leases, is_hold
 from .shelf import count
@@ -91,4 +92,4 @@ def zk_semaphore_mutex(key: str, *, timeout: Any = UNSET, using: str = "default"
     :param using: the alias in ``DISTLOCK``
     :raises LockKeyError: `key` is empty or no valid text
     """
-    return SemaphoreMutex(key, timeout=timeout, using=using)
+    return SemaphoreMutex(literal_key(key), timeout=timeout, using=using)

@@ -35,7 +35,7 @@ BAD_KEYS = {
     "private use": "\ue000\uffff\ufffe",
     "right to left": "\u202etxt",
     "a node of ours": "_c_0-lock-0000000000",
-    "markup": "<script>alert(1)</script>",
+    "markup": "<<script>>alert(1)</script>",
 }
 
 

@@ -160,7 +160,8 @@ def test_arguments_that_do_not_fit_raise_what_the_call_would_raise() -> None:
 @pytest.mark.parametrize(
     "template",
     [
-        "<", ">", "<>", "a<b", "a>b", "<<sku>>", "<sku", "sku>", "><", "<1>", "<a b>", "<a..b>",
+        "<", ">", "<>", "a<b", "a>b", "<<sku>", "<sku>>",
+        "<sku", "sku>", "><", "<1>", "<a b>", "<a..b>",
         "<.a>", "<a.>", "<a.1>", "<a[0]>", "<a()>", "<a-b>", "< sku>", "<order._pk>",
         "<order.__class__>", "<order.pk.__class__>",
     ],

@@ -28,6 +28,7 @@ PUBLIC = [
     "Mutex",
     "NotOwner",
     "StaleToken",
+    "escape_key",
     "lock_acquired",
     "lock_contended",
     "lock_failed",

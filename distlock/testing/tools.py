@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from distlock.conf import configuration
 from distlock.exceptions import LockBusy
 from distlock.inspection import look, snapshot
-from distlock.keys import znode_name
+from distlock.keys import literal_key, znode_name
 from distlock.queue import FairPlace, ReaderPlace, WriterPlace
 from distlock.session import Session, session_for
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
@@ -85,6 +85,7 @@ def hold(
     """
     if kind not in _PLACES:
         raise ValueError(f"kind is one of {', '.join(_PLACES)}, not {kind!r}.")
+    key = literal_key(key)
     name = znode_name(key)
     session = Session(configuration(using))
     try:
@@ -195,6 +196,7 @@ def assert_locked(key: str, *, using: str = "default") -> tuple[Contender, ...]:
     :return: who holds it
     :raises AssertionError: nobody does
     """
+    key = literal_key(key)
     holders = tuple(one for lock in look(key, using).locks for one in lock.holders)
     if holders:
         return holders

@@ -71,7 +71,7 @@ def test_what_cannot_be_called_is_refused() -> None:
         "stock:<int:sku>",
         "stock:<order._state>",
         "stock:<order.__class__>",
-        "stock:<<sku>>",
+        "stock:<<sku>",
     ],
 )
 def test_a_malformed_template_is_refused_at_decoration(template: str) -> None:

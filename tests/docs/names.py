@@ -31,6 +31,7 @@ FUNCTIONS = {
 VALUES: dict[str, Names] = {
     "README.md": {"sku": "lamp"},
     "docs/discussion/fairness.md": {"zk_lock": zk_lock},
+    "docs/how-to/choose-a-lock.md": {"shop": "a:b", "number": 1, "title": "<b>"},
     "docs/how-to/fencing.md": {"sku": "lamp"},
     "docs/how-to/from-nothing.md": {"INSTALLED_APPS": [], "MIDDLEWARE": []},
     "docs/how-to/leases.md": {"task_id": "4f0c"},
