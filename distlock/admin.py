@@ -9,15 +9,16 @@ all works by links and forms.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.models import CHANGE, DELETION, LogEntry
+from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.signing import BadSignature
+from django.db import transaction
 from django.http import Http404, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -26,13 +27,13 @@ from django.utils.crypto import salted_hmac
 from django.utils.http import quote_etag
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
 
 from . import history
 from .admin_actions import Target, can_be_asked, can_be_broken, consequence
 from .admin_detail import LockDetail
 from .admin_list import TEXT, LockList, Query
 from .admin_reading import LOCKS_BUDGET, Reading
+from .audit import carry_out
 from .exceptions import LockKeyError
 from .models import Lock
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from . import contention
+    from .audit import Action
     from .graph import Cycle, Link
 
     LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
@@ -170,16 +172,20 @@ class LockAdmin(LockAdminBase):
         return [(cycle, [(link, page(link.lock)) for link in cycle.links]) for cycle in found]
 
     # --- actions --------------------------------------------------------------------------------
+    #
+    # Under ATOMIC_REQUESTS an error would undo the record of what has been done.
 
+    @transaction.non_atomic_requests
     def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask a participant to release, after a confirmation."""
         return self._action(request, object_id, "revoke")
 
+    @transaction.non_atomic_requests
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Delete a participant's node, after a confirmation."""
         return self._action(request, object_id, "break")
 
-    def _action(self, request: HttpRequest, object_id: str, action: str) -> HttpResponse:
+    def _action(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponse:
         _require(request, "view_lock")
         _require(request, f"{action}_lock")
         lock = Lock(id=unquote(object_id))
@@ -207,12 +213,16 @@ class LockAdmin(LockAdminBase):
             }
         return self._confirmation(request, reading, lock, action, **context)
 
-    def _act(self, request: HttpRequest, reading: Reading, lock: Lock, action: str) -> HttpResponse:
+    def _act(
+        self, request: HttpRequest, reading: Reading, lock: Lock, action: Action
+    ) -> HttpResponse:
         try:
             target = Target.read(request.POST.get("node", ""), using=lock.using, name=lock.name)
         except BadSignature:
             return self._confirmation(request, reading, lock, action, status=400, damaged=True)
-        act = target.ask_to_release if action == "revoke" else target.break_it
+        user = request.user
+        operator = f"The user {user.get_username()!a}"
+        act = partial(carry_out, action, target, operator=operator, user_id=user.pk)
         done = reading.attempt(act)
         if reading.trouble:  # done or not: nobody knows
             return self._confirmation(request, reading, lock, action, target=target)
@@ -221,7 +231,6 @@ class LockAdmin(LockAdminBase):
             gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
             messages.warning(request, gone % facts)
         else:
-            self._log(request, target, action)
             asked = _("Asked to release %(lock)s: %(who)s.")
             broken = _("Removed from %(lock)s: %(who)s.")
             messages.success(request, (asked if action == "revoke" else broken) % facts)
@@ -232,7 +241,7 @@ class LockAdmin(LockAdminBase):
         request: HttpRequest,
         reading: Reading,
         lock: Lock,
-        action: str,
+        action: Action,
         *,
         status: int = 200,
         **context: Any,
@@ -257,21 +266,6 @@ class LockAdmin(LockAdminBase):
         )
 
     # --- the admin's log ------------------------------------------------------------------------
-
-    def _log(self, request: HttpRequest, target: Target, action: str) -> None:
-        """Note who has done what to which participant, as the admin notes all changes."""
-        name = gettext_noop("holder") if target.holds else gettext_noop("waiter")
-        said = {"name": name, "object": target.who, "node": target.path, "token": target.token}
-        message: dict[str, Any] = {"deleted": said}
-        if action == "revoke":
-            message = {"changed": {**said, "fields": [gettext_noop("request to release")]}}
-        LogEntry.objects.log_actions(
-            cast("int", request.user.pk),
-            [Lock.at(target.using, target.name)],
-            CHANGE if action == "revoke" else DELETION,
-            [message],
-            single_object=True,
-        )
 
     def _log_entries(self, lock: Lock) -> list[LogEntry]:
         """Return what operators have done to a lock, last first."""

@@ -13,7 +13,6 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import LockKeyError, LockUnavailable
-from distlock.inspection import look
 from distlock.lease_nodes import LeaseHolder
 from distlock.znodes import printable
 
@@ -152,50 +151,6 @@ def contender_as_json(contender: Contender) -> dict[str, Any]:
         "revoked": one.revoked,
         "readable": contender.readable,
     }
-
-
-# --- acting on one node --------------------------------------------------------------------------
-
-
-def add_target(parser: CommandParser) -> None:
-    """Add the arguments that say whom to act on."""
-    parser.add_argument("key", help="the key of the lock")
-    parser.add_argument(
-        "--node",
-        metavar="NAME",
-        help="whom, holder or waiter: a node's name or path, as `show` tells it",
-    )
-    parser.add_argument("--all", action="store_true", help="all who hold it")
-
-
-def targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
-    """Return whom to act on: the one node that was named, or the holder.
-
-    :raises CommandError: there is nobody, or it is not clear who is meant
-    """
-    seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
-    if options["node"]:
-        found = [
-            (lock, one)
-            for lock in seen.locks
-            for one in lock.contenders
-            if options["node"] in (one.participant.path, one.participant.path.rpartition("/")[2])
-        ]
-    else:
-        found = [(lock, one) for lock in seen.locks for one in lock.holders]
-    if not found:
-        meant = f"on the node {options['node']!a}" if options["node"] else "holding it"
-        raise CommandError(
-            f"Nobody is there {meant}: {options['key']!a}. `distlock show` tells who is.",
-            returncode=NOTHING,
-        )
-    if len(found) > 1 and not options["all"]:
-        nodes = table([(str(lock), one.participant.path, one) for lock, one in found])
-        raise CommandError(
-            f"{len(found)} are meant. Name one with --node, or all with --all:\n{nodes}",
-            returncode=USAGE,
-        )
-    return found
 
 
 # --- progress ------------------------------------------------------------------------------------

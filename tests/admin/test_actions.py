@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.auth.models import User
+from django.db import DatabaseError, connection
 from django.test import Client
 
 from distlock import LockLost, zk_lease, zk_lock, zk_semaphore
@@ -83,10 +83,46 @@ def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None
         assert entry.user.get_username() == "operator"
         assert entry.object_repr == "stock:1"
         assert entry.get_admin_url() == address("stock:1")
-        (said_of,) = json.loads(entry.change_message)
-        (facts,) = said_of.values()
-        assert (facts["node"], facts["token"], facts["name"]) == (path, token, "holder")
-    assert asked.get_change_message() == "Changed request to release for holder “o1”."
+    assert asked.get_change_message() == f"Asked o1 to release ({path}, token {token})."
+    revoked = "a participant that was asked to leave"
+    assert broken.get_change_message() == f"Broke the lock of {revoked} ({path}, token {token})."
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_the_intent_is_on_record_before_anything_is_done(
+    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    def crash(_: Target) -> bool:
+        raise RuntimeError
+
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    for method in ("ask_to_release", "break_it"):
+        monkeypatch.setattr(Target, method, crash)
+    with cleared(tree):
+        stand(tree, "key", data="o1")
+        sent = form(operator, "key", action)
+        with pytest.raises(RuntimeError):
+            operator.post(address("key", action), sent)
+    entry = LogEntry.objects.get()
+    assert "o1" in entry.change_message
+    assert entry.change_message.endswith("outcome unknown.")
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nothing_is_done_without_a_record(
+    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DatabaseError
+
+    with cleared(tree):
+        path = stand(tree, "key")
+        sent = form(operator, "key", action)
+        monkeypatch.setattr(LogEntry.objects, "create", refuse)
+        with pytest.raises(DatabaseError):
+            operator.post(address("key", action), sent)
+        assert tree.client.get(path)[0] == b"10.0.0.7"
 
 
 @pytest.mark.parametrize("action", ACTIONS)
@@ -261,7 +297,7 @@ def test_nothing_outside_of_the_namespace_is_touched(tree: Tree, operator: Clien
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_without_an_answer_that_is_said_and_nothing_is_logged(
+def test_without_an_answer_the_outcome_is_recorded_as_unknown(
     broken_link: TcpProxy, tree: Tree, operator: Client, action: str
 ) -> None:
     with cleared(tree):
@@ -272,5 +308,5 @@ def test_without_an_answer_that_is_said_and_nothing_is_logged(
         assert answer.status_code == 200
         assert "it may be done or not" in said(answer)
         assert 'role="alert"' in markup(answer)
-        assert not LogEntry.objects.exists()
+        assert LogEntry.objects.get().change_message.endswith("outcome unknown.")
         broken_link.pass_through()

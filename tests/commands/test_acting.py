@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import pty
+import socket
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.management import get_system_username
+from django.contrib.auth.models import User
+from django.db import DatabaseError
 
-from distlock import breaking, zk_lease, zk_lock
-from distlock.management.subcommands import break_
+from distlock import admin_actions, breaking, zk_lease, zk_lock
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand
@@ -132,8 +136,68 @@ def test_who_has_gone_while_it_was_asked_is_not_broken(
             stand(tree, "key")
             return breaking.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
 
-        monkeypatch.setattr(break_, "break_node", too_late)
+        monkeypatch.setattr(admin_actions, "break_node", too_late)
         status, out, _ = run("break", "key", "-y")
         assert status == 1
         assert out.startswith("Not broken, for it has gone meanwhile")
         assert len(tree.line("key")) == 1
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["revoke"], ["break", "-y"]], ids=["revoke", "break"])
+def test_the_log_names_the_operator_the_node_and_the_reason(
+    tree: Tree, caplog: pytest.LogCaptureFixture, command: list[str]
+) -> None:
+    caplog.set_level("WARNING", "distlock.audit")
+    with cleared(tree):
+        path = stand(tree, "key")
+        assert run(*command, "key", "--reason", "stuck\nfor hours")[0] == 0
+    intent, outcome = (record.getMessage() for record in caplog.records)
+    operator = f"{get_system_username()}@{socket.gethostname()}"
+    assert intent.startswith(f"{operator} is about to ")
+    assert intent.endswith("Reason: stuck\N{REPLACEMENT CHARACTER}for hours")
+    assert outcome.startswith(f"{operator} tried to ")
+    assert outcome.endswith(": done.")
+    assert path in intent
+    assert path in outcome
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [(["revoke"], "Asked {} to release"), (["break", "-y"], "Broke the lock of {}")],
+    ids=["revoke", "break"],
+)
+def test_a_django_user_gets_an_entry_in_the_admins_log(
+    tree: Tree, command: list[str], text: str
+) -> None:
+    User.objects.create_user("ada")
+    with cleared(tree):
+        path = stand(tree, "stock:1", data="o1")
+        assert run(*command, "stock:1", "--user", "ada", "--reason", "Ticket 7")[0] == 0
+    entry = LogEntry.objects.get()
+    assert (entry.user.get_username(), entry.object_repr) == ("ada", "stock:1")
+    assert entry.change_message.startswith(text.format("o1") + f" ({path}, token ")
+    assert entry.change_message.endswith("Ticket 7")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("command", [["revoke"], ["break", "-y"]], ids=["revoke", "break"])
+def test_nothing_is_done_without_a_record(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DatabaseError("the disk is full")
+
+    User.objects.create_user("ada")
+    with cleared(tree):
+        path = stand(tree, "key")
+        status, _, errors = run(*command, "key", "--user", "nobody")
+        assert (status, errors) == (2, "There is no Django user 'nobody'.\n")
+        monkeypatch.setattr(LogEntry.objects, "create", refuse)
+        status, _, errors = run(*command, "key", "--user", "ada")
+        assert status == 1
+        assert "nothing is done: the disk is full" in errors
+        assert tree.client.get(path)[0] == b"10.0.0.7"

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.breaking import break_node
+from distlock.management.acting import act, add_record, add_target, targets
 from distlock.management.faces import (
     NOTHING,
     USAGE,
     add_options,
-    add_target,
-    contender_as_json,
     duration,
     exit_statuses,
-    targets,
     write_json,
 )
 from distlock.znodes import printable
@@ -29,6 +26,7 @@ HELP = "Delete the node of a lock's holder. Its code is told, and not stopped; r
 
 def add_arguments(parser: CommandParser) -> None:
     add_target(parser)
+    add_record(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
     add_options(parser)
 
@@ -38,14 +36,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         found = targets(options)
         if not options["yes"]:
             _ask(command, found)
-        broken = [
-            {
-                "key": lock.key,
-                "broken": break_node(one.participant, using=options["using"]),
-                **contender_as_json(one),
-            }
-            for lock, one in found
-        ]
+        broken = act("break", found, options)
     if options["json"]:
         write_json(command, broken)
     for one in broken if not options["json"] else ():

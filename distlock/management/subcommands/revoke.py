@@ -6,16 +6,13 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.management.acting import act, add_record, add_target, targets
 from distlock.management.faces import (
     NOTHING,
     add_options,
-    add_target,
-    contender_as_json,
     exit_statuses,
-    targets,
     write_json,
 )
-from distlock.revocation import revoke
 from distlock.znodes import printable
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
@@ -23,19 +20,13 @@ HELP = "Ask the holder of a lock to leave; what it does then is up to its on_rev
 
 def add_arguments(parser: CommandParser) -> None:
     add_target(parser)
+    add_record(parser)
     add_options(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with exit_statuses():
-        asked = [
-            {
-                "key": lock.key,
-                "asked": lock.kind != "lease" and revoke(one.participant, using=options["using"]),
-                **contender_as_json(one),
-            }
-            for lock, one in targets(options)
-        ]
+        asked = act("revoke", targets(options), options)
     if options["json"]:
         write_json(command, asked)
     for one in asked if not options["json"] else ():

@@ -1,0 +1,122 @@
+"""The targets of the subcommands `revoke` and `break`, and the record that these keep."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Final
+
+from django.apps import apps
+from django.contrib.auth import get_user_model
+from django.contrib.auth.management import get_system_username
+from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError
+
+from distlock import process
+from distlock.admin_actions import Target
+from distlock.audit import carry_out
+from distlock.inspection import look
+from distlock.management.faces import NOTHING, USAGE, contender_as_json, table
+from distlock.znodes import printable
+
+if TYPE_CHECKING:
+    from distlock.audit import Action
+    from distlock.contention import Contender, Lock
+
+_DONE: Final = {"revoke": "asked", "break": "broken"}
+
+
+def add_target(parser: CommandParser) -> None:
+    """Add the arguments that say whom to act on."""
+    parser.add_argument("key", help="the key of the lock")
+    parser.add_argument(
+        "--node",
+        metavar="NAME",
+        help="whom, holder or waiter: a node's name or path, as `show` tells it",
+    )
+    parser.add_argument("--all", action="store_true", help="all who hold it")
+
+
+def add_record(parser: CommandParser) -> None:
+    """Add the arguments that say what the record of the action holds."""
+    parser.add_argument("--reason", default="", help="why, for the log")
+    parser.add_argument(
+        "--user", metavar="NAME", help="your Django user, for an entry in the admin's log"
+    )
+
+
+def act(
+    action: Action, found: list[tuple[Lock, Contender]], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Ask participants to release, or break their locks, on the record; return what came of it.
+
+    :raises CommandError: the record cannot be written
+    """
+    operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
+    reason = printable(options["reason"])
+    try:
+        user_id = _user_id(options["user"])
+        return [
+            {
+                "key": lock.key,
+                _DONE[action]: carry_out(
+                    action,
+                    Target.of(options["using"], lock, one),
+                    operator=operator,
+                    user_id=user_id,
+                    reason=reason,
+                ),
+                **contender_as_json(one),
+            }
+            for lock, one in found
+        ]
+    except DatabaseError as error:
+        raise CommandError(f"No record can be written, so nothing is done: {error}") from error
+
+
+def _user_id(name: str | None) -> Any:
+    """Return the id of the Django user of this name, None without a name.
+
+    :raises CommandError: there is none, or no admin to keep the record
+    """
+    if name is None:
+        return None
+    if not apps.is_installed("django.contrib.admin"):
+        raise CommandError(
+            "--user writes to the log of Django's admin, which is not in INSTALLED_APPS.",
+            returncode=USAGE,
+        )
+    users = get_user_model()
+    try:
+        return users.objects.get_by_natural_key(name).pk
+    except users.DoesNotExist:
+        raise CommandError(f"There is no Django user {name!a}.", returncode=USAGE) from None
+
+
+def targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
+    """Return whom to act on: the one node that was named, or the holder.
+
+    :raises CommandError: there is nobody, or it is not clear who is meant
+    """
+    seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
+    if options["node"]:
+        found = [
+            (lock, one)
+            for lock in seen.locks
+            for one in lock.contenders
+            if options["node"] in (one.participant.path, one.participant.path.rpartition("/")[2])
+        ]
+    else:
+        found = [(lock, one) for lock in seen.locks for one in lock.holders]
+    if not found:
+        meant = f"on the node {options['node']!a}" if options["node"] else "holding it"
+        raise CommandError(
+            f"Nobody is there {meant}: {options['key']!a}. `distlock show` tells who is.",
+            returncode=NOTHING,
+        )
+    if len(found) > 1 and not options["all"]:
+        nodes = table([(str(lock), one.participant.path, one) for lock, one in found])
+        raise CommandError(
+            f"{len(found)} are meant. Name one with --node, or all with --all:\n{nodes}",
+            returncode=USAGE,
+        )
+    return found
