@@ -6,7 +6,8 @@ parents are container nodes, which the server removes after their last child.
 
 Its data is JSON: ``v``, ``owner``, ``ttl`` (seconds), ``attempt`` (names the call that wrote it, by
 which that call knows its own write after a lost reply), ``mark``, ``token`` (from the first renewal
-on) and, as `Owner.describe` has it, where the owner was when it wrote. No secrets.
+on), ``machine`` and ``sent`` (see `lease_clock.stamp`) and, as `Owner.describe` has it, where the
+owner was when it wrote. No secrets.
 
 Versions begin at 0 again when a node is made anew, so a version alone does not say which node was
 judged: a slow contender would take over from, or delete, the next owner. So each node has one child
@@ -14,7 +15,7 @@ with a name of its own, the *mark*, and every write and delete is a transaction 
 
 - *Time is the server's.* A lease ends `ttl` after the ``mtime`` of its node, and "now" is the
   ``mtime`` of a write to ``@leases``. Both come from the leader's clock, so clients' clocks do not
-  matter. What remains is a step between the clocks of one leader and the next.
+  matter. `lease_clock` notices when that clock is set.
 - *The token* is the zxid of the write by which the owner took the lease; it rises from owner to
   owner, over removed nodes too. Renewals keep it.
 """
@@ -29,6 +30,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final
 
 from .keys import plain_text
+from .lease_clock import sent_here, stamp
 from .znodes import Participant, read_json, text_in, time_in
 
 if TYPE_CHECKING:
@@ -57,8 +59,11 @@ class Term:
     token: int
     version: int
     mark: str
-    #: The server's time of the last write, in milliseconds.
+    #: The server's time of the last write, in milliseconds, and that write's id.
     mtime: int
+    zxid: int
+    #: When that write was sent, by our own clock; None where another machine has sent it.
+    sent_here: float | None
     said: Mapping[str, Any]
 
     @classmethod
@@ -83,6 +88,8 @@ class Term:
             version=stat.version,
             mark=mark,
             mtime=stat.mtime,
+            zxid=stat.mzxid,
+            sent_here=sent_here(said),
             said=said,
         )
 
@@ -110,7 +117,7 @@ def encode(
         kept = {"token": renewed.token}
         if "since" in said and "since" in renewed.said:
             kept["since"] = renewed.said["since"]
-    data = {**said, "attempt": attempt, "ttl": ttl, "mark": mark, **kept}
+    data = {**said, "attempt": attempt, "ttl": ttl, "mark": mark, **stamp(), **kept}
     return json.dumps(data, separators=(",", ":")).encode()
 
 

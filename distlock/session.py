@@ -44,6 +44,7 @@ from .conf import Configuration, configuration
 from .connection import guarded
 from .exceptions import LockUnavailable
 from .heartbeat import Heartbeat, Lease, now
+from .lease_clock import LeaseClock
 from .neighbours import Neighbours
 from .znodes import with_parents
 
@@ -95,6 +96,8 @@ class Session:
         #: How long the server cannot yet have expired the session.
         self.lease = Lease()
         self._lease_of = 0
+        #: What is known of the server's clock, by which leases of `zk_lease` end.
+        self.lease_clock = LeaseClock()
         #: Keeps the lease for the places that attend it.
         self.heartbeat = Heartbeat(
             self.lease,

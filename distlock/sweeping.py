@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .client import BadVersion, NoNode
+from .lease_clock import ask_time
 from .lease_nodes import Term, parent_of_leases
 from .session import session_for
 from .visits import remove
@@ -63,14 +64,14 @@ def sweep(using: str = "default", *, progress: Callable[[int, int], None] | None
 
 
 def _sweep_batch(session: Session, parent: str, paths: list[str], swept: Swept) -> Swept:
-    asked = [session.ask(session.write, parent, b"", -1)]  # what time is it?
+    asked = [session.ask(partial(ask_time, session), parent)]
     asked += [session.ask(session.read, path) for path in paths]
     clock, *nodes = _answers(session, asked)
     if clock is None:  # the parent has gone, and so have its children
         return swept
     found = {path: Term.read(*node) for path, node in zip(paths, nodes, strict=True) if node}
     terms = {path: term for path, term in found.items() if term is not None}
-    ended = {path: term for path, term in terms.items() if term.ended(clock.mtime)}
+    ended = {path: term for path, term in terms.items() if session.lease_clock.ended(term)}
     removals = [session.ask(partial(remove, session), path, term) for path, term in ended.items()]
     removed = sum(done is not None for done in _answers(session, removals))
     return Swept(

@@ -114,11 +114,11 @@ class Taking(Renewal):
             # After a lost answer this may be what we have written ourselves.
             self.fresh = self.fresh and term.attempt == self.attempt
             self._renew(term)
-        elif term.ended(self._now):
+        elif self.ended:
             self.fresh = True
             self._write(encode(self._said, self.attempt, self._ttl, mark=term.mark), term)
         else:
-            self._wait((term.ends_at - self._now) / 1000)
+            self._wait(self.session.lease_clock.remaining(term))
 
     def _absent(self) -> None:
         self._watched = False

@@ -18,6 +18,7 @@ from uuid import uuid4
 from .client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from .exceptions import LockLost, NotOwner
 from .heartbeat import now
+from .lease_clock import ask_time
 from .lease_nodes import LeaseHolder, Term, encode, parent_of_leases
 
 if TYPE_CHECKING:
@@ -66,8 +67,6 @@ class Visit:
         self.sent_at = 0.0
         self._exists = known is not None
         self._known = known
-        #: The least that the server's clock can show, in milliseconds.
-        self._now = 0
         #: Whether the answer to a write or delete was lost.
         self._unsure = False
         self._settled: Callable[[], None] = _nobody
@@ -92,7 +91,7 @@ class Visit:
     @property
     def ended(self) -> bool:
         """Whether the term that was seen last had ended then."""
-        return self.term is not None and self.term.ended(self._now)
+        return self.term is not None and self.session.lease_clock.ended(self.term)
 
     def join(self) -> None:
         """Begin as soon as there is a connection; never blocks."""
@@ -111,16 +110,14 @@ class Visit:
     def _look(self) -> None:
         """Ask for the time and for the node in one go; the answers come in this order."""
         self.asked_at = time.monotonic()
-        self.session.write(self.parent, b"", -1, self._told_time)
+        ask_time(self.session, self.parent, self._told_time)
         self._read()
 
     def _read(self) -> None:
         self.session.read(self.path, self._seen)
 
     def _told_time(self, stat: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._now = stat.mtime
-        elif not isinstance(error, UNKNOWN | NoNode):
+        if error is not None and not isinstance(error, UNKNOWN | NoNode):
             self._fail(error)
 
     def _seen(self, value: Any, error: BaseException | None) -> None:
@@ -168,6 +165,7 @@ class Visit:
     ) -> None:
         if error is None:
             self._exists, self.sent_at = True, sent_at
+            self.session.lease_clock.note(outcomes[-1], sent_at)
             self.term = Term.read(data, outcomes[-1])
             self._grant()
         else:

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from distlock import Hold, LockBusy, LockInTransaction, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
+from distlock.lease_clock import stamp
 from distlock.lease_hold import _kept, _known
 from distlock.session import Session, session_for
 from tests.helpers import eventually
@@ -426,7 +427,8 @@ def test_the_node_says_no_more_than_it_should(tree: Tree, two_sessions: Settings
         "default": {**two_sessions.DISTLOCK["default"], "NODE_DATA": "owner"},
     }
     assert lease.acquire()
-    assert set(said(tree, "key") or ()) == {"v", "owner", "ttl", "attempt", "token", "mark"}
+    facts = {"v", "owner", "ttl", "attempt", "token", "mark", *stamp()}
+    assert set(said(tree, "key") or ()) == facts
 
 
 def test_what_a_process_knows_does_not_grow_with_leases_that_end_elsewhere() -> None:

@@ -1,0 +1,196 @@
+"""A leader whose clock is set gives no live lease away, and keeps none that has ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import zk_lease
+from distlock.leases import sweep
+from distlock.session import close_sessions, session_for
+from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from tests.helpers import eventually, spawn_python
+from tests.lease.tools import said, tell
+from tests.leases.tools import LONG, SHORT, await_end, owner_of
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from distlock.leases import LeaseHold
+    from distlock.testing.server import Server
+
+pytestmark = pytest.mark.usefixtures("two_sessions")
+
+#: More than any lease here lasts, in seconds.
+STEP = 2 * LONG
+
+
+@pytest.fixture(scope="module")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """A server whose clock can be set, in place of the shared one."""
+    try:
+        with ZooKeeper(stepping_clock=True) as servers:
+            yield servers
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def server(zookeeper: ZooKeeper) -> Iterator[Server]:
+    """The server, with the right time at first."""
+    (server,) = zookeeper.servers
+    server.set_clock(0)
+    yield server
+    server.set_clock(0)
+
+
+# --- forward -------------------------------------------------------------------------------------
+
+
+def take(ttl: float) -> LeaseHold:
+    """Take the lease "key" as "me", in this process."""
+    lease = zk_lease("key", ttl, owner="me")
+    assert lease.acquire()
+    return lease.renew()
+
+
+def test_who_has_looked_before_a_step_takes_no_live_lease(server: Server) -> None:
+    hold = take(LONG)
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    assert not yours.acquire(timeout=0)
+    server.set_clock(STEP)
+    assert not yours.acquire(timeout=0)
+    assert yours.holder() is not None
+    assert sweep("other").removed == 0
+    hold.check()
+    hold.verify()
+
+
+def test_who_waits_during_a_step_goes_on_waiting(server: Server, make_owner: MakeOwner) -> None:
+    hold = take(LONG)
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    waiting = make_owner().submit(yours.acquire, timeout=PATIENCE)
+    session = session_for("other")
+    eventually(lambda: len(session.lease_clock._readings) > 0, PATIENCE)
+    server.set_clock(STEP)
+    zk_lease("key", LONG, owner="me").renew()  # which lets the waiter look again
+    eventually(lambda: len(session.lease_clock._readings) > 1, PATIENCE)
+    assert not yours.acquire(timeout=0)
+    hold.check()
+    zk_lease("key", LONG, owner="me").release()
+    assert waiting.result(PATIENCE)
+
+
+FRESH = """
+import sys
+from tests.mutex.tools import set_up
+set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
+from distlock import zk_lease
+from distlock.leases import sweep
+lease = zk_lease("key", 600, owner="fresh")
+for line in sys.stdin:
+    print(eval(line))
+"""
+
+
+def test_a_process_that_begins_after_a_step_takes_no_live_lease_of_this_machine(
+    server: Server, zookeeper: ZooKeeper, tree: Tree
+) -> None:
+    hold = take(LONG)
+    server.set_clock(STEP)
+    with spawn_python(FRESH, zookeeper.hosts, tree.namespace) as process:
+        for order, answer in (
+            ("sweep().removed", "0"),
+            ("lease.holder().owner_id", "me"),
+            ("lease.acquire(timeout=0)", "False"),
+        ):
+            tell(process, order)
+            assert said(process) == answer
+    hold.check()
+
+
+def test_a_lease_that_was_taken_before_a_step_ends_after_its_time(server: Server) -> None:
+    hold = take(1)
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    assert not yours.acquire(timeout=0)
+    server.set_clock(STEP)
+    assert yours.acquire(timeout=PATIENCE)
+    assert hold.lost
+
+
+# --- back ----------------------------------------------------------------------------------------
+
+
+def test_who_has_looked_before_a_step_back_takes_what_has_ended(server: Server, tree: Tree) -> None:
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    take(SHORT)
+    assert yours.holder() is not None
+    await_end(yours)
+    server.set_clock(-STEP)
+    assert yours.holder() is None
+    assert sweep("other").removed == 1
+    take(SHORT)
+    await_end(yours)
+    server.set_clock(-2 * STEP)
+    assert yours.acquire(timeout=0)
+    assert owner_of(tree, "key") == "you"
+
+
+def test_who_begins_after_a_step_back_waits_no_longer_than_the_lease_lasts(server: Server) -> None:
+    hold = take(1)
+    server.set_clock(-STEP)
+    assert zk_lease("key", LONG, owner="you", using="other").acquire(timeout=PATIENCE)
+    assert hold.lost
+
+
+def test_what_is_taken_after_a_step_ends_after_its_time(server: Server) -> None:
+    for ahead in (STEP, -STEP):
+        server.set_clock(ahead)
+        hold = take(SHORT)
+        yours = zk_lease("key", LONG, owner="you", using="other")
+        assert yours.acquire(timeout=PATIENCE)
+        assert hold.lost
+        yours.release()
+
+
+# --- another leader ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ahead", [STEP, -STEP], ids=["ahead", "behind"])
+def test_another_leader_with_another_clock_changes_nothing(
+    own_zookeeper_with_clock: ZooKeeper, ahead: float
+) -> None:
+    ensemble = own_zookeeper_with_clock
+    await_connection()
+    hold = take(LONG if ahead > 0 else 2)
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    assert not yours.acquire(timeout=0)
+    for follower in ensemble.followers():
+        follower.set_clock(ahead)
+    ensemble.leader().kill()
+    eventually(lambda: len([one for one in ensemble.servers if one.mode]) == 2, 2 * PATIENCE)
+    for using in ("default", "other"):
+        eventually(lambda alias=using: session_for(alias).connected, 2 * PATIENCE)  # type: ignore[misc]
+    if ahead > 0:
+        assert not yours.acquire(timeout=0)
+        hold.check()
+    else:
+        assert yours.acquire(timeout=PATIENCE)
+        assert hold.lost
+
+
+@pytest.fixture
+def own_zookeeper_with_clock(two_sessions: Settings) -> Iterator[ZooKeeper]:
+    """Three servers whose clocks can be set, for one test."""
+    try:
+        with ZooKeeper(3, stepping_clock=True) as servers:
+            default = {**two_sessions.DISTLOCK["default"], "HOSTS": servers.hosts}
+            two_sessions.DISTLOCK = {"default": default, "other": default}
+            yield servers
+            close_sessions()
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
