@@ -51,7 +51,8 @@ class Lease:
 
     def unbroken(self, epoch: int) -> bool:
         """Whether the session has been certainly alive since this epoch began."""
-        return self.epoch == epoch and now() < self._until
+        # `renew` sets the two in the other order, so one that comes in between revives nothing.
+        return now() < self._until and self.epoch == epoch
 
     def renew(self, sent_at: float, session_timeout: float) -> None:
         """Count the acknowledgement of a write that was sent at `sent_at`."""

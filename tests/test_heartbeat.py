@@ -181,6 +181,22 @@ def test_a_gap_of_any_length_begins_another_epoch(clock: Clock, lease: Lease, ga
     assert lease.remaining > 0
 
 
+def test_a_renewal_in_the_middle_of_a_look_does_not_revive_what_was_lost(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, lease: Lease
+) -> None:
+    epoch = lease.epoch
+    clock.time += T  # a gap, which loses what was held before it
+
+    def renewed_meanwhile() -> float:
+        monkeypatch.setattr(heartbeat, "now", clock)
+        lease.renew(clock.time, T)
+        return clock.time
+
+    monkeypatch.setattr(heartbeat, "now", renewed_meanwhile)
+    assert not lease.unbroken(epoch)
+    assert lease.running
+
+
 def test_the_clock_goes_on_while_the_machine_is_stopped() -> None:
     # Not time.monotonic(), which stands still in a suspended machine.
     clock = heartbeat._CLOCK
