@@ -4,7 +4,8 @@ Whose turn it is follows from two rules that need no list of the line:
 
 - *A neighbour of this process* has the number before ours (see `neighbours`), so nobody is between
   us. When it releases the lock, we have it: its thread says so. There is no watch, and all nodes
-  stay in the one order of all processes.
+  stay in the one order of all processes. The line is read together with the create: if it is older
+  than the neighbour's node, both numbers are of one line.
 - *The only one ahead* was a mutex's node, and it is deleted: we are first.
 
 A list would also have shown that our own node is still there. So it is watched from the first
@@ -13,6 +14,7 @@ heartbeat on, as a holder's is, and an operator who breaks it is heard.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import znodes
@@ -32,8 +34,6 @@ class MutexPlace(FairPlace):
         #: The neighbour that we wait for, and the one that waits for us.
         self.before: MutexPlace | None = None
         self.after: MutexPlace | None = None
-        #: Whether the list of the line was asked for together with the node.
-        self._listing = True
         #: The path of the only one ahead, a mutex's, which is watched.
         self._only_ahead = ""
         #: The first in line at the last look.
@@ -67,27 +67,34 @@ class MutexPlace(FairPlace):
     # --- neighbours ------------------------------------------------------------------------------
 
     def _ask(self, prefix: str) -> None:
-        self._listing = not self.session.neighbours.follow(self)
+        follows = self.session.neighbours.follow(self)
         self._create(prefix)
-        if self._listing:
+        if follows:
+            self.session.read(self.path, partial(self._line_read, prefix))
+        else:
             self._list(prefix)
 
     def _stand_on(self, node: Node) -> None:
         super()._stand_on(node)
-        if self.left:
-            return
-        self.session.neighbours.enter(self, node.number)
-        if self._listing:
-            return
+        if not self.left:
+            self.session.neighbours.enter(self, node.number)
+
+    def _line_read(self, prefix: str, value: Any, error: BaseException | None) -> None:
+        """Find the neighbour with the number before ours, or else list the line."""
+        node = self.node
+        if prefix != self._prefix or node is None or self.left or self.granted:
+            return  # the create before this has failed, and its own callback goes on
         before = self.session.neighbours.at(self.path, node.number - 1)
-        if before is None:
-            self._list(self._prefix)
-        else:
-            self._stand_behind(before)
+        if error is None and before is not None and before.node is not None:
+            _, line = value
+            if line.czxid < before.node.token:  # it was not begun anew since
+                self._stand_behind(before)
+                return
+        self._list(prefix)
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         before = self.session.neighbours.at(self.path, blocking.sequence)
-        if before is not None:
+        if before is not None and before.node is not None and before.node.name == blocking.name:
             self._stand_behind(before)
         else:
             if blocking is line[0] and blocking.kind == znodes.LOCK:

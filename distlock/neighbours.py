@@ -12,11 +12,12 @@ class Neighbours:
     """Who of this process stands where, in all lines of one session.
 
     The server numbers the nodes of a line without gaps, also over those that were deleted. So
-    nobody stands between two numbers that follow each other, as long as the line was not removed
-    and begun anew in between; and that cannot be while a node of ours is in it. A place is here
-    from the answer to its create until the answer to its delete, and the answers of one connection
-    come in order: whoever finds the number before its own here was created while that one stood.
-    With the connection the order is lost, and all is forgotten.
+    nobody is between two numbers that follow each other in one line. An operator may remove a line,
+    though, and the next one under its path counts from 0 again: a number alone identifies nobody,
+    and `MutexPlace` looks at the node's name, or at how old the line is.
+
+    A place is here from the answer to its create until the answer to its delete, and the answers of
+    one connection come in order. With the connection the order is lost, and all is forgotten.
 
     Changed on the connection thread, but for who came last.
     """
@@ -46,11 +47,12 @@ class Neighbours:
 
     def remove(self, place: MutexPlace, number: int) -> None:
         """The node of `place` with this number is gone."""
-        self._places.pop((place.path, number), None)
+        if self._places.get((place.path, number)) is place:  # or one of the next line
+            del self._places[place.path, number]
         self.leave(place)
 
     def at(self, path: str, number: int) -> MutexPlace | None:
-        """Return whose node has this number in the line under `path`, None for no one of ours."""
+        """Return who of us came last with this number to a line under `path`, None for no one."""
         return self._places.get((path, number))
 
     def part(self) -> None:

@@ -39,13 +39,31 @@ class Tree:
         #: name → stat, in the order of creation
         self.nodes: dict[str, Any] = {}
         self.sequence = sequence
-        self.exists = True
+        #: The czxid of the line's own node, 0 while there is none.
+        self.begun = 0
         #: How many of the next containers are reaped before anything can be created in them.
         self.reaped_at_once = 0
         self.under_way: deque[Callable[[], None]] = deque()
         self.watches: dict[str, list[tuple[FakeSession, Callable[[bool], None]]]] = {}
         self.sent: Counter[str] = Counter()
         self._zxid = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Create the line's own node."""
+        self._zxid += 1
+        self.begun = self._zxid
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is the line's own node."""
+        return self.begun > 0
+
+    def remove_line(self) -> None:
+        """Delete all nodes and their parent; the next line counts from 0 again."""
+        for name in list(self.nodes):
+            self.remove(name)
+        self.begun = self.sequence = 0
 
     def answer_one(self) -> None:
         self.under_way.popleft()()
@@ -214,8 +232,10 @@ class FakeSession:
 
     def create_containers(self, path: str, done: Done) -> None:
         def make() -> None:
-            self.tree.exists = self.tree.reaped_at_once == 0
-            self.tree.reaped_at_once -= not self.tree.exists
+            if self.tree.reaped_at_once:
+                self.tree.reaped_at_once -= 1
+            elif not self.tree.exists:
+                self.tree.begin()
             done(path, None)
 
         self._request("container", make, done)
@@ -278,7 +298,9 @@ class FakeSession:
 
     def _read(self, path: str, done: Done) -> None:
         stat = self.tree.nodes.get(path.rpartition("/")[2])
-        if stat is None:
+        if path == LINE and self.tree.exists:
+            done((b"", SimpleNamespace(czxid=self.tree.begun)), None)
+        elif stat is None:
             done(None, NoNode())
         else:
             done((stat.data, copy(stat)), None)

@@ -337,7 +337,7 @@ def test_leaving_while_the_line_is_looked_at_leaves_no_watch() -> None:
 
 def test_parents_are_made_after_they_were_missed() -> None:
     tree = Tree()
-    tree.exists = False
+    tree.remove_line()
     place = FakeSession(tree).join()
     tree.answer()
     assert holds(place)
@@ -346,7 +346,8 @@ def test_parents_are_made_after_they_were_missed() -> None:
 
 def test_a_parent_that_is_reaped_again_is_made_again() -> None:
     tree = Tree()
-    tree.exists, tree.reaped_at_once = False, 7
+    tree.remove_line()
+    tree.reaped_at_once = 7
     place = FakeSession(tree).join()
     tree.answer()
     assert holds(place)
@@ -438,7 +439,7 @@ def test_a_lost_look_at_the_line_is_repeated(request_: str) -> None:
 
 def test_parents_that_may_not_be_made_settle_the_place() -> None:
     tree = Tree()
-    tree.exists = False
+    tree.remove_line()
     session = FakeSession(tree)
     session.fails["container"] = AuthFailedError()
     tree.reaped_at_once = 1

@@ -114,6 +114,12 @@ class WaitingLine(RuleBasedStateMachine):
         self.broken.add(name)
 
     @rule()
+    def be_removed_with_the_line(self) -> None:
+        """By an operator; the next line counts from 0 again."""
+        self.broken.update(self.tree.nodes)
+        self.tree.remove_line()
+
+    @rule()
     def leave_what_is_lost(self) -> None:
         for place in self._lost():
             self.places.remove(place)

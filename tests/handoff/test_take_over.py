@@ -160,3 +160,59 @@ def test_one_who_does_not_wait_learns_it_when_the_batch_knows_its_place() -> Non
     hurried.leave()
     tree.answer()
     assert len(tree.nodes) == 2
+
+
+def test_who_holds_in_a_line_that_was_removed_hands_nothing_over_in_the_next_one() -> None:
+    """The numbers begin at 0 again, so a newcomer's follows that of the former holder."""
+    tree = Tree()
+    session, other = FakeSession(tree, 1), FakeSession(tree, 2)
+    former = stand(session)
+    tree.remove_line()
+    rival = stand(other)
+    newcomer = stand(session)
+    former.leave()
+    tree.answer()
+    assert rival.granted
+    assert not newcomer.granted
+    rival.leave()
+    tree.answer()
+    assert newcomer.granted
+    newcomer.leave()
+    tree.answer()
+    assert not tree.nodes
+
+
+def test_a_number_in_the_next_line_is_not_taken_for_the_same_one_in_the_removed_line() -> None:
+    tree = Tree()
+    session, other = FakeSession(tree, 1), FakeSession(tree, 2)
+    former = stand(session)
+    tree.remove_line()
+    rival = stand(other)
+    stand(session).leave()  # so the next one of this process lists the line
+    tree.answer()
+    newcomer = stand(session)
+    former.leave()
+    tree.answer()
+    assert rival.granted
+    assert not newcomer.granted
+    rival.leave()
+    tree.answer()
+    assert newcomer.granted
+
+
+def test_a_former_holder_with_the_same_number_does_not_part_neighbours() -> None:
+    tree = Tree()
+    session = FakeSession(tree)
+    former = stand(session)
+    tree.remove_line()
+    first = stand(session)
+    former.leave()
+    tree.answer()
+    tree.sent.clear()
+    second = stand(session)
+    assert second.before is first
+    assert "children" not in tree.sent
+    for place in (first, second):
+        assert place.granted
+        place.leave()
+        tree.answer()

@@ -12,8 +12,9 @@ from kazoo.protocol.states import KazooState
 from distlock import LockLost, zk_lock
 from distlock.place import Place
 from distlock.session import session_for
+from distlock.znodes import in_line
 from tests.helpers import eventually
-from tests.lease.tools import Loss, await_own_watch
+from tests.lease.tools import Loss, SetOptions, await_own_watch
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within
 
 KEY = "key"
@@ -129,3 +130,23 @@ def test_the_key_of_a_broken_lock_can_be_taken_again(tree: Tree) -> None:
     with zk_lock(KEY) as another:
         assert another.token > hold.token
         another.verify()
+
+
+def test_a_line_that_is_removed_and_begun_anew_has_one_holder(
+    tree: Tree, set_options: SetOptions, make_owner: MakeOwner
+) -> None:
+    set_options(SESSION_TIMEOUT=20)  # the first heartbeat, which would notice, comes after all this
+    former, newcomer, rival = (make_owner() for _ in range(3))
+    lock, rivals = zk_lock(KEY), zk_lock(KEY, using="other")
+    former.now(lock.acquire)
+    tree.client.delete(tree.path(KEY), recursive=True)
+    assert rival.now(rivals.acquire)
+    granted = newcomer.submit(lock.acquire, timeout=PATIENCE)
+    assert [in_line([name])[0].sequence for name in tree.await_line(KEY, 2)] == [0, 1]
+    eventually(lambda: not session_for()._in_flight)
+    former.now(lock.release)
+    eventually(lambda: not session_for()._in_flight)
+    assert not granted.done()
+    rival.now(rivals.release)
+    assert granted.result(PATIENCE)
+    newcomer.now(lock.release)
