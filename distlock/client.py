@@ -128,6 +128,16 @@ def failure(outcomes: list[Any]) -> Exception | None:
     return next(errors, None)
 
 
+def refusal(answer: Any) -> Exception | None:
+    """Return the error for which the answer to a `proof` proves nothing: the session is over.
+
+    A transaction has it among its outcomes. NoNode and NoAuth prove as much as success does, since
+    the leader checks the session first.
+    """
+    error = failure(answer) if isinstance(answer, list) else None
+    return None if isinstance(error, NoNode | NoAuth) else error
+
+
 class Client(KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 

@@ -85,16 +85,19 @@ class Hold:
         return 0.0 if self.lost or self.released else self._place.session.lease.remaining
 
     def verify(self, *, timeout: float = 1.0) -> None:
-        """Ask the server whether the lock node is still there: one round trip.
+        """Ask the leader whether the lock node is still there: one round trip.
+
+        A server that is cut off from its leader does not answer. With the setting ``STRICT`` the
+        question is a write, which a leader that was deposed does not answer either.
 
         :param timeout: seconds to wait for the answer
         :raises LockLost: the node is gone
-        :raises LockUnavailable: the server did not answer
+        :raises LockUnavailable: there was no answer
         """
         self.check()
         session = self._place.session
         try:
-            session.answer(session.ask(session.read, self.path), timeout, key=self.key)
+            session.answer(session.ask(session.verify, self.path), timeout, key=self.key)
         except NoNode:
             self._place.lose()
         self.check()

@@ -102,17 +102,20 @@ class LeaseHold(Hold):
         return 0.0 if self.lost or self.released else max(self._until - now(), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
-        """Ask the server whether the lease is still this one: one round trip.
+        """Ask the leader whether the lease is still this one: one round trip.
+
+        A server that is cut off from its leader does not answer. With the setting ``STRICT`` the
+        question is a write, which a leader that was deposed does not answer either.
 
         :param timeout: seconds to wait for the answer
         :raises LockLost: its time is up, or it is gone or another's
-        :raises LockUnavailable: the server did not answer
+        :raises LockUnavailable: there was no answer
         """
         self.check()
         session = self._session
         try:
-            read = session.ask(session.read, self.path)
-            term = Term.read(*session.answer(read, timeout, key=self.key))
+            asked = session.ask(session.verify, self.path)
+            term = Term.read(*session.answer(asked, timeout, key=self.key))
         except NoNode:
             term = None
         if term is None or (term.owner, term.token) != (self.owner, self.token):

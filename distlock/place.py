@@ -366,7 +366,7 @@ class Place:
         if lease.running:
             self.granted = True
             self._settled()
-        else:  # news from a server that may be cut off from the leader
+        else:  # the list may come from a server that is cut off or deposed
             self.session.prove(lambda _: self.session.when_connected(self._look_again))
 
     def _fail(self, error: BaseException) -> None:

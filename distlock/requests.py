@@ -115,7 +115,8 @@ class Requests:
         """Ask what only a server in touch with the leader answers: for catching up, or to write.
 
         A deposed leader still answers the first for a while, and never the second, which is a
-        transaction that changes nothing: is the node `path` there?
+        transaction that changes nothing: is the node `path` there? `client.refusal` reads the
+        answer.
         """
         return self.multi([self.presence(path)]) if by_write else Sync(path)
 

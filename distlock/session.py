@@ -39,6 +39,7 @@ from .client import (
     SessionOver,
     explain,
     failure,
+    refusal,
 )
 from .conf import Configuration, configuration
 from .connection import guarded
@@ -251,11 +252,35 @@ class Session:
         """Read a node; the value is (data, stat)."""
         self.send(self._client.reading(path), done)
 
+    def verify(self, path: str, done: Done) -> None:
+        """Read a node as `read` does, as the leader knows it now; renew the lease, too."""
+        proven: list[bool] = []
+
+        def verified(value: Any, error: BaseException | None) -> None:
+            done(value, error or (None if all(proven) else NotConnected()))
+
+        def ask() -> None:
+            self.prove(proven.append)
+            self.read(path, verified)
+
+        self.soon(ask)  # on the connection thread, which sends both in one go
+
     def prove(self, then: Callable[[bool], None]) -> None:
-        """Renew the lease by one request, and call `then` with whether it was acknowledged."""
-        request = self._client.proof(self.root, by_write=self.conf.strict)
+        """Renew the lease by one request, and call `then` with whether it was acknowledged.
+
+        A deposed leader still answers ``sync``: for a tick, or when it was frozen, as soon as it
+        runs again. So ``sync`` only carries on a lease that was renewed a moment ago. A renewal
+        that comes late, or after the lease has run out, is a write, which needs a majority.
+        """
+        late = self.lease.remaining < self.timeout / 3
+        request = self._client.proof(self.root, by_write=self.conf.strict or late)
+        proof = self._proof(lambda _, error: then(error is None))
+
+        def answered(value: Any, error: BaseException | None) -> None:
+            proof(value, error or refusal(value))
+
         # Before a burst of ours, lest a link that is only busy be taken for a dead one.
-        self.send(request, self._proof(lambda _, error: then(error is None)), first=True)
+        self.send(request, answered, first=True)
 
     def _proof(self, done: Done) -> Done:
         """Let the answer to a request that is sent now renew the lease."""

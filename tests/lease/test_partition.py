@@ -8,13 +8,15 @@ their own, in which packets between servers are dropped.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.handover import MutexPlace
 from distlock.session import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
@@ -23,7 +25,7 @@ from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kazoo.client import KazooClient
     from pytest_django import Settings
@@ -46,10 +48,10 @@ def partitionable() -> Iterator[ZooKeeper]:
         close_sessions()
 
 
-def connect_to(settings: Settings, **aliases: Server) -> str:
+def connect_to(settings: Settings, *, session_timeout: float = T, **aliases: Server) -> str:
     """Let each alias know one server only, and return their namespace."""
     namespace = f"/t-{uuid4()}"
-    options = {"NAMESPACE": namespace, "SESSION_TIMEOUT": T, "STRICT": False}
+    options = {"NAMESPACE": namespace, "SESSION_TIMEOUT": session_timeout, "STRICT": False}
     settings.DISTLOCK = {
         alias: {**options, "HOSTS": server.address} for alias, server in aliases.items()
     }
@@ -103,6 +105,24 @@ def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
         tree.await_line(KEY, 0)
 
 
+def test_verify_does_not_believe_a_cut_off_follower(
+    partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
+) -> None:
+    follower, *_ = partitionable.followers()
+    namespace = connect_to(settings, default=follower)
+    owner, lock = make_owner(), zk_lock(KEY)
+    with raw_client(partitionable.leader().address) as operator:
+        hold = owner.now(lock.__enter__)
+        hold.verify(timeout=PATIENCE)
+        with network.isolated(follower):
+            operator.delete(hold.path)
+            with pytest.raises(LockUnavailable):
+                hold.verify(timeout=T / 6)
+        with suppress(LockLost):  # by now it may know
+            owner.now(lock.release)
+        Tree(operator, namespace).await_line(KEY, 0)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
     partitionable: ZooKeeper, settings: Settings, strict: bool
@@ -127,3 +147,62 @@ def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
             pass_time(T * 2 / 3 + 0.2)
             hold.check()
             assert hold.valid_for() > 0
+
+
+def restart(servers: list[Server]) -> None:
+    """Let servers forget whom they followed, at once instead of after `syncLimit` ticks."""
+    for server in servers:
+        server.kill()
+    for server in servers:
+        server.start(wait=False)
+    for server in servers:
+        server.wait_until_serving()
+
+
+def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
+    partitionable: ZooKeeper,
+    settings: Settings,
+    make_owner: MakeOwner,
+    monkeypatch: pytest.MonkeyPatch,
+    shift_clock: Callable[[float], None],
+) -> None:
+    """The waiter hears of the release when a new leader has expired its session long ago."""
+    holder, waiter, rival, others = (*(make_owner() for _ in range(3)), zk_lock(KEY, using="other"))
+    leader, followers = partitionable.leader(), partitionable.followers()
+    # No session but the waiter's ends: the deposed leader would wait for a majority to agree.
+    namespace = connect_to(settings, session_timeout=20, default=leader, other=followers[0])
+    settings.DISTLOCK = {
+        **settings.DISTLOCK,
+        "default": {**settings.DISTLOCK["default"], "SESSION_TIMEOUT": T},
+    }
+    mine = await_connection()
+    news: list[Callable[[], None]] = []
+    ahead_changed = MutexPlace._ahead_changed
+
+    def hear(place: MutexPlace, path: str, deleted: bool) -> None:
+        heard = partial(ahead_changed, place, path, deleted)
+        news.append(heard) if place.session is mine else heard()
+
+    monkeypatch.setattr(MutexPlace, "_ahead_changed", hear)
+    with raw_client(followers[1].address, timeout=20) as onlooker:
+        tree = Tree(onlooker, namespace)
+        holder.now(others.acquire)
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=3 * PATIENCE)
+        eventually(lambda: mine._watchers and not mine._in_flight, PATIENCE)
+        holder.now(others.release)
+        eventually(lambda: news, PATIENCE)
+        with network.isolated(leader):
+            restart(followers)
+            assert rival.now(others.acquire, timeout=PATIENCE)
+            assert mine.connected
+            shift_clock(T)
+            monkeypatch.setattr(MutexPlace, "_ahead_changed", ahead_changed)
+            mine.soon(news.pop())
+            pass_time(T / 2)
+            assert not granted.done()
+        tree.await_line(KEY, 2)
+        assert not granted.done()
+        rival.now(others.release)
+        assert granted.result(PATIENCE)
+        waiter.now(zk_lock(KEY).release)
+        tree.await_line(KEY, 0)

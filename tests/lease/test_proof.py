@@ -1,0 +1,145 @@
+"""What a renewal of the session's deadline is proved by: a `sync`, or a write.
+
+DESIGN §3.5. A deposed leader answers a `sync`; that it answers no write is in `test_partition`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.exceptions import (
+    NoAuthError,
+    NoNodeError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.protocol.serialization import Transaction
+
+from distlock import LockUnavailable, zk_lock
+from distlock.client import Client
+from distlock.session import Session, session_for
+from tests.mutex.tools import PATIENCE, await_connection
+
+if TYPE_CHECKING:
+    from tests.lease.tools import SetOptions
+
+KEY = "key"
+T = 20.0  # heartbeats do not come between what happens here
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+@pytest.fixture
+def quiet(set_options: SetOptions) -> Session:
+    """The session of this process, which sends no heartbeat while the test lasts."""
+    set_options(SESSION_TIMEOUT=T)
+    return await_connection()
+
+
+def prove(session: Session) -> bool:
+    """Renew the deadline, and return whether that was acknowledged."""
+
+    def ask(done: Callable[..., None]) -> None:
+        session.prove(lambda acknowledged: done(acknowledged, None))
+
+    return bool(session.ask(ask).result(PATIENCE))
+
+
+@pytest.mark.parametrize(
+    ("passed", "kind"),
+    [(0, "Sync"), (T / 3 - 1, "Sync"), (T / 3 + 0.1, "Transaction"), (T, "Transaction")],
+)
+def test_a_late_renewal_is_a_write(
+    quiet: Session,
+    requests: list[str],
+    shift_clock: Callable[[float], None],
+    passed: float,
+    kind: str,
+) -> None:
+    zk_lock(KEY).acquire()
+    zk_lock(KEY).release()
+    requests.clear()
+    shift_clock(passed)
+    assert prove(quiet)
+    assert requests == [kind]
+    assert quiet.lease.remaining > T * 2 / 3 - 1
+
+
+def test_the_first_renewal_of_a_session_is_a_write(quiet: Session, requests: list[str]) -> None:
+    requests.clear()
+    assert prove(quiet)
+    assert requests == ["Transaction"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "proven"),
+    [
+        (SessionExpiredError(), False),
+        (SessionMovedError(), False),
+        (NoNodeError(), True),
+        (NoAuthError(), True),
+        (True, True),
+    ],
+)
+def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
+    quiet: Session, monkeypatch: pytest.MonkeyPatch, outcome: Any, proven: bool
+) -> None:
+    """ZooKeeper answers a transaction of an ending session with an error among its outcomes."""
+    submit = Client.submit
+
+    def answer(client: Client, request: Any, reply: Any, **how: Any) -> None:
+        if isinstance(request, Transaction):
+            client.soon(lambda: reply.set([outcome]))
+        else:
+            submit(client, request, reply, **how)
+
+    monkeypatch.setattr(Client, "submit", answer)
+    assert prove(quiet) is proven
+    assert quiet.lease.running is proven
+
+
+# --- Hold.verify ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("strict", "kind"), [(False, "Sync"), (True, "Transaction")])
+def test_verify_asks_the_leader_and_reads_in_one_write(
+    set_options: SetOptions,
+    requests: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    strict: bool,
+    kind: str,
+) -> None:
+    set_options(SESSION_TIMEOUT=T, STRICT=strict)
+    with zk_lock(KEY) as hold:
+        connection = session_for()._client._connection
+        written: list[bytes] = []
+        write = connection._write
+
+        def note(message: bytes, timeout: float) -> None:
+            written.append(message)
+            write(message, timeout)
+
+        monkeypatch.setattr(connection, "_write", note)
+        requests.clear()
+        hold.verify(timeout=PATIENCE)
+        assert requests == [kind, "GetData"]
+        assert len(written) == 1
+
+
+@pytest.mark.usefixtures("quiet")
+def test_verify_renews_the_deadline(shift_clock: Callable[[float], None]) -> None:
+    with zk_lock(KEY) as hold:
+        shift_clock(T / 2)
+        hold.verify(timeout=PATIENCE)
+        assert hold.valid_for() > T / 2
+
+
+@pytest.mark.usefixtures("quiet")
+def test_verify_does_not_believe_what_was_read_without_a_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Session, "prove", lambda _, then: then(False))
+    with zk_lock(KEY) as hold, pytest.raises(LockUnavailable):
+        hold.verify(timeout=PATIENCE)
