@@ -30,6 +30,7 @@ UNSET: Final = object()
 
 IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")
+LABELS = ("route", "path")
 ACL_NAMES = ("open", "creator")
 
 
@@ -53,6 +54,8 @@ class Configuration:
     busy_status: int = 423
     retry_after: float = 1.0
     node_data: str = "full"
+    #: What names a request: its route (``/reset/<token>/``) or its path, which may hold a secret.
+    label: str = "route"
     #: How long a waiter that holds something waits before it looks for a deadlock; None never does.
     #: Less than `timeout`, or whoever leaves both alone is only told that the lock is busy.
     deadlock_after: float | None = 3.0
@@ -257,6 +260,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
     "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
     "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
+    "LABEL": (lambda v: v in LABELS, f"one of {', '.join(LABELS)}"),
 }
 
 

@@ -284,8 +284,7 @@ class PersistentLease:
         self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
     ) -> _V:
         if issubclass(kind, Renewal):
-            full = configuration(self.using).node_data == "full"
-            options["said"] = json.loads(current().describe(full=full))
+            options["said"] = json.loads(current().describe(configuration(self.using)))
         return kind(
             session_for(self.using),
             self._name,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
@@ -21,6 +21,9 @@ from .apps import warn_unless_installed
 from .mutex import release_all
 from .owner import Owner, current, label
 from .responses import is_refused, refusal
+
+if TYPE_CHECKING:
+    from .conf import Configuration
 
 logger = logging.getLogger("distlock")
 
@@ -36,8 +39,10 @@ class DistlockMiddleware:
     """Label the holder, turn `LockBusy` into 423 and `LockUnavailable` into 503, release leftovers.
 
     Whoever has to give way in a deadlock (`DeadlockDetected`) gets the answer of a busy lock.
-    The label is the method and the path, never the query string. A lock that a request leaves held
-    would be held by its worker for ever: it is released and logged as an error.
+    The label is the method and the route, such as ``GET /buy/<sku>/``, since a path may hold a
+    secret; with the setting ``LABEL = "path"`` it is the path, never the query string.
+    A lock that a request leaves held would be held by its worker for ever: it is released and
+    logged as an error.
     Works in sync and async stacks; opens no connection itself.
     """
 
@@ -56,26 +61,30 @@ class DistlockMiddleware:
             return self._acall(request)
         owner = current()
         before = set(owner.held)
-        with label(_label_of(request)):
+        name = _Name(request)
+        with label(name.for_alias):
             try:
                 response = self.get_response(request)
             finally:
-                _release_leftovers(owner, before, request)
+                name.end()
+                _release_leftovers(owner, before, name)
         return response
 
     async def _acall(self, request: HttpRequest) -> HttpResponse:
         owner = current()
         before = set(owner.held)
-        with label(_label_of(request)):
+        name = _Name(request)
+        with label(name.for_alias):
             try:
                 response: HttpResponse = await self.get_response(request)
             finally:
+                name.end()
                 # A sync view runs on though its client has gone away.
                 if owner.hopping:
-                    _later.add(task := asyncio.create_task(_release_later(owner, before, request)))
+                    _later.add(task := asyncio.create_task(_release_later(owner, before, name)))
                     task.add_done_callback(_later.discard)
                 else:
-                    _release_leftovers(owner, before, request)
+                    _release_leftovers(owner, before, name)
         return response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
@@ -85,26 +94,42 @@ class DistlockMiddleware:
         return None
 
 
-def _label_of(request: HttpRequest) -> str:
-    return f"{request.method} {request.path}"
+class _Name:
+    """The name of one request: Django finds its route after the middleware has begun."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self._request: HttpRequest | None = request
+        self._path = f"{request.method} {request.path}"
+        self._route = request.method or ""
+
+    def for_alias(self, conf: Configuration) -> str:
+        return self._path if conf.label == "path" else str(self)
+
+    def end(self) -> None:
+        """Let go of the request: a task that the view has begun keeps this name."""
+        self._route, self._request = str(self), None
+
+    def __str__(self) -> str:
+        match = self._request and self._request.resolver_match
+        return f"{self._route} /{match.route or ''}" if match else self._route
 
 
 #: The event loop itself does not keep its tasks.
 _later: set[asyncio.Task[None]] = set()
 
 
-async def _release_later(owner: Owner, before: set[tuple[str, str]], request: HttpRequest) -> None:
+async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
     """Leave its locks to the code that runs on, and release what that leaves held."""
     while owner.hopping:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
         await asyncio.sleep(LOOK_SECONDS)
-    _release_leftovers(owner, before, request)
+    _release_leftovers(owner, before, name)
 
 
-def _release_leftovers(owner: Owner, before: set[tuple[str, str]], request: HttpRequest) -> None:
+def _release_leftovers(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
     for key in release_all(owner, keep=before):
         logger.error(
             "%s left the lock %r held; it was released now. Use `with zk_lock(…)`, which releases "
             "on every way out.",
-            _label_of(request),
+            name,
             key,
         )

@@ -258,7 +258,7 @@ class Mutex:
             session,
             self._path(session),
             key=self.key,
-            data=owner.describe(full=conf.node_data == "full"),
+            data=owner.describe(conf),
             try_only=limit == 0,
             on_revoke=listener(self._on_revoke, self),
         )

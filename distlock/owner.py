@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from . import process
+from .conf import Configuration
 from .hops import AbandonedHop, alone, find, running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .hold import Held
     from .hops import Call
@@ -45,7 +46,10 @@ logger = logging.getLogger("distlock")
 MANY_HOPS: Final = 8
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
-_label: ContextVar[str] = ContextVar("distlock_label", default="")
+#: A text, or what returns it for an alias's settings: a request's route is known late.
+_label: ContextVar[str | Callable[[Configuration], str]] = ContextVar("distlock_label", default="")
+_DEFAULTS: Final = Configuration()
+MAX_LABEL: Final = 200
 
 
 class Owner:
@@ -88,16 +92,18 @@ class Owner:
         self._id = self._id or uuid4().hex
         return self._id
 
-    def describe(self, *, full: bool = True) -> bytes:
+    def describe(self, conf: Configuration = _DEFAULTS) -> bytes:
         """Return the data of this owner's lock nodes: no arguments, no query strings, no secrets.
 
-        With ``full=False`` (the ``NODE_DATA`` setting) only the owner's id.
+        With the setting ``NODE_DATA = "owner"`` only the owner's id.
         """
-        if not full:
+        if conf.node_data != "full":
             return _as_json({"v": 1, "owner": self.id}).encode()
-        label, said = self._said
-        if not said or label != _label.get():
-            label = _label.get()
+        label = _label.get()
+        if not isinstance(label, str):
+            label = label(conf)[:MAX_LABEL]
+        described, said = self._said
+        if not said or label != described:
             facts = {
                 "v": 1,
                 "owner": self.id,
@@ -130,9 +136,12 @@ def current() -> Owner:
 
 
 @contextmanager
-def label(text: str) -> Iterator[None]:
-    """Name the work that this code does, such as ``GET /buy/42``, for those who look at a lock."""
-    token = _label.set(text[:200])
+def label(text: str | Callable[[Configuration], str]) -> Iterator[None]:
+    """Name the work that this code does, such as ``celery beat``, for those who look at a lock.
+
+    :param text: the name, or a function that returns it when a lock is taken
+    """
+    token = _label.set(text[:MAX_LABEL] if isinstance(text, str) else text)
     try:
         yield
     finally:

@@ -179,7 +179,7 @@ class Leases:
             limit=self._limit,
             wanted=wanted,
             key=self.key,
-            data=current().describe(full=conf.node_data == "full"),
+            data=current().describe(conf),
             try_only=limit == 0,
         )
         return place_for, limit, partial(self._conclude, shelf, taken)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import NotOwner, zk_lock
+from distlock.conf import Configuration
 from distlock.owner import Owner, current, label
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def test_the_node_data_tells_no_more_than_it_says() -> None:
     said = json.loads(current().describe())
     assert set(said) == {"v", "owner", "host", "pid", "worker", "label", "since"}
     assert (said["pid"], said["worker"]) == (os.getpid(), threading.current_thread().name)
-    assert set(json.loads(current().describe(full=False))) == {"v", "owner"}
+    assert set(json.loads(current().describe(Configuration(node_data="owner")))) == {"v", "owner"}
 
 
 def test_the_node_data_is_small_whatever_the_thread_is_called() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distlock.conf import Configuration
 from distlock.owner import current, label
 from distlock.znodes import REVOKE, Participant
 
@@ -43,7 +44,7 @@ def test_our_own_node_is_read_back() -> None:
 
 
 def test_a_node_that_tells_only_its_owner_is_read_back() -> None:
-    participant = read(current().describe(full=False))
+    participant = read(current().describe(Configuration(node_data="owner")))
     assert not participant.peer
     assert participant.host == participant.label == ""
     assert str(participant) == current().id

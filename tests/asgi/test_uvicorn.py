@@ -149,7 +149,7 @@ def test_a_node_is_labelled_with_its_request(server: Server, tree: Tree, view: s
     answer = server.getting(f"/{view}/{KEY}/?token=secret")
     (name,) = tree.await_line(KEY, 1)
     said, _ = tree.client.get(f"{tree.path(KEY)}/{name}")
-    assert json.loads(said)["label"] == f"GET /{view}/{KEY}/"
+    assert json.loads(said)["label"] == f"GET /{view}/<key>/"
     server.let_go(KEY)
     assert answer.result(PATIENCE)[0] == 200
     tree.await_line(KEY, 0)
