@@ -133,11 +133,11 @@ def ask_members(conf: Configuration) -> Future[list[Member]]:
     if future is not None and (known_still or not future.done()):
         return future
     future = Future()
-    _asked[known] = time.monotonic(), future
     # A name server that does not answer keeps it busy for longer than anybody waits.
     threading.Thread(
         target=_ask, args=(conf, future), name="distlock-ensemble", daemon=True
     ).start()
+    _asked[known] = time.monotonic(), future  # not before: the start may fail
     return future
 
 

@@ -53,22 +53,20 @@ def _call(reference: WeakMethod[Any]) -> None:
 
 _order = count()
 _alarm: _Alarm | None = None
-_starting = threading.Lock()
 
 
 def _running() -> _Alarm:
     global _alarm  # noqa: PLW0603 - one per process
-    with _starting:
-        if _alarm is None:
-            _alarm = _Alarm()
-            _alarm.start()
-        return _alarm
+    if _alarm is None:  # without a lock: a second thread, started by a race, does no harm
+        alarm = _Alarm()
+        alarm.start()
+        _alarm = alarm  # not before: the start may fail
+    return _alarm
 
 
 def _forget_the_parent() -> None:
-    # Threads do not survive a fork, and locks may be taken for ever.
-    global _alarm, _starting
-    _alarm, _starting = None, threading.Lock()
+    global _alarm  # noqa: PLW0603 - its thread did not survive the fork
+    _alarm = None
 
 
 os.register_at_fork(after_in_child=_forget_the_parent)

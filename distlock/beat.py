@@ -103,6 +103,7 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         if self._candidate is None:  # not before: a scheduler is also made to be looked at
             name = self.app.conf.get("distlock_beat_name") or f"beat:{self.app.main or 'celery'}"
             self._candidate = _Candidate(zk_leader(name, using=self.using))
+        if self._candidate.ident is None:  # also where an earlier start has failed
             self._candidate.start()
             # The process of ``celery worker -B`` runs no ``atexit``.
             Finalize(None, close_sessions, exitpriority=100)
@@ -160,7 +161,8 @@ class _Candidate(threading.Thread):
         A signal's handler may have interrupted what this thread waits for.
         """
         self.leader.stop()
-        self.join(LEAVE_SECONDS)
+        if self.ident is not None:  # its start may have failed
+            self.join(LEAVE_SECONDS)
 
 
 class _Runs:

@@ -53,17 +53,22 @@ importlib.import_module("encodings.idna")
 logger = logging.getLogger("distlock")
 
 
-def _tells_no_secret(record: logging.LogRecord) -> bool:
-    """Drop what kazoo logs of AUTH and of the session password, which is as good as it."""
-    args = record.args if isinstance(record.args, tuple) else ()
-    return "passwd" not in str(record.msg) and not any(
-        isinstance(a, Auth | Connect | SASL) for a in args
+def _worth_logging(record: logging.LogRecord) -> bool:
+    """Drop records with AUTH or the session password, which is as good as it.
+
+    And the traceback that kazoo writes at each try to connect: `Connection` writes it once.
+    """
+    message, args = str(record.msg), record.args if isinstance(record.args, tuple) else ()
+    return not (
+        "passwd" in message
+        or message.startswith("Unhandled exception in connection loop")
+        or any(isinstance(a, Auth | Connect | SASL) for a in args)
     )
 
 
 #: kazoo's own messages about connections.
 _logger = logging.getLogger("distlock.kazoo")
-_logger.addFilter(_tells_no_secret)
+_logger.addFilter(_worth_logging)
 
 #: Called once with (value, None) or (None, error), on the connection thread.
 Done = Callable[[Any, BaseException | None], None]

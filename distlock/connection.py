@@ -6,6 +6,7 @@
   consequence.
 - *One unreachable server does not use up the time of the others.*
 - *The negotiated session timeout is kept*; kazoo only logs it.
+- *No error ends the connection thread.* It reconnects, and the session goes on.
 """
 
 from __future__ import annotations
@@ -17,21 +18,45 @@ import ssl
 import struct
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
-from kazoo.protocol.serialization import Connect
+from kazoo.protocol.connection import (
+    CLOSE_RESPONSE,
+    PING_XID,
+    WATCH_XID,
+    ConnectionDropped,
+    ConnectionHandler,
+)
+from kazoo.protocol.serialization import (
+    CloseInstance,
+    Connect,
+    GetChildren,
+    GetData,
+    PingInstance,
+    ReplyHeader,
+    Transaction,
+)
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import ForceRetryError
 
 logger = logging.getLogger("distlock")
 
 _LENGTH: Final = struct.Struct("!i")
 _PREFIX: Final = struct.Struct("!ii")
+#: The number of the request, the transaction that the server has seen last, an error or 0.
+_HEADER: Final = struct.Struct("!iqi")
 #: How much is read, or sent, in one go, in bytes.
 _MANY: Final = 65536
+#: The longest reply that is taken for one, in bytes. A longer one is garbage: text read as a length
+#: is greater than this.
+_LONGEST_REPLY: Final = 2**28
+#: The number of a request that ends a session before anything else is asked.
+_GOODBYE_XID: Final = 1
 _WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
@@ -128,7 +153,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._xid = 0
+        #: The number of the last request. It goes on over reconnections, other than kazoo's: a
+        #: server may send the reply to a request of the connection before.
+        self._last_xid = 0
+        #: Whether a server has ever taken the credentials.
+        self._admitted = False
+        self._reported: set[tuple[Any, ...]] = set()
         self._awake = False
         #: The connection thread while it completes requests: what these lead to, it sends unasked.
         self._completing = 0
@@ -143,6 +173,28 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         finally:
             self.ended = True
             self.close()
+
+    def _connect_loop(self, retry: Any) -> Any:
+        try:
+            return super()._connect_loop(retry)
+        except ForceRetryError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - the session would end with the thread
+            self._report(error)
+            self.client._session_callback(KeeperState.CONNECTING)
+            raise ForceRetryError("Reconnecting") from None
+
+    def _report(self, error: BaseException) -> None:
+        """Log an error that nobody has foreseen, once for each line that raises it."""
+        innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+        kind = type(error), innermost.f_code, innermost.f_lineno
+        if kind not in self._reported:
+            self._reported.add(kind)
+            logger.error(
+                "The connection to ZooKeeper failed in an unknown way. It reconnects. The same "
+                "error is not logged again.",
+                exc_info=error,
+            )
 
     # --- many at a time --------------------------------------------------------------------------
     #
@@ -163,13 +215,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         message = bytearray()
         while queue and len(message) < _MANY:
             request, reply = queue.popleft()
-            xid = self._xid % 0x7FFFFFFF + 1
+            xid = self._last_xid % 0x7FFFFFFF + 1
             try:
                 content = _PREFIX.pack(xid, request.type) + request.serialize()
             except Exception as error:  # noqa: BLE001 - in kazoo it would end the thread
                 reply.set_exception(error)
                 continue
-            self._xid = xid
+            self._last_xid = xid
             message += _LENGTH.pack(len(content)) + content
             self.client._pending.append((request, reply, xid))
         if message:
@@ -186,9 +238,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     def _read_socket(self, read_timeout: float) -> Any:
         self._completing = threading.get_ident()
         try:
-            outcome = super()._read_socket(read_timeout)
+            outcome = self._read_reply(read_timeout)
             while outcome is None and self._has_a_reply():
-                outcome = super()._read_socket(read_timeout)
+                outcome = self._read_reply(read_timeout)
             if outcome is None:
                 self._send_queued(read_timeout)
             return outcome
@@ -197,11 +249,64 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             if self.client.steps or self.client._queue:
                 self.wake()
 
-    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
-        # An error that kazoo does not know would end its thread: before 2.11 NoWatcher is one.
-        if header.err and header.err not in EXCEPTIONS:
-            header = header._replace(err=APIError.code)
-        return super()._read_response(header, buffer, offset)
+    def _read_reply(self, timeout: float) -> Any:
+        """Read one reply, watch event or answer to a ping, and act on it."""
+        header, content, offset = self._read_header(timeout)
+        if header.xid == PING_XID:
+            self.ping_outstanding.clear()
+            return None
+        if header.xid == WATCH_XID:
+            self._read_watch_event(content, offset)
+            return None
+        return self._read_response(header, content, offset)
+
+    def _read_header(self, timeout: float) -> Any:
+        length = _LENGTH.unpack(self._read(_LENGTH.size, timeout))[0]
+        if not _HEADER.size <= length <= _LONGEST_REPLY:
+            raise ConnectionDropped(f"The server sent a reply of {length} bytes.")
+        content = self._read(length, timeout)
+        return ReplyHeader(*_HEADER.unpack_from(content)), content, _HEADER.size
+
+    def _read_response(self, header: Any, content: bytes, offset: int) -> Any:
+        client = self.client
+        if not client._pending or client._pending[0][2] != header.xid:
+            # A follower may send a reply that was meant for the connection before (kazoo 254).
+            # As Java's client does: drop the connection, and keep the session.
+            raise ConnectionDropped(f"The server sent a reply out of order: {header}.")
+        request, reply, _ = client._pending[0]
+        if reply is None:  # to the request that ends the session
+            return CLOSE_RESPONSE
+        value, error = self._outcome(request, header, content, offset)
+        client._pending.popleft()
+        if header.zxid > 0:
+            client.last_zxid = header.zxid
+        if error is not None:
+            reply.set_exception(error)
+            return None
+        reply.set(value)
+        watcher = getattr(request, "watcher", None)
+        if watcher and not client._stopped.is_set():
+            children = isinstance(request, GetChildren)
+            watchers = client._child_watchers if children else client._data_watchers
+            watchers[request.path].add(watcher)
+        return None
+
+    def _outcome(
+        self, request: Any, header: Any, content: bytes, offset: int
+    ) -> tuple[Any, Exception | None]:
+        """Return the value and the error that a reply carries."""
+        if header.err:
+            # kazoo does not know all errors: NoWatcher only since 2.11.
+            return None, EXCEPTIONS[header.err if header.err in EXCEPTIONS else APIError.code]()
+        try:
+            value = request.deserialize(content, offset)
+        except Exception as error:
+            if isinstance(request, GetData | GetChildren):
+                return None, error  # such as a name that is no UTF-8
+            raise  # a write may have been carried out: its reply counts as lost
+        if request.type == Transaction.type:
+            value = Transaction.unchroot(self.client, value)
+        return value, None
 
     def _has_a_reply(self) -> bool:
         """Whether a whole one has been read."""
@@ -254,20 +359,49 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             # It stays when the next address refuses: "localhost" has two, and an ensemble three.
             if isinstance(cause, ssl.SSLError | AuthFailedError):
                 self.trouble = cause
+            if self._admitted and cause is error:
+                # kazoo's thread would end, and take the session and its locks along. These
+                # credentials were right before: the server, or what it asks, is out of order.
+                raise ConnectionDropped(str(error)) from error
             raise
+        except RuntimeError as error:
+            if type(error) is not RuntimeError:
+                raise
+            # kazoo's word for an unknown error, and for a reply out of order.
+            raise ConnectionDropped(str(error)) from error
         self.trouble = None
+        self._admitted = True
         return timeouts
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
+        timeout = min(timeout, self.connect_timeout)
+        overdue = time.monotonic() - self.lost_at > self.negotiated_timeout > 0
+        seen = request.last_zxid_seen
+        if overdue:
+            # A server that has seen less than the session refuses it, in silence: for ever where it
+            # was restored from a backup, or replaced by an empty one. Let it say what it knows.
+            request = request._replace(last_zxid_seen=0)
         try:
-            result = super()._invoke(min(timeout, self.connect_timeout), request, xid)
+            result = super()._invoke(timeout, request, xid)
         except KazooTimeoutError:
             # Behind a link that carries only our side, each of these requests renews the session
             # on the server, and with it locks that nobody can use. Let it expire.
-            if time.monotonic() - self.lost_at > self.negotiated_timeout > 0:
+            if overdue:
                 raise SessionExpiredError from None
             raise
-        self.negotiated_timeout = result[0].time_out / 1000
+        granted = result[0].time_out
+        if overdue and granted > 0:
+            self._end_if_older(seen, timeout)
+        self.negotiated_timeout = granted / 1000
         return result
+
+    def _end_if_older(self, seen: int, timeout: float) -> None:
+        """End the session if the server lacks what it has seen.
+
+        There the session may have nodes that it has deleted since, which nobody would delete again.
+        """
+        if (super()._invoke(timeout, PingInstance, PING_XID) or 0) < seen:
+            super()._invoke(timeout, CloseInstance, _GOODBYE_XID)
+            raise SessionExpiredError

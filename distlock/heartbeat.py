@@ -105,7 +105,7 @@ class Heartbeat:
         self._beneficiaries: set[Beneficiary] = set()
         self._needed = threading.Event()
         self._wake = threading.Event()
-        self._lock = threading.Lock()  # guards the start of the thread
+        self._running = threading.Lock()  # taken by the thread that runs, for good
         self._thread: threading.Thread | None = None
         self._unanswered_since: float | None = None
         self._stopped = False
@@ -136,12 +136,14 @@ class Heartbeat:
         self._wake.set()
 
     def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread  # not before: the start may fail
 
     def _run(self) -> None:
+        if not self._running.acquire(blocking=False):
+            return  # two callers started one each, or the start of the first was interrupted
         alive = False
         while not self._stopped:
             self._needed.wait()

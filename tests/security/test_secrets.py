@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.views.debug import ExceptionReporter
 
 from distlock import LockBusy, LockUnavailable, zk_lock
-from distlock.client import _tells_no_secret
+from distlock.client import _worth_logging
 from distlock.conf import configuration
 from distlock.session import Session, session_for
 from distlock.testing.proxy import TcpProxy
@@ -98,7 +98,7 @@ def test_no_logger_tells_the_password_of_the_key(caplog: pytest.LogCaptureFixtur
 
 def test_a_record_with_a_session_password_is_dropped() -> None:
     record = logging.LogRecord("x", 5, "", 0, "session_id: %r session_passwd: %s", (1, b""), None)
-    assert not _tells_no_secret(record)
+    assert not _worth_logging(record)
 
 
 @pytest.mark.usefixtures("all_secrets")
