@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .keys import plain_text
 from .lease_clock import sent_here, stamp
-from .znodes import Participant, read_json, text_in, time_in
+from .znodes import Participant, pid_in, read_json, text_in, time_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +154,7 @@ class LeaseHolder(Participant):
             token=term.token,
             session_id=0,
             host=text_in(said.get("host")),
-            pid=said["pid"] if type(said.get("pid")) is int else None,
+            pid=pid_in(said.get("pid")),
             worker=text_in(said.get("worker")),
             owner_id=term.owner,
             label=text_in(said.get("label")),

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ WRITE: Final = "__WRIT__"
 LEASE: Final = "lease-"
 #: What is written into a participant's node to ask it to leave.
 REVOKE: Final = b"__REVOKE__"
+
+#: In seconds since 1970, the year 3000: no node of ours says more.
+_LATEST: Final = 32_503_680_000
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
@@ -150,7 +153,7 @@ class Participant:
             peer="v" not in said and data != REVOKE,
             revoked=data == REVOKE,
             host=text_in(said.get("host")),
-            pid=said["pid"] if type(said.get("pid")) is int else None,
+            pid=pid_in(said.get("pid")),
             worker=text_in(said.get("worker")),
             owner_id=text_in(said.get("owner")),
             label=text_in(said.get("label")),
@@ -181,10 +184,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def pid_in(value: object) -> int | None:
+    """Return a process id, None where it cannot be one."""
+    return value if type(value) is int and 0 < value < 2**31 else None
+
+
 def time_in(value: object) -> datetime | None:
-    if not isinstance(value, int | float):
+    """Return a time that can be shown in any time zone; None where it cannot be one."""
+    if type(value) not in (int, float) or not 0 <= cast("float", value) < _LATEST:
         return None
-    try:
-        return datetime.fromtimestamp(value, tz=timezone.utc)
-    except (ValueError, OverflowError, OSError):
-        return None
+    return datetime.fromtimestamp(cast("float", value), tz=timezone.utc)
