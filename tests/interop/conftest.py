@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["make_owner", "tree", "two_sessions"]
 
 
+@pytest.fixture(scope="session", params=[False, True], ids=["Debian's", "5.7"])
+def newer(request: pytest.FixtureRequest) -> bool:
+    """Whether Java has Curator 5.7, and not Debian's, which is 5.4.0 in Debian 12."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="session")
-def java_command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def java_command(newer: bool, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """How to run `Peer.java`, compiled."""
     try:
-        return curator.command(SOURCE, tmp_path_factory.mktemp("java"))
+        return curator.command(SOURCE, tmp_path_factory.mktemp("java"), newer=newer)
     except curator.CuratorMissing as error:
         pytest.skip(str(error))
 

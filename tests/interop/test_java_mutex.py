@@ -1,7 +1,7 @@
 """Real Apache Curator on the other side: ``InterProcessMutex`` (promise 10).
 
-Debian's Curator is 5.4.0 in Debian 12. What Java's threads and ours may do with one lock is the
-same in both directions: hold, wait, look, die.
+What Java's threads and ours may do with one lock is the same in both directions: hold, wait, look,
+die.
 """
 
 from __future__ import annotations
