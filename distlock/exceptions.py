@@ -188,7 +188,9 @@ class LockKeyError(DistlockError, ValueError):
 
 
 class IncompatiblePeer(DistlockError):
-    """A client with kazoo's own ``Lock`` stands in the same line; its order is not Curator's.
+    """A client with another lock recipe waits or holds on the same path, and would not exclude us.
 
-    Both would believe that they hold. Move that client to distlock or Curator, or to another path.
+    Such are kazoo's own ``Lock``, Curator's ``LeaderLatch``, Curator's ``InterProcessMutex`` beside
+    a `zk_rwlock`, and its ``InterProcessReadWriteLock`` beside a `zk_lock`. Both would believe that
+    they hold. Use the same recipe on both sides, or another path.
     """

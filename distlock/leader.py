@@ -20,6 +20,7 @@ from .keys import literal_key
 from .mutex import Mutex
 from .signals import lock_lost
 from .waiting import Latch
+from .znodes import incompatible_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,16 +181,52 @@ class Leader(Mutex):
 
 
 class _Candidate(MutexPlace):
-    """A place in line that can be called off; `all_` has those that wait or hold."""
+    """A place in line that can be called off; `all_` has those that wait or hold.
+
+    A leader stays long, so from the first heartbeat on it watches who joins the line: a candidate
+    of an incompatible recipe, such as Curator's ``LeaderLatch``, leads at once and beside it. The
+    leadership then counts as lost.
+    """
 
     def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._all = all_
+        self._watches_line = False
         all_.add(self)
 
     def leave(self) -> None:
         self._all.discard(self)
         super().leave()
+        if self._watches_line:
+            self.session.unwatch(self.path, self._line_changed, children=True)
+
+    def lease_renewed(self) -> None:
+        super().lease_renewed()
+        if self.granted and not self._watches_line:
+            self._watches_line = True
+            self._watch_line()
+
+    def _watch_line(self) -> None:
+        self.session.watch(self.path, self._line_changed, self._names_read, children=True)
+        if self.left:  # after the watch: `leave` looks at them in the other order
+            self.session.unwatch(self.path, self._line_changed, children=True)
+
+    def _line_changed(self, deleted: bool) -> None:
+        if not self.left:
+            self.session.when_connected(self._watch_line)
+
+    def _names_read(self, names: Any, error: BaseException | None) -> None:
+        peer = next(filter(incompatible_recipe, names or ()), None)
+        if peer is not None and not self.left:
+            logger.error(
+                "%r is not led any more: %s/%s is a node of %s, which leads beside any other "
+                "recipe. Use LeaderSelector there, or another path.",
+                self.key,
+                self.path,
+                peer,
+                incompatible_recipe(peer),
+            )
+            self._broken()
 
     def call_off(self) -> None:
         """End the wait; nothing happens to a place that is granted."""
@@ -212,7 +249,8 @@ def zk_leader(name: str, *, timeout: Any = None, using: str = "default") -> Lead
         leader.run(work)
 
     A leader's name and the key of a lock never mean the same: in the tree it is ``%leader:beat``
-    under the ``NAMESPACE``. A Curator ``LeaderSelector`` on that path takes part.
+    under the ``NAMESPACE``. A Curator ``LeaderSelector`` on that path takes part. A ``LeaderLatch``
+    cannot: it raises `IncompatiblePeer` here, and a leader that meets one later has lost.
 
     :param name: what is led, as text: ``"beat"``
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever (default)

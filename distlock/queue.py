@@ -7,6 +7,7 @@ so each release wakes one waiter. What a place in line goes through is in `place
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from . import znodes
@@ -24,16 +25,24 @@ class FairPlace(Place):
     Source: Curator's ``StandardLockInternalsDriver``.
     """
 
+    #: The last node of the other family that was read, and is distlock's.
+    _compatible = ""
+
     def _look(self, node: Node, names: list[str]) -> None:
         line = znodes.in_line(names)
         if len(line) < len(names):  # not all of them are contenders
-            peer = next(filter(znodes.is_kazoo_lock, names), None)
+            peer = next(filter(znodes.incompatible_recipe, names), None)
             if peer is not None:
-                self._refuse_peer(peer)
+                self._refuse_peer(peer, znodes.incompatible_recipe(peer))
                 return
         own = next((place for place, other in enumerate(line) if other.name == node.name), None)
         if not self.standing or own is None:
             self._start_anew()  # expired, or broken by an operator (CURATOR-211)
+            return
+        other = self._of_the_other_family(line, own) if len(line) > 1 else None
+        if other is not None and other.name != self._compatible:
+            judge = partial(self._judge, self._prefix, other, names)
+            self.session.read(f"{self.path}/{other.name}", judge)
             return
         self.was_in_line = True
         self.head = f"{self.path}/{line[0].name}"
@@ -53,11 +62,37 @@ class FairPlace(Place):
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         self._wait_for(blocking.name)
 
-    def _refuse_peer(self, name: str) -> None:
+    def _of_the_other_family(self, line: list[NodeName], own: int) -> NodeName | None:
+        """Return the nearest mutex ahead of a reader or writer, or the reverse; else one behind.
+
+        distlock's mutexes, readers and writers wait for each other. Curator's mutex passes over the
+        nodes of its read/write lock, and that passes over those of the mutex.
+        """
+        mutex = self.kind == znodes.LOCK
+        nearest = chain(reversed(line[:own]), line[own + 1 :])
+        return next((other for other in nearest if (other.kind == znodes.LOCK) != mutex), None)
+
+    def _judge(
+        self, prefix: str, other: NodeName, names: list[str], value: Any, error: Any
+    ) -> None:
+        """Go on with the line unless `other`, of the other family, is a peer's."""
+        if prefix != self._prefix or self.node is None or self.left or self.granted:
+            return
+        if error is None and znodes.is_peer(value[0]):
+            mutex = other.kind == znodes.LOCK
+            lock = "InterProcessMutex" if mutex else "InterProcessReadWriteLock"
+            self._refuse_peer(other.name, f"Curator's {lock}")
+        elif error is None or isinstance(error, NoNode):
+            self._compatible = other.name
+            self._look(self.node, names)
+        else:
+            self._watching(value, error)
+
+    def _refuse_peer(self, name: str, recipe: str) -> None:
         self.error = IncompatiblePeer(
-            f"{self.path}/{name} is a lock node of kazoo's own Lock, whose order differs from "
-            f"Curator's: both would believe that they hold {self.key!r}. Use distlock or Curator "
-            "in that client, or another path."
+            f"{self.path}/{name} is a node of {recipe}, which does not wait for a node such as "
+            f"ours: both would believe that they hold {self.key!r}. Use the same recipe on both "
+            "sides (docs/reference/curator.md has a table of all pairs), or another path."
         )
         self._settled()
 

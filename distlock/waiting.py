@@ -102,7 +102,7 @@ class Attempt:
         """Return the node that was granted; None is busy, and the place is given up.
 
         :raises LockUnavailable: the server did not answer
-        :raises IncompatiblePeer: a kazoo ``Lock`` stands in the line
+        :raises IncompatiblePeer: another recipe is on the path
         :raises DeadlockDetected: the wait would never end, and had to give way
         """
         place = self.place

@@ -35,7 +35,11 @@ _LATEST: Final = 32_503_680_000
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 _NODE = re.compile(r".*(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
 _LEASE = re.compile(r".*(?P<kind>lease-)" + _SEQUENCE)
-_KAZOO_LOCK = re.compile(r".*__r?lock__" + _SEQUENCE)
+#: The nodes of recipes that do not look at ours, or order them otherwise: the recipe → its names.
+_INCOMPATIBLE = {
+    "kazoo's own Lock": re.compile(r".*__r?lock__" + _SEQUENCE),
+    "Curator's LeaderLatch": re.compile(r".*latch-" + _SEQUENCE),
+}
 
 
 def protected_prefix() -> str:
@@ -78,9 +82,14 @@ def sequence_of(name: str) -> str:
     return found["sequence"] if found else ""
 
 
-def is_kazoo_lock(name: str) -> bool:
-    """Tell whether `name` is one of kazoo's own ``Lock``: it sorts by other rules than Curator."""
-    return _KAZOO_LOCK.fullmatch(name) is not None
+def incompatible_recipe(name: str) -> str:
+    """Return the recipe that makes nodes such as `name` and can never exclude ours, or ""."""
+    return next((recipe for recipe, names in _INCOMPATIBLE.items() if names.fullmatch(name)), "")
+
+
+def is_peer(data: bytes) -> bool:
+    """Tell whether a node with this data is not one of distlock's, as far as that is known."""
+    return data != REVOKE and "v" not in read_json(data)
 
 
 def in_line(names: Iterable[str]) -> list[NodeName]:

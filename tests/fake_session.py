@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LINE = "/distlock/stock:42"
 AN_HOUR = 3600.0
+#: The least that a node of distlock says.
+OURS = b'{"v":1}'
 
 
 class Tree:
@@ -73,10 +75,10 @@ class Tree:
         while self.under_way:
             self.answer_one()
 
-    def add(self, name: str, session_id: int = 0) -> Any:
+    def add(self, name: str, session_id: int = 0, data: bytes = OURS) -> Any:
         self._zxid += 1
         self.nodes[name] = SimpleNamespace(
-            czxid=self._zxid, ephemeralOwner=session_id, version=0, data=b""
+            czxid=self._zxid, ephemeralOwner=session_id, version=0, data=data
         )
         return self.nodes[name]
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.znodes import LOCK, in_line, is_kazoo_lock, parse, protected_prefix
+from distlock.znodes import LOCK, in_line, incompatible_recipe, parse, protected_prefix
 
 LAST, FIRST = 2**31 - 1, -(2**31)
 
@@ -91,16 +91,18 @@ def test_other_children_are_no_contenders(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
-        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__lock__0000000007", True),
-        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__rlock__0000000007", True),
-        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__lock__-2147483648", True),
-        ("_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000007", False),
-        ("__lock__", False),
-        ("locks", False),
+        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__lock__0000000007", "kazoo's own Lock"),
+        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__rlock__0000000007", "kazoo's own Lock"),
+        ("9b0ca9d264ee4ff08a4bb0e0a4f0e4b7__lock__-2147483648", "kazoo's own Lock"),
+        ("_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-latch-0000000007", "Curator's LeaderLatch"),
+        ("_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000007", ""),
+        ("__lock__", ""),
+        ("latch-", ""),
+        ("locks", ""),
     ],
 )
-def test_kazoos_own_locks_are_known(name: str, answer: bool) -> None:
-    assert is_kazoo_lock(name) is answer
+def test_incompatible_recipes_are_known(name: str, answer: str) -> None:
+    assert incompatible_recipe(name) == answer
 
 
 def test_the_line_is_in_the_order_of_arrival() -> None:

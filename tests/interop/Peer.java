@@ -11,6 +11,7 @@ import java.util.UUID;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.LinkedBlockingQueue;
@@ -18,6 +19,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.stream.Stream;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.LeaderSelector;
+import org.apache.curator.framework.recipes.leader.LeaderSelectorListenerAdapter;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
@@ -121,6 +125,8 @@ public final class Peer {
             case "semaphore" -> new Semaphore(client, path, Integer.parseInt(recipe[1]));
             case "semaphore-mutex" -> new InterProcessSemaphoreMutex(client, path);
             case "mutex-with-data" -> new MutexWithData(client, path, data(recipe[1]));
+            case "latch" -> new Latch(client, path);
+            case "selector" -> new Selector(client, path);
             case "none" -> new NoLock();
             default -> throw new IllegalArgumentException(recipe[0]);
         };
@@ -209,6 +215,99 @@ public final class Peer {
         @Override
         public boolean isAcquiredInThisProcess() {
             return !leases.isEmpty();
+        }
+    }
+
+    /** A leader as the holder of a lock: `LeaderLatch`. */
+    private static final class Latch implements InterProcessLock {
+        private final CuratorFramework client;
+        private final String path;
+        private LeaderLatch curators;
+
+        Latch(CuratorFramework client, String path) {
+            this.client = client;
+            this.path = path;
+        }
+
+        @Override
+        public void acquire() throws Exception {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public boolean acquire(long time, TimeUnit unit) throws Exception {
+            LeaderLatch candidate = new LeaderLatch(client, path);
+            candidate.start();
+            if (candidate.await(time, unit)) {
+                curators = candidate;
+                return true;
+            }
+            candidate.close();
+            return false;
+        }
+
+        @Override
+        public void release() throws Exception {
+            curators.close();
+        }
+
+        @Override
+        public boolean isAcquiredInThisProcess() {
+            return curators != null && curators.hasLeadership();
+        }
+    }
+
+    /** The same of `LeaderSelector`. */
+    private static final class Selector extends LeaderSelectorListenerAdapter
+            implements InterProcessLock {
+        private final CuratorFramework client;
+        private final String path;
+        private LeaderSelector curators;
+        private CountDownLatch leads;
+        private CountDownLatch stops;
+        private CountDownLatch ended;
+
+        Selector(CuratorFramework client, String path) {
+            this.client = client;
+            this.path = path;
+        }
+
+        @Override
+        public void takeLeadership(CuratorFramework ignored) throws Exception {
+            leads.countDown();
+            stops.await();
+            ended.countDown();
+        }
+
+        @Override
+        public void acquire() throws Exception {
+            throw new UnsupportedOperationException();
+        }
+
+        @Override
+        public boolean acquire(long time, TimeUnit unit) throws Exception {
+            leads = new CountDownLatch(1);
+            stops = new CountDownLatch(1);
+            ended = new CountDownLatch(1);
+            curators = new LeaderSelector(client, path, this);
+            curators.start();
+            if (leads.await(time, unit)) {
+                return true;
+            }
+            curators.close();
+            return false;
+        }
+
+        @Override
+        public void release() throws Exception {
+            stops.countDown();
+            ended.await();
+            curators.close();
+        }
+
+        @Override
+        public boolean isAcquiredInThisProcess() {
+            return leads != null && leads.getCount() == 0;
         }
     }
 

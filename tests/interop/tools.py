@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import uuid4
 
-from distlock import zk_lock, zk_rwlock, zk_semaphore, zk_semaphore_mutex
+from distlock import (
+    zk_leader,
+    zk_lock,
+    zk_rwlock,
+    zk_semaphore,
+    zk_semaphore_mutex,
+)
 from distlock.testing.guard import GuardedProcess
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner
 
@@ -211,6 +217,7 @@ def python_lock(recipe: str, using: str = "default") -> Any:
         "write": lambda: zk_rwlock(KEY, using=using).write,
         "semaphore-mutex": lambda: zk_semaphore_mutex(KEY, using=using),
         "unfair": lambda: zk_lock(KEY, using=using, fair=False),
+        "leader": lambda: zk_leader(KEY, using=using),
         "none": NoLock,
     }[name]()
 
