@@ -30,7 +30,15 @@ if TYPE_CHECKING:
     from .rwlock import zk_rwlock
     from .semaphore import zk_semaphore
     from .semaphore_mutex import zk_semaphore_mutex
-    from .signals import lock_acquired, lock_contended, lock_failed, lock_lost, lock_released
+    from .signals import (
+        lock_acquired,
+        lock_at_risk,
+        lock_contended,
+        lock_failed,
+        lock_lost,
+        lock_released,
+        lock_safe,
+    )
 
 __all__ = [
     "DeadlockDetected",
@@ -50,10 +58,12 @@ __all__ = [
     "StaleToken",
     "escape_key",
     "lock_acquired",
+    "lock_at_risk",
     "lock_contended",
     "lock_failed",
     "lock_lost",
     "lock_released",
+    "lock_safe",
     "revoke",
     "zk_leader",
     "zk_lease",
@@ -84,10 +94,12 @@ _MODULES: Final = {
     "StaleToken": "exceptions",
     "escape_key": "keys",
     "lock_acquired": "signals",
+    "lock_at_risk": "signals",
     "lock_contended": "signals",
     "lock_failed": "signals",
     "lock_lost": "signals",
     "lock_released": "signals",
+    "lock_safe": "signals",
     "revoke": "revocation",
     "zk_leader": "leader",
     "zk_lease": "leases",

@@ -6,16 +6,24 @@ import os
 import threading
 import time
 from contextlib import suppress
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakMethod
 
 from .connection import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+#: When, a number that settles ties, and what.
+_Step: TypeAlias = "tuple[float, int, WeakMethod[Any]]"
+#: How many steps may be kept before those whose objects are gone are looked for.
+MANY: Final = 1000
+#: The longest that a thread can wait, in seconds.
+_LONGEST: Final = threading.TIMEOUT_MAX
 
 
 def call_later(seconds: float, method: Callable[[], None]) -> None:
@@ -29,20 +37,26 @@ def call_later(seconds: float, method: Callable[[], None]) -> None:
 class _Alarm(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="distlock-alarm", daemon=True)
-        #: (when, a number that settles ties, what); this queue may be fed from a signal handler.
-        self.orders: SimpleQueue[tuple[float, int, WeakMethod[Any]]] = SimpleQueue()
+        #: What was asked for; this queue may be fed from a signal handler.
+        self.orders: SimpleQueue[_Step] = SimpleQueue()
+        self.due: list[_Step] = []
 
     def run(self) -> None:
-        due: list[tuple[float, int, WeakMethod[Any]]] = []
+        due = self.due
+        many = MANY
         while True:
             with suppress(Empty):
                 heappush(due, self.orders.get(timeout=_until(due[0][0]) if due else None))
             while due and _until(due[0][0]) == 0:
                 _call(heappop(due)[2])
+            if len(due) > many:
+                due[:] = [step for step in due if step[2]() is not None]
+                heapify(due)
+                many = 2 * len(due) + MANY
 
 
 def _until(when: float) -> float:
-    return max(when - time.monotonic(), 0.0)
+    return min(max(when - time.monotonic(), 0.0), _LONGEST)
 
 
 def _call(reference: WeakMethod[Any]) -> None:

@@ -30,6 +30,8 @@ from .place import Place
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from django.dispatch import Signal
+
     from .session import Session
     from .znodes import NodeName
 
@@ -103,13 +105,21 @@ class Seat(Place):
     def lost(self) -> bool:
         # The carrier stands on the same node, by the same lease.
         if self.granted and not self.left and (self.carrier is None or self.carrier.lost):
-            self._lost = True
+            self._lose("session" if self.carrier is None else self.carrier.lost_reason)
         return self._lost
 
     def lose(self) -> None:
         super().lose()
         if self.carrier is not None:
             self.carrier.lose()
+
+    def _give_up(self) -> None:
+        # With its node, since what has the next turn on it has the same fencing token.
+        if self.granted and not self.left and self.carrier is not None:
+            self._lose("max_hold")
+            self.carrier.lose()
+            self._batch.news()
+            self.session.heartbeat.hurry()
 
     def lease_renewed(self) -> None:
         """The carrier watches the node."""
@@ -190,6 +200,9 @@ class Batch:
                 told = [*told, *(seat for seat in self._waiting if seat.trying)]
         self._tell(told)
 
+    def _carrier_changed(self, _: Signal) -> None:
+        self.news()
+
     def _advance(self) -> Sequence[Seat]:
         """Do what is due, and return who is to be told of it."""
         waiting, carrier = self._waiting, self._carrier
@@ -226,7 +239,7 @@ class Batch:
     def _give_turn(self, carrier: Carrier) -> Seat:
         seat = carrier.turn = self._waiting[0]
         if not carrier.turns:
-            carrier.on_loss(self.news)
+            carrier.listen(self._carrier_changed)
         seat.take_turn(carrier)
         carrier.turns += 1
         self._waiting.popleft()

@@ -264,6 +264,26 @@ _RULES: dict[str, tuple[Any, str]] = {
 }
 
 
+def positive_seconds(value: object, name: str) -> float | None:
+    """Return an option in seconds; None is no limit.
+
+    :raises TypeError: not a number, a timedelta or None
+    :raises ValueError: not above 0
+    """
+    try:
+        limit = seconds(value)
+    except (TypeError, ValueError) as error:
+        kind = type(error)
+    else:
+        if limit != 0:
+            return limit
+        kind = ValueError
+    raise kind(
+        f"{name} is a number of seconds above 0, a timedelta, or None for no limit, "
+        f"not {value!r:.80}."
+    )
+
+
 def seconds(timeout: object) -> float | None:
     """Return a ``timeout=`` argument in seconds; None is for ever.
 

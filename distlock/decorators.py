@@ -14,6 +14,7 @@ from weakref import WeakSet
 from asgiref.sync import iscoroutinefunction
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import method_decorator
 
 from . import conf
 from .apps import warn_unless_installed
@@ -50,6 +51,8 @@ def zk_locked(
     handoff: int = 0,
     atomic: bool | str = False,
     on_revoke: Callable[[Mutex], object] | None = None,
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run the decorated function under the lock that `template` names.
 
@@ -80,6 +83,9 @@ def zk_locked(
     :param handoff: how many waiters of this process may follow each other, as in `zk_lock`
     :param atomic: True opens a database transaction inside the lock, a text one on that database
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
+    :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
+    :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
+        raises `LockLost`, as in `zk_lock`
     :raises LockBusy: see `on_busy`
     :raises LockUnavailable: ZooKeeper did not answer
     :raises LockKeyError: at decoration for a malformed template, at the call for an empty value
@@ -96,6 +102,7 @@ def zk_locked(
         timeout = conf.seconds(timeout)
     if on_busy == "wait" and timeout is UNSET:
         timeout = None
+    max_hold = conf.positive_seconds(max_hold, "max_hold")
     patience = Patience.of(busy_limit, busy_deadline, on_busy)
     make_mutex = functools.partial(
         Mutex,
@@ -105,6 +112,8 @@ def zk_locked(
         handoff=handoff,
         atomic=atomic,
         on_revoke=on_revoke,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
         template=parsed.text,
     )
 
@@ -183,6 +192,12 @@ class Locked:
                 f"atomic= opens a database transaction around {inner.__qualname__}, which Django "
                 "cannot do in async code. Lock a synchronous function, and call that with "
                 "sync_to_async."
+            )
+        if make_mutex.keywords["cancel_on_loss"] and not _may_be_async(function, inner):
+            raise TypeError(
+                f"cancel_on_loss= cancels the task of an async function, and {inner.__qualname__} "
+                "is synchronous, which cannot be interrupted. Leave the option out, and call "
+                "hold.check() in a `with zk_lock(…) as hold:` before each step that counts."
             )
         self.function = function
         self.template = template
@@ -328,6 +343,18 @@ class Locked:
             for alias, options in connections.settings.items():
                 if options["ATOMIC_REQUESTS"] and alias not in marker.exempt:
                     yield alias
+
+
+def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bool:
+    """Whether a call of `function` may return a coroutine, as that of an async class view does.
+
+    `method_decorator` tries a decorator on a function of its own before it uses it on ``dispatch``.
+    """
+    return (
+        iscoroutinefunction(function)
+        or getattr(inner, "__name__", "") == "dispatch"
+        or inner.__module__ == method_decorator.__module__
+    )
 
 
 class _OpensOwnTransaction(frozenset[str]):

@@ -82,21 +82,30 @@ class LockUnavailable(DistlockError):
 
 
 class LockLost(DistlockError):
-    """The lock was held, and is not any more: its session ended, or an operator broke it.
+    """The lock was held, and is not any more: see `reason`.
 
     Somebody else may be inside already. Stop, roll back, and let the fencing token protect what
     was written.
+
+    :ivar hold: the `Hold` that was lost
+    :ivar reason: why, as `Hold.lost_reason` says: ``"session"``, ``"broken"``, ``"max_hold"``, or
+        ``"expired"``; empty where that is not known
     """
 
     def __init__(
-        self, message: str = "The lock is not held any more.", *, hold: Hold | None = None
+        self,
+        message: str = "The lock is not held any more.",
+        *,
+        hold: Hold | None = None,
+        reason: str = "",
     ) -> None:
         super().__init__(message)
         self.hold = hold
+        self.reason = reason or (hold.lost_reason if hold is not None else "")
 
-    def __reduce__(self) -> tuple[type[LockLost], tuple[str]]:
+    def __reduce__(self) -> tuple[type[LockLost], tuple[str], dict[str, str]]:
         # A hold belongs to its process and does not travel.
-        return type(self), (str(self),)
+        return type(self), (str(self),), {"reason": self.reason}
 
 
 class NotOwner(DistlockError, RuntimeError):

@@ -37,6 +37,8 @@ class Lease:
 
     def __init__(self) -> None:
         self.epoch = 0
+        #: Whether nothing has been acknowledged since the connection was lost.
+        self.at_risk = False
         self._until = 0.0
 
     @property
@@ -59,6 +61,11 @@ class Lease:
         if not self.running:
             self.epoch += 1
         self._until = max(self._until, sent_at + session_timeout * 2 / 3)
+        self.at_risk = False
+
+    def cut(self) -> None:
+        """Note that the connection is lost, on the connection thread."""
+        self.at_risk = True
 
     def end(self) -> None:
         """The session is over."""
@@ -71,8 +78,8 @@ class Beneficiary(Protocol):
     def lease_renewed(self) -> None:
         """Called on the connection thread when a heartbeat was acknowledged."""
 
-    def tell_loss(self) -> None:
-        """Called on the heartbeat's thread, which may run what takes its time."""
+    def report(self) -> None:
+        """Report what has changed. Called on the heartbeat's thread, and may take its time."""
 
 
 class Heartbeat:
@@ -108,6 +115,8 @@ class Heartbeat:
         self._running = threading.Lock()  # taken by the thread that runs, for good
         self._thread: threading.Thread | None = None
         self._unanswered_since: float | None = None
+        #: Whether the lease was at risk at the last look.
+        self._was_at_risk = False
         self._stopped = False
 
     def attend(self, beneficiary: Beneficiary) -> None:
@@ -150,8 +159,9 @@ class Heartbeat:
             self._wake.wait(self._pause(alive))
             self._wake.clear()
             alive = self._lease.running  # before the look for losses, which may just miss one
+            self._was_at_risk = self._lease.at_risk
             for beneficiary in list(self._beneficiaries):
-                guarded(beneficiary.tell_loss)
+                guarded(beneficiary.report)
             if self._beneficiaries:
                 guarded(self._beat)
             else:
@@ -182,3 +192,5 @@ class Heartbeat:
         if acknowledged:
             for beneficiary in list(self._beneficiaries):
                 beneficiary.lease_renewed()
+            if self._was_at_risk and not self._lease.at_risk:
+                self.hurry()  # the holds are safe again

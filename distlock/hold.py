@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from . import process
 from .client import NoNode
 from .exceptions import LockLost
+from .heartbeat import now
 
 if TYPE_CHECKING:
     from django.db.transaction import Atomic
@@ -48,9 +49,30 @@ class Hold:
         """Whether the hold is lost, or cannot be proven to be held. Once true, it stays true.
 
         True when the session has ended, when the server has not been heard for two thirds of the
-        session timeout, when the lock node is gone, and in a forked child. No network.
+        session timeout, when the lock node is gone, when the hold was given up after its
+        ``max_hold``, and in a forked child. No network.
         """
         return self._place.lost or self._process is not process.this
+
+    @property
+    def lost_reason(self) -> str:
+        """Why the hold is lost, empty while it is not.
+
+        ``"session"``: the session has ended, or could not be proven alive in time.
+        ``"broken"``: the lock node is gone, as when an operator has broken the lock.
+        ``"max_hold"``: it was held for longer than its ``max_hold``, and was given up.
+        """
+        return self._place.lost_reason if self.lost else ""
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether the connection is gone, and the hold is not lost yet. No network.
+
+        True from the loss of the connection until ZooKeeper has confirmed the session over another
+        one. Nobody else can have the lock meanwhile: `valid_for` tells how long that is certain.
+        Source: the jeopardy of Google's Chubby.
+        """
+        return self._place.at_risk and not self.lost
 
     @property
     def shared(self) -> bool:
@@ -73,16 +95,14 @@ class Hold:
         if self._place.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
         if self.lost:
-            raise LockLost(
-                f"The lock {self.key!r} is lost: its ZooKeeper session has ended, could not be "
-                "proven in time, or the lock was broken. Somebody else may hold it. Stop, and do "
-                "not write.",
-                hold=self,
-            )
+            raise lost(self)
 
     def valid_for(self) -> float:
         """Return for how many seconds nobody else can have the lock, even if the link is dead."""
-        return 0.0 if self.lost or self.released else self._place.session.lease.remaining
+        if self.lost or self.released:
+            return 0.0
+        place = self._place
+        return max(min(place.session.lease.remaining, place.ends_at - now()), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
         """Ask the leader whether the lock node is still there: one round trip.
@@ -101,6 +121,23 @@ class Hold:
         except NoNode:
             self._place.lose()
         self.check()
+
+
+#: For those who find out at the end.
+TOO_LATE = "What was done under it may have met another holder's work."
+_REASONS = {
+    "session": "its ZooKeeper session has ended, or could not be proven alive in time",
+    "broken": "its node is gone, as when an operator breaks a lock",
+    "max_hold": "it was held for longer than its max_hold, and was given up",
+}
+
+
+def lost(
+    hold: Hold, advice: str = "Somebody else may hold it. Stop, and do not write."
+) -> LockLost:
+    """Return the error that says that, and why, `hold` is lost."""
+    why = _REASONS[hold.lost_reason or "session"]
+    return LockLost(f"The lock {hold.key!r} is lost: {why}. {advice}", hold=hold)
 
 
 class Held:

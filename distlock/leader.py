@@ -47,8 +47,18 @@ class Leader(Mutex):
     :ivar name: what is led
     """
 
-    def __init__(self, name: str, *, timeout: Any = None, using: str = "default") -> None:
-        super().__init__(name, timeout=timeout, using=using)
+    def __init__(
+        self,
+        name: str,
+        *,
+        timeout: Any = None,
+        using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        super().__init__(
+            name, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+        )
         self.name = name = self.key
         self.key = PREFIX + name
         self._name = PREFIX + self._name
@@ -236,7 +246,14 @@ class _Candidate(MutexPlace):
         self._settled()
 
 
-def zk_leader(name: str, *, timeout: Any = None, using: str = "default") -> Leader:
+def zk_leader(
+    name: str,
+    *,
+    timeout: Any = None,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> Leader:
     """Return a candidate for the leadership of `name`, of which there is one in the whole fleet.
 
     ::
@@ -255,6 +272,16 @@ def zk_leader(name: str, *, timeout: Any = None, using: str = "default") -> Lead
     :param name: what is led, as text: ``"beat"``
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever (default)
     :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds (number or timedelta) after which a leadership is given up, as in
+        `zk_lock`: another candidate leads then, and `Leader.run` goes to the end of the line
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `name` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
     """
-    return Leader(literal_key(name), timeout=timeout, using=using)
+    return Leader(
+        literal_key(name),
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

@@ -73,6 +73,19 @@ class LeaseHold(Hold):
         return self._gone or now() >= self._until or self._process is not process.this
 
     @property
+    def lost_reason(self) -> str:
+        """Why the lease is lost, empty while it is not.
+
+        ``"expired"``: its time is up. ``"broken"``: it is gone, or another's.
+        """
+        return "" if not self.lost else "broken" if self._gone else "expired"
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether the connection is gone, without which it cannot be renewed. No network."""
+        return self._session.lease.at_risk and not (self.lost or self.released)
+
+    @property
     def shared(self) -> bool:
         """Whether others may hold at the same time: never."""
         return False
@@ -129,7 +142,7 @@ class LeaseHold(Hold):
         """
         told, self._gone = self._gone or self._released, True
         if tell and not told:
-            signals.announce(signals.lock_lost, self._sender, self, hold=self)
+            signals.announce_change(self._sender, self, signals.lock_lost)
 
     def end(self) -> None:
         """It was given back."""
@@ -187,7 +200,7 @@ def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException
         forget(identity, hold)
         hold.lose(tell=isinstance(error, LockLost))
         if isinstance(error, LockLost):
-            error.hold = hold
+            error.hold, error.reason = hold, hold.lost_reason
 
 
 def _forget_two_of_the_ended() -> None:

@@ -1,8 +1,8 @@
 """The app's own logging: receivers of its signals, as anybody could write them.
 
 The logger is ``distlock``. Its records carry what they tell as fields, for formatters that write
-JSON: ``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost`` or ``busy``) and, where
-known, ``token``, ``waited`` (seconds) and ``path``.
+JSON: ``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe`` or
+``busy``) and, where known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a loss).
 """
 
 from __future__ import annotations
@@ -18,15 +18,38 @@ logger = logging.getLogger("distlock")
 def connect() -> None:
     """Connect the receivers; may be repeated (runserver calls ``ready`` twice)."""
     signals.lock_lost.connect(_lost, dispatch_uid="distlock.logs.lost")
+    signals.lock_at_risk.connect(_at_risk, dispatch_uid="distlock.logs.at_risk")
+    signals.lock_safe.connect(_safe, dispatch_uid="distlock.logs.safe")
     signals.lock_contended.connect(_contended, dispatch_uid="distlock.logs.contended")
 
 
-def _lost(*, key: str, hold: Any, **facts: Any) -> None:
+def _lost(*, key: str, hold: Any, reason: str, **facts: Any) -> None:
     logger.error(
-        "The lock %r (token %d) was lost while held.",
+        "The lock %r (token %d) was given up after its max_hold."
+        if reason == "max_hold"
+        else "The lock %r (token %d) was lost while held.",
         key,
         hold.token,
-        extra=_fields(facts, key=key, outcome="lost", token=hold.token, path=hold.path),
+        extra=_fields(facts, key=key, outcome="lost", reason=reason, **_of(hold)),
+    )
+
+
+def _at_risk(*, key: str, hold: Any, **facts: Any) -> None:
+    logger.info(
+        "The lock %r (token %d) is at risk: the connection is gone. It is lost in %.1f s.",
+        key,
+        hold.token,
+        hold.valid_for(),
+        extra=_fields(facts, key=key, outcome="at risk", **_of(hold)),
+    )
+
+
+def _safe(*, key: str, hold: Any, **facts: Any) -> None:
+    logger.info(
+        "The lock %r (token %d) is safe again.",
+        key,
+        hold.token,
+        extra=_fields(facts, key=key, outcome="safe", **_of(hold)),
     )
 
 
@@ -37,6 +60,10 @@ def _contended(*, key: str, waited: float, **facts: Any) -> None:
         waited,
         extra=_fields(facts, key=key, outcome="busy", waited=waited),
     )
+
+
+def _of(hold: Any) -> dict[str, Any]:
+    return {"token": hold.token, "path": hold.path}
 
 
 def _fields(facts: dict[str, Any], **more: Any) -> dict[str, Any]:

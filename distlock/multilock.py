@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from . import cancellation
 from .conf import UNSET, configuration, seconds
 from .exceptions import LockBusy, LockLost, NotOwner
 from .mutex import Mutex, zk_lock
@@ -50,10 +51,16 @@ class MultiLock:
         *,
         timeout: Any = UNSET,
         using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
     ) -> None:
+        locks = tuple(locks)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
         self._using = using
-        self._given = [lock for one in locks for lock in _locks_of(one, using)]
+        self._given = [lock for one in locks for lock in _locks_of(one, using, max_hold)]
+        self._cancel_on_loss: bool = cancel_on_loss or any(
+            one._cancel_on_loss for one in locks if not isinstance(one, str)
+        )
         if not self._given:
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
         ranked = {_rank(lock): lock for lock in self._given}  # what was given twice is taken once
@@ -73,6 +80,8 @@ class MultiLock:
         :raises LockLost: one was lost before the last was granted
         :raises DeadlockDetected: one waits for what this owner holds already
         """
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         try:
             # Not bool(…): a signal is handled when a call returns.
             return self._take(blocking, timeout) is not None
@@ -89,6 +98,8 @@ class MultiLock:
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take all locks as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         try:
             return await self._atake(blocking, timeout) is not None
         except LockBusy:
@@ -99,6 +110,8 @@ class MultiLock:
         self.release()
 
     def __enter__(self) -> tuple[Hold, ...]:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return self._take(True, UNSET)
 
     def __exit__(
@@ -118,7 +131,7 @@ class MultiLock:
             _attempt_all([partial(share.back, 1) for share in shares or self._shares()])
 
     async def __aenter__(self) -> tuple[Hold, ...]:
-        return await self._atake(True, UNSET)
+        return await self._atake(True, UNSET, cancellable=self._cancel_on_loss)
 
     async def __aexit__(
         self,
@@ -126,7 +139,10 @@ class MultiLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        loss = cancellation.end(self, error) if self._cancel_on_loss else None
         self.__exit__(kind, error, traceback)
+        if loss is not None:
+            raise loss from error
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -141,13 +157,18 @@ class MultiLock:
             call.undo()  # once more: a soft time limit may land while a busy call gives back
             raise
 
-    async def _atake(self, blocking: bool, timeout: Any) -> tuple[Hold, ...]:
+    async def _atake(
+        self, blocking: bool, timeout: Any, *, cancellable: bool = False
+    ) -> tuple[Hold, ...]:
         call = _Call(self._shares(), self._limit(blocking, timeout))
         try:
             with call:
                 for share in call.shares:
                     call.holds[share.rank] = await share.atake(call.time_for(share.lock))
-                return call.complete(self._given)
+                holds = call.complete(self._given)
+                if cancellable:
+                    cancellation.begin(self, call.holds.values())
+                return holds
         except BaseException:
             call.undo()
             raise
@@ -298,11 +319,11 @@ def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
-def _locks_of(given: str | AnyLock | MultiLock, using: str) -> list[AnyLock]:
+def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> list[AnyLock]:
     if isinstance(given, MultiLock):
         return given._given
     if isinstance(given, str) or given is None:  # None is no key, and is told so
-        return [zk_lock(given, using=using)]
+        return [zk_lock(given, using=using, max_hold=max_hold)]
     if not isinstance(given, Mutex | Leases):
         raise TypeError(
             f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
@@ -317,7 +338,11 @@ def _locks_of(given: str | AnyLock | MultiLock, using: str) -> list[AnyLock]:
 
 
 def zk_multilock(
-    *locks: str | AnyLock | MultiLock, timeout: Any = UNSET, using: str = "default"
+    *locks: str | AnyLock | MultiLock,
+    timeout: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
 ) -> MultiLock:
     """Return several locks as one, that are taken all or none.
 
@@ -335,8 +360,14 @@ def zk_multilock(
     :param timeout: seconds to wait (number or timedelta) for all together, 0 to try each once, None
         for ever; by default the setting ``TIMEOUT`` (5 s) of `using`
     :param using: the alias in ``DISTLOCK`` of those that are given as keys
-    :raises ValueError: nothing was given, or a lock with ``atomic=``
+    :param max_hold: seconds (number or timedelta) after which each of those that are given as keys
+        is given up, as in `zk_lock`; it counts from the grant of each
+    :param cancel_on_loss: True cancels the body of ``async with`` when any of them is lost, as in
+        `zk_lock`; so it does where one of `locks` says so
+    :raises ValueError: nothing was given, a lock with ``atomic=``, or `max_hold` is not above 0
     :raises TypeError: something that is no key and no lock, such as a list
     :raises LockKeyError: a key is empty or no valid text
     """
-    return MultiLock(locks, timeout=timeout, using=using)
+    return MultiLock(
+        locks, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+    )

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import transaction
 
-from . import keys, signals
+from . import cancellation, keys, signals
 from .batch import Seat, check_handoff
-from .conf import UNSET, configuration, seconds
+from .conf import UNSET, configuration, positive_seconds, seconds
 from .deadlocks import Lookout
 from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from .handover import MutexPlace
-from .hold import Held, Hold
+from .hold import TOO_LATE, Held, Hold, lost
 from .inspection import participant, participants
 from .owner import Owner, current
 from .queue import UnfairPlace
@@ -62,6 +62,8 @@ class Mutex:
         handoff: int = 0,
         atomic: bool | str = False,
         on_revoke: Callable[[Mutex], object] | None = None,
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
         template: str = "",
     ) -> None:
         check_listener(on_revoke)
@@ -77,6 +79,8 @@ class Mutex:
         self._fair = fair
         self._handoff = handoff
         self._on_revoke = on_revoke
+        self._max_hold = positive_seconds(max_hold, "max_hold")
+        self._cancel_on_loss = cancel_on_loss
 
     def __repr__(self) -> str:
         return f"zk_lock({self.key!r}, using={self.using!r})"
@@ -94,6 +98,8 @@ class Mutex:
         :raises LockLost: this owner held the lock and has lost it; release it first
         :raises DeadlockDetected: waiting on would never end
         """
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return self._acquire(blocking, timeout, _is_hold)
 
     def release(self) -> None:
@@ -111,14 +117,12 @@ class Mutex:
             return
         _let_go(owner, self._id, held)
         if held.hold.lost:
-            raise LockLost(
-                f"The lock {self.key!r} was lost before its release. What was done under it may "
-                "have met another holder's work.",
-                hold=held.hold,
-            )
+            raise lost(held.hold, TOO_LATE)
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return await self._aacquire(blocking, timeout, _ais_hold)
 
     async def arelease(self) -> None:
@@ -131,6 +135,8 @@ class Mutex:
         return self._id in current().held
 
     def __enter__(self) -> Hold:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return self._acquire(True, UNSET, self._begin)
 
     def __exit__(
@@ -157,7 +163,8 @@ class Mutex:
                 "atomic= opens a database transaction, which Django cannot do in async code. "
                 "Use the lock in a synchronous function and call that with sync_to_async."
             )
-        return await self._aacquire(True, UNSET, self._abegin)
+        then = self._abegin_cancellable if self._cancel_on_loss else self._abegin
+        return await self._aacquire(True, UNSET, then)
 
     async def __aexit__(
         self,
@@ -165,7 +172,10 @@ class Mutex:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        loss = cancellation.end(self, error) if self._cancel_on_loss else None
         self._release_quietly(error)
+        if loss is not None:
+            raise loss from error
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -305,7 +315,9 @@ class Mutex:
             return attempt
         hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
         owner.held[self._id] = Held(hold, attempt.place)
-        attempt.place.on_loss(partial(signals.announce, signals.lock_lost, Mutex, hold, hold=hold))
+        attempt.place.listen(partial(signals.announce_change, Mutex, hold))
+        if self._max_hold is not None:
+            attempt.place.give_up_after(self._max_hold)
         signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
         return hold
 
@@ -357,6 +369,11 @@ class Mutex:
             raise self._busy(hold, await self._ahead(hold))
         return hold
 
+    async def _abegin_cancellable(self, hold: Hold | Attempt) -> Hold:
+        granted = await self._abegin(hold)
+        cancellation.begin(self, [granted])
+        return granted
+
     def _end(
         self,
         kind: type[BaseException] | None,
@@ -367,7 +384,7 @@ class Mutex:
             held = self._held_by(current())
             block = held.transactions.pop()
             if error is None and held.hold.lost:  # nothing is committed under a lost lock
-                error = LockLost(f"The lock {self.key!r} is lost; rolled back.", hold=held.hold)
+                error = lost(held.hold, "The transaction is rolled back.")
                 block.__exit__(type(error), error, None)
                 raise error
             block.__exit__(kind, error, traceback)
@@ -430,7 +447,7 @@ def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
     # In this order an interrupted call can be repeated.
     held.place.leave()
     owner.held.pop(identity, None)
-    held.place.tell_loss()
+    held.place.report()
     signals.announce(
         signals.lock_released,
         Mutex,
@@ -449,6 +466,8 @@ def zk_lock(
     handoff: int = 0,
     atomic: bool | str = False,
     on_revoke: Callable[[Mutex], object] | None = None,
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
 ) -> Mutex:
     """Return the lock named `key`.
 
@@ -469,8 +488,14 @@ def zk_lock(
         it is committed before the lock is released
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
         or waiter to leave (`revoke`); it is up to you what to do
+    :param max_hold: seconds (number or timedelta) after which a hold is given up: it counts as
+        lost, and the next one gets the lock, whatever the holder is doing. It counts from the first
+        acquire. None (default) is no limit
+    :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
+        `LockLost` out of the block. For async code only
     :raises LockKeyError: `key` is empty or no valid text
-    :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`
+    :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
+        `max_hold` is not above 0
     """
     return Mutex(
         keys.literal_key(key),
@@ -480,4 +505,6 @@ def zk_lock(
         handoff=handoff,
         atomic=atomic,
         on_revoke=on_revoke,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
     )

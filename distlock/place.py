@@ -9,16 +9,22 @@ caller. Whether the caller blocks or awaits is not known here, nor is whose turn
 
 from __future__ import annotations
 
+import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from . import znodes
+from . import signals, znodes
+from .alarm import call_later
 from .client import ConnectionLost, NoNode, SessionOver
+from .heartbeat import now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from django.dispatch import Signal
 
     from .exceptions import DistlockError
     from .session import Session
@@ -59,6 +65,11 @@ class Place:
     shared = False
     #: Whether it stands in line while it waits. Who does not is busy until the line says otherwise.
     queues = True
+    #: Why the grant was lost.
+    lost_reason: Literal["session", "broken", "max_hold"] = "session"
+    #: When the hold is given up at the latest, by `heartbeat.now`.
+    ends_at = math.inf
+    _reported_risk = False
 
     def __init__(
         self,
@@ -101,7 +112,7 @@ class Place:
         self.epoch = 0
         self._lost = False
         self._watched_own: Node | None = None
-        self._on_loss: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[Signal], None]] = []
 
     # --- for the caller --------------------------------------------------------------------------
 
@@ -131,25 +142,61 @@ class Place:
         if self._lost or self.left:
             return self._lost
         if not (self.session.lease.unbroken(self.epoch) and self.standing):
-            self._lost = True  # and never back: another thread may know more
+            self._lose("session")  # and never back: another thread may know more
         return self._lost
 
+    @property
+    def at_risk(self) -> bool:
+        """Whether the connection is gone, and the grant is not lost yet."""
+        return self.session.lease.at_risk and self.granted and not (self.left or self.lost)
+
     def lose(self) -> None:
-        """The node is known to be gone."""
-        self._lost = True
+        """Take note that the node is gone."""
+        self._lose("broken")
 
-    def on_loss(self, told: Callable[[], None]) -> None:
-        """Call `told` once, from some thread, if the grant is lost before the place is left."""
-        self._on_loss.append(told)
+    def _lose(self, reason: Literal["session", "broken", "max_hold"]) -> None:
+        if not self._lost:
+            self.lost_reason = reason
+            self._lost = True
 
-    def tell_loss(self) -> None:
-        """Tell a loss that has not been told yet."""
-        if self._on_loss and self.lost:
-            try:
-                told = self._on_loss.pop()
-            except IndexError:  # another thread was faster
-                return
-            told()
+    def give_up_after(self, max_hold: float) -> None:
+        """Give the hold up after so many seconds, if it is still held then."""
+        self.ends_at = now() + max_hold
+        call_later(max_hold, self._give_up)
+
+    def _give_up(self) -> None:
+        """Lose the grant first, and then let the next one have it."""
+        node = self.node
+        if node is not None and not self.left:
+            self._lose("max_hold")
+            self._delete(node)
+            self.session.heartbeat.hurry()
+
+    def listen(self, listener: Callable[[Signal], None]) -> None:
+        """Call `listener`, from some thread, with the signal for each change of the grant.
+
+        `lock_lost` comes once and last. Nothing comes after the place is left, but a loss before.
+        """
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Signal], None]) -> None:
+        """Call `listener` no more; without harm where it has gone already."""
+        with suppress(ValueError):
+            self._listeners.remove(listener)
+
+    def report(self) -> None:
+        """Report to the listeners what they do not know yet."""
+        if not self._listeners:  # as while it waits
+            return
+        if self.lost:
+            with suppress(IndexError):  # another thread was faster
+                while self._listeners:
+                    self._listeners.pop()(signals.lock_lost)
+        elif self.at_risk is not self._reported_risk and not self.left:
+            self._reported_risk = not self._reported_risk
+            news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
+            for listener in list(self._listeners):
+                listener(news)
 
     def lease_renewed(self) -> None:
         """Watch the own node from the first heartbeat on: an operator may break the lock."""
@@ -194,7 +241,7 @@ class Place:
             self._broken()
 
     def _broken(self) -> None:
-        self._lost = True
+        self.lose()
         self.session.heartbeat.hurry()
 
     # --- joining ---------------------------------------------------------------------------------

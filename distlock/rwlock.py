@@ -42,9 +42,18 @@ class ReadWriteLock:
         timeout: Any = UNSET,
         using: str = "default",
         on_revoke: Callable[[Mutex], object] | None = None,
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
     ) -> None:
-        self.read: Mutex = _ReadLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
-        self.write: Mutex = _WriteLock(key, timeout=timeout, using=using, on_revoke=on_revoke)
+        options: dict[str, Any] = {
+            "timeout": timeout,
+            "using": using,
+            "on_revoke": on_revoke,
+            "max_hold": max_hold,
+            "cancel_on_loss": cancel_on_loss,
+        }
+        self.read: Mutex = _ReadLock(key, **options)
+        self.write: Mutex = _WriteLock(key, **options)
 
     def __repr__(self) -> str:
         return f"zk_rwlock({self.read.key!r}, using={self.read.using!r})"
@@ -145,6 +154,8 @@ def zk_rwlock(
     timeout: Any = UNSET,
     using: str = "default",
     on_revoke: Callable[[Mutex], object] | None = None,
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
 ) -> ReadWriteLock:
     """Return the read/write lock named `key`: many may read, or one may write.
 
@@ -167,6 +178,17 @@ def zk_rwlock(
     :param using: the alias in ``DISTLOCK``
     :param on_revoke: called with the lock, reader's or writer's, in a thread of its own, when
         somebody asks this holder or waiter to leave (`revoke`); it is up to you what to do
+    :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
+        `zk_lock`; a writer that reads, too, has two holds
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
     """
-    return ReadWriteLock(literal_key(key), timeout=timeout, using=using, on_revoke=on_revoke)
+    return ReadWriteLock(
+        literal_key(key),
+        timeout=timeout,
+        using=using,
+        on_revoke=on_revoke,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

@@ -11,12 +11,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from . import keys, signals, znodes
+from . import cancellation, keys, signals, znodes
 from .client import NoNode
-from .conf import UNSET, configuration, seconds
+from .conf import UNSET, configuration, positive_seconds, seconds
 from .exceptions import LockBusy, LockLost, NotOwner
 from .gate import SemaphorePlace
-from .hold import Held, Hold
+from .hold import TOO_LATE, Held, Hold, lost
 from .inspection import participants
 from .limits import Limit, setting, whole
 from .owner import current
@@ -42,14 +42,27 @@ class Leases:
     #: No semaphore is made from a template.
     template = ""
 
-    def __init__(self, key: str, limit: Limit, *, timeout: Any, using: str) -> None:
+    def __init__(
+        self,
+        key: str,
+        limit: Limit,
+        *,
+        timeout: Any,
+        using: str,
+        max_hold: Any,
+        cancel_on_loss: bool,
+    ) -> None:
         self.key = key = keys.plain_text(key)
         self.using = using
         self._name = keys.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
         self._limit = limit
+        self._max_hold = positive_seconds(max_hold, "max_hold")
+        self._cancel_on_loss = cancel_on_loss
 
     def __enter__(self) -> Hold:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return self._take(self._shelf(current()), 1, True, UNSET, self._entered)
 
     def __exit__(
@@ -70,7 +83,8 @@ class Leases:
             raise
 
     async def __aenter__(self) -> Hold:
-        return await self._atake(self._shelf(current()), 1, True, UNSET, self._entered)
+        then = self._entered_cancellable if self._cancel_on_loss else self._entered
+        return await self._atake(self._shelf(current()), 1, True, UNSET, then)
 
     async def __aexit__(
         self,
@@ -78,7 +92,10 @@ class Leases:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        loss = cancellation.end(self, error) if self._cancel_on_loss else None
         self.__exit__(kind, error, traceback)
+        if loss is not None:
+            raise loss from error
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -192,7 +209,9 @@ class Leases:
             held = Held(Hold(self.key, node, lease, using=self.using), lease)
             taken.append(held)
             keep(shelf, held)
-            lease.on_loss(partial(self._announce, signals.lock_lost, held.hold))
+            lease.listen(partial(signals.announce_change, type(self), held.hold))
+            if self._max_hold is not None:
+                lease.give_up_after(self._max_hold)
             self._announce(signals.lock_acquired, held.hold, waited=attempt.waited)
         return taken[0].hold
 
@@ -216,13 +235,9 @@ class Leases:
                 "many, or has released them before. Release once what was acquired once; a `with` "
                 "block does by itself, and a forked child has nothing of its parent's."
             )
-        lost = next((held.hold for held in returned if held.hold.lost), None)
-        if lost is not None:
-            raise LockLost(
-                f"A lease of {self.key!r} was lost before its release. There may have been one "
-                "holder too many meanwhile.",
-                hold=lost,
-            )
+        first = next((held.hold for held in returned if held.hold.lost), None)
+        if first is not None:
+            raise lost(first, TOO_LATE)
 
     def _undo(self, shelf: Shelf, taken: list[Held]) -> None:
         for held in taken:
@@ -233,7 +248,7 @@ class Leases:
     def _end(self, held: Held) -> None:
         held.hold.lost  # noqa: B018 - settles it before the node goes
         held.place.leave()
-        held.place.tell_loss()
+        held.place.report()
         held_for = time.monotonic() - held.started
         self._announce(signals.lock_released, held.hold, held_for=held_for)
 
@@ -252,6 +267,11 @@ class Leases:
             using=self.using,
         )
 
+    def _entered_cancellable(self, outcome: Hold | Attempt) -> Hold:
+        hold = self._entered(outcome)
+        cancellation.begin(self, [hold])
+        return hold
+
 
 class Semaphore(Leases):
     """A number of leases over all processes that share the ZooKeeper ensemble.
@@ -262,9 +282,23 @@ class Semaphore(Leases):
     """
 
     def __init__(
-        self, key: str, limit: int, *, timeout: Any = UNSET, using: str = "default"
+        self,
+        key: str,
+        limit: int,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
     ) -> None:
-        super().__init__(key, Limit(key, limit), timeout=timeout, using=using)
+        super().__init__(
+            key,
+            Limit(key, limit),
+            timeout=timeout,
+            using=using,
+            max_hold=max_hold,
+            cancel_on_loss=cancel_on_loss,
+        )
 
     def __repr__(self) -> str:
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"
@@ -280,6 +314,8 @@ class Semaphore(Leases):
         :raises ValueError: more leases than the limit
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return self._take(self._shelf(), self._wanted(leases), blocking, timeout, is_hold)
 
     def release(self, leases: int = 1) -> None:
@@ -297,6 +333,8 @@ class Semaphore(Leases):
         self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1
     ) -> bool:
         """Take leases as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         return await self._atake(self._shelf(), self._wanted(leases), blocking, timeout, is_hold)
 
     async def arelease(self, leases: int = 1) -> None:
@@ -354,7 +392,13 @@ def is_hold(outcome: Hold | Attempt) -> bool:
 
 
 def zk_semaphore(
-    key: str, limit: int, *, timeout: Any = UNSET, using: str = "default"
+    key: str,
+    limit: int,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
 ) -> Semaphore:
     """Return the semaphore named `key`, of which at most `limit` leases can be had at a time.
 
@@ -368,7 +412,17 @@ def zk_semaphore(
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds (number or timedelta) after which each lease is given up, as in
+        `zk_lock`
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text
-    :raises ValueError: `limit` is less than one
+    :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
     """
-    return Semaphore(keys.literal_key(key), limit, timeout=timeout, using=using)
+    return Semaphore(
+        keys.literal_key(key),
+        limit,
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .cancellation import refuse_without_block
 from .conf import UNSET, configuration
 from .keys import literal_key
 from .limits import Limit
@@ -25,8 +26,23 @@ class SemaphoreMutex(Leases):
     Source: Curator's ``InterProcessSemaphoreMutex``, the interface of :class:`threading.Lock`.
     """
 
-    def __init__(self, key: str, *, timeout: Any = UNSET, using: str = "default") -> None:
-        super().__init__(key, Limit(key, 1, fixed=True), timeout=timeout, using=using)
+    def __init__(
+        self,
+        key: str,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        super().__init__(
+            key,
+            Limit(key, 1, fixed=True),
+            timeout=timeout,
+            using=using,
+            max_hold=max_hold,
+            cancel_on_loss=cancel_on_loss,
+        )
 
     def __repr__(self) -> str:
         return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
@@ -40,6 +56,8 @@ class SemaphoreMutex(Leases):
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises LockInTransaction: within an open transaction
         """
+        if self._cancel_on_loss:
+            refuse_without_block(self)
         return self._take(self._shelf(), 1, blocking, timeout, is_hold)
 
     def release(self) -> None:
@@ -54,6 +72,8 @@ class SemaphoreMutex(Leases):
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            refuse_without_block(self)
         return await self._atake(self._shelf(), 1, blocking, timeout, is_hold)
 
     async def arelease(self) -> None:
@@ -75,7 +95,14 @@ class SemaphoreMutex(Leases):
         return super()._line(*args)
 
 
-def zk_semaphore_mutex(key: str, *, timeout: Any = UNSET, using: str = "default") -> SemaphoreMutex:
+def zk_semaphore_mutex(
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> SemaphoreMutex:
     """Return a lock named `key` that is not reentrant, and that any thread may release.
 
     It excludes whoever uses a semaphore of the same key, and not the `zk_lock` of that key.
@@ -90,6 +117,15 @@ def zk_semaphore_mutex(key: str, *, timeout: Any = UNSET, using: str = "default"
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
     """
-    return SemaphoreMutex(literal_key(key), timeout=timeout, using=using)
+    return SemaphoreMutex(
+        literal_key(key),
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

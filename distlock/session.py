@@ -454,6 +454,7 @@ class Session:
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
             self.neighbours.part()
+            self.lease.cut()
             self.heartbeat.hurry()
             return
         self.disconnected_at = None

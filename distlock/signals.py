@@ -15,6 +15,7 @@ from django.dispatch import Signal
 from .exceptions import DistlockError
 
 if TYPE_CHECKING:
+    from .hold import Hold
     from .place import Node
     from .waiting import Attempt
 
@@ -24,7 +25,11 @@ logger = logging.getLogger("distlock")
 lock_acquired = Signal()
 #: The last release of a hold: ``hold``, ``held_for`` (seconds).
 lock_released = Signal()
-#: A hold was found to be lost: ``hold``.
+#: The connection under a hold is gone, and its deadline has not passed: ``hold``.
+lock_at_risk = Signal()
+#: A hold that was at risk is safe again, since ZooKeeper has confirmed its session: ``hold``.
+lock_safe = Signal()
+#: A hold was found to be lost: ``hold``, ``reason`` (`Hold.lost_reason`).
 lock_lost = Signal()
 #: An acquire ended without the lock, since others have it: ``waited`` (seconds).
 lock_contended = Signal()
@@ -51,6 +56,12 @@ def announce(signal: Signal, sender: type, about: Subject, **facts: Any) -> None
     for receiver, answer in signal.send_robust(sender, **facts):
         if isinstance(answer, Exception):
             logger.error("signal receiver %r failed", receiver, exc_info=answer)
+
+
+def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
+    """Send the signal for a change of a hold."""
+    facts = {"reason": hold.lost_reason} if signal is lock_lost else {}
+    announce(signal, sender, hold, hold=hold, **facts)
 
 
 def outcome(attempt: Attempt, sender: type, about: Subject) -> Node | None:

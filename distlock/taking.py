@@ -209,5 +209,5 @@ class Taking(Renewal):
     def lease_renewed(self) -> None:
         """The session is alive, which is all that a waiter wants of its heartbeat."""
 
-    def tell_loss(self) -> None:
+    def report(self) -> None:
         """A waiter has nothing to lose."""

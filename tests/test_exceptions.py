@@ -66,7 +66,7 @@ def test_the_standard_librarys_expectations_are_met() -> None:
     [
         LockBusy("busy", key="a", holder=HOLDER, waited=1.5, retry_after=3.0, using="inventory"),
         LockUnavailable("away", key="a", retry_after=3.0, using="inventory"),
-        LockLost("lost"),
+        LockLost("lost", reason="max_hold"),
         NotOwner("not yours"),
         LockInTransaction("in a transaction"),
         DeadlockDetected("for ever", key="a", using="inventory", cycle=(HOLDER,), retry_after=3.0),

@@ -50,7 +50,7 @@ class Place:
         self.renewals: list[str] = []
         self.threads: set[str] = set()
 
-    def tell_loss(self) -> None:
+    def report(self) -> None:
         self.threads.add(threading.current_thread().name)
         self.looked.release()
 
@@ -321,9 +321,25 @@ def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
     line.step()
 
 
+def test_the_first_answer_after_a_cut_is_reported_at_once(
+    lease: Lease, make_line: MakeLine
+) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    lease.cut()
+    line.step()
+    assert lease.at_risk
+    lease.renew(1000.0, T)
+    line.answer()
+    assert line.place.looked.acquire(timeout=SOON)
+    line.step()
+    line.answer()
+    assert not line.place.looked.acquire(timeout=0.1)
+
+
 def test_a_receiver_that_fails_harms_nobody_else(lease: Lease, make_line: MakeLine) -> None:
     class Fails(Place):
-        def tell_loss(self) -> None:
+        def report(self) -> None:
             raise RuntimeError
 
     line = make_line(lease)
@@ -364,8 +380,8 @@ def test_a_lease_that_runs_out_just_after_a_look_is_looked_at_again(
     make_line: MakeLine, lease: Lease, clock: Clock
 ) -> None:
     class JustMissed(Place):
-        def tell_loss(self) -> None:
-            super().tell_loss()
+        def report(self) -> None:
+            super().report()
             clock.time = 1000.0 + T
 
     line = make_line(lease)

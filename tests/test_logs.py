@@ -65,6 +65,7 @@ def test_a_loss_says_which_hold(zookeeper: ZooKeeper, caplog: pytest.LogCaptureF
         "template": "stock:<sku>",
         "recipe": "Mutex",
         "outcome": "lost",
+        "reason": "session",
         "token": holds[0].token,
         "path": holds[0].path,
     }

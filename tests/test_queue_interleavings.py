@@ -208,7 +208,7 @@ class WaitingLine(RuleBasedStateMachine):
 
     def _beat(self) -> None:
         """A heartbeat sets the watches that were lost, and tells what was lost."""
-        for act in ("lease_renewed", "tell_loss"):
+        for act in ("lease_renewed", "report"):
             for session in self.sessions:
                 for place in list(session.heartbeat.attended):
                     getattr(place, act)()

@@ -46,6 +46,8 @@ class Receivers:
             (signals.lock_acquired, self._acquired),
             (signals.lock_contended, self._contended),
             (signals.lock_failed, self._failed),
+            (signals.lock_at_risk, self._at_risk),
+            (signals.lock_safe, self._safe),
             (signals.lock_lost, self._lost),
             (signals.lock_released, self._released),
         ]
@@ -53,6 +55,8 @@ class Receivers:
     _acquired: Any
     _contended: Any
     _failed: Any
+    _at_risk: Any
+    _safe: Any
     _lost: Any
     _released: Any
 

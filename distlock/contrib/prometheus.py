@@ -78,6 +78,12 @@ class Metrics(Receivers):
         self.lost = Counter(
             "distlock_lost", "Locks that were lost while held.", _LABELS, registry=registry
         )
+        self.at_risk = Counter(
+            "distlock_at_risk",
+            "How often the connection was gone under a lock that was held.",
+            _LABELS,
+            registry=registry,
+        )
         #: What the gauge counts, and where: a hold may be released that was never announced, or
         #: lost first.
         self._counted: WeakKeyDictionary[Hold, Gauge] = WeakKeyDictionary()
@@ -98,6 +104,12 @@ class Metrics(Receivers):
     def _ended(self, labels: _Labels, outcome: str, waited: float) -> None:
         self.wait.labels(*labels).observe(waited)
         self.acquires.labels(*labels, outcome).inc()
+
+    def _at_risk(self, **facts: Any) -> None:
+        self.at_risk.labels(*_labels_of(**facts)).inc()
+
+    def _safe(self, **_: Any) -> None:
+        """A counter does not go back."""
 
     def _lost(self, *, hold: Hold, **facts: Any) -> None:
         self._count_down(hold)

@@ -20,7 +20,7 @@ FUNCTIONS = {
     "docs/how-to/celery.md": "busy_tasks",
     "docs/how-to/cron-and-migrate.md": "send_reminders",
     "docs/how-to/leases.md": "write export",
-    "docs/how-to/lost-locks.md": "prepare charge ship payment order build cancelled",
+    "docs/how-to/lost-locks.md": "prepare charge ship payment order build publish cancelled paused",
     "docs/how-to/move.md": "recount",
     "docs/how-to/read-write-locks.md": "show load replace publish outdated",
     "docs/how-to/revocation.md": "save_progress build build_urgent_report",

@@ -73,7 +73,7 @@ def buy(request: HttpRequest, sku: str) -> HttpResponse:
     return HttpResponse(sku)
 
 
-@zk_locked("stock:<sku>", handoff=8, fair=True, using="inventory")
+@zk_locked("stock:<sku>", handoff=8, fair=True, using="inventory", cancel_on_loss=True)
 async def abuy(request: HttpRequest, sku: str) -> HttpResponse:
     return HttpResponse(sku)
 
@@ -146,6 +146,8 @@ def locks() -> None:
         assert_type(mine.acquired_at, datetime)
         assert_type(mine.lost, bool)
         assert_type(mine.valid_for(), float)
+        assert_type(mine.at_risk, bool)
+        assert_type(mine.lost_reason, str)
         mine.check()
         mine.verify(timeout=2)
         mine.token = "7"  # type: ignore[assignment]
@@ -154,6 +156,8 @@ def locks() -> None:
     zk_lock(b"stock")  # type: ignore[arg-type]
     zk_lock("stock", 2)  # type: ignore[call-arg]
     zk_lock("stock", handoff="8")  # type: ignore[arg-type]
+    zk_lock("stock", max_hold=timedelta(minutes=5))
+    zk_lock("stock", cancel_on_loss="yes")  # type: ignore[arg-type]
     revoke("stock")  # type: ignore[arg-type]
 
 
@@ -163,7 +167,7 @@ async def async_locks() -> None:
     await lock.arelease()
     async with lock as mine:
         assert_type(mine, Hold)
-    async with zk_rwlock("prices").read as reading:
+    async with zk_rwlock("prices", max_hold=60, cancel_on_loss=True).read as reading:
         assert_type(reading.shared, bool)
     async with zk_multilock("a", "b") as holds:
         assert_type(holds, tuple[Hold, ...])
@@ -184,6 +188,7 @@ def errors() -> str:
         return unavailable.key
     except LockLost as lost:
         assert_type(lost.hold, Hold | None)
+        assert_type(lost.reason, str)
     except DistlockError:
         raise
     return ""
