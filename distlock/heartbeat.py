@@ -160,8 +160,7 @@ class Heartbeat:
             self._wake.clear()
             alive = self._lease.running  # before the look for losses, which may just miss one
             self._was_at_risk = self._lease.at_risk
-            for beneficiary in list(self._beneficiaries):
-                guarded(beneficiary.report)
+            self._report()
             if self._beneficiaries:
                 guarded(self._beat)
             else:
@@ -169,6 +168,11 @@ class Heartbeat:
                 self._needed.clear()
                 if self._beneficiaries:  # somebody came between the two lines
                     self._needed.set()
+
+    def _report(self) -> None:
+        # Not in `_run`, which would keep the last one alive while it sleeps.
+        for beneficiary in list(self._beneficiaries):
+            guarded(beneficiary.report)
 
     def _pause(self, alive: bool) -> float:
         """Return the seconds until the next beat, or until the lease runs out if that is sooner.

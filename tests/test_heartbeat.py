@@ -6,9 +6,11 @@ flight; a silent connection is dropped). The same with a real server is in tests
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -335,6 +337,19 @@ def test_the_first_answer_after_a_cut_is_reported_at_once(
     line.step()
     line.answer()
     assert not line.place.looked.acquire(timeout=0.1)
+
+
+def test_a_thread_that_sleeps_keeps_nobody_alive(lease: Lease, make_line: MakeLine) -> None:
+    line = make_line(lease)
+    line.heartbeat.attend(line.place)
+    line.step()
+    line.heartbeat.dismiss(line.place)
+    line.heartbeat.hurry()
+    eventually(lambda: not line.heartbeat._needed.is_set(), SOON)
+    place = weakref.ref(line.place)
+    line.place = Place()
+    gc.collect()
+    assert place() is None
 
 
 def test_a_receiver_that_fails_harms_nobody_else(lease: Lease, make_line: MakeLine) -> None:

@@ -63,7 +63,7 @@ class Beats:
     def lease_renewed(self) -> None:
         pass
 
-    def tell_loss(self) -> None:
+    def report(self) -> None:
         self.threads.add(threading.get_ident())
 
     def _send(self, answered: Callable[[bool], None]) -> None:
