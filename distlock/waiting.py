@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ LOOK_SECONDS = 1.0
 class Attempt:
     """One caller's wait for a place: how long still, and how it ended.
 
+    :param place_for: makes the place
     :param timeout: seconds, 0 to try once, None for ever
     :param settled: what the place calls when it is settled
     :param lookout: looks for a deadlock meanwhile
@@ -36,12 +38,13 @@ class Attempt:
 
     def __init__(
         self,
-        place: Place,
+        place_for: Callable[..., Place],
         timeout: float | None,
         settled: Callable[[], None],
         lookout: Lookout | None = None,
     ) -> None:
-        self.place = place
+        self.place = place_for(settled=settled)
+        self._place_for = place_for
         self.started = time.monotonic()
         self._settled = settled
         self._lookout = lookout
@@ -73,6 +76,24 @@ class Attempt:
         if self._lookout is not None:
             remaining = min(remaining, self._lookout.turn(place, self._settled))
         return min(remaining, LOOK_SECONDS)
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether the grant was lost before the caller had it, with time left to join anew.
+
+        An operator has removed the line, for example.
+        """
+        place = self.place
+        return place.granted and place.lost and time.monotonic() < self._deadline
+
+    def join_anew(self, settled: Callable[[], None]) -> None:
+        """Leave the line, and join it again."""
+        self.place.leave()
+        self._settled = settled
+        place = self.place = self._place_for(settled=settled)
+        place.was_in_line = True  # a server that has answered this call before gets its time again
+        place.asked_at = time.monotonic()
+        place.join()
 
     def end(self) -> None:
         """It is waited no longer. May be repeated."""
@@ -131,11 +152,16 @@ def wait(
     :param lookout: looks for a deadlock meanwhile
     """
     latch = Latch()
-    attempt = Attempt(place_for(settled=latch.open), timeout, latch.open, lookout)
+    attempt = Attempt(place_for, timeout, latch.open, lookout)
     try:
         attempt.place.join()
-        while (patience := attempt.patience()) is not None:
-            latch.wait(patience)
+        while True:
+            while (patience := attempt.patience()) is not None:
+                latch.wait(patience)
+            if not attempt.in_vain:
+                break
+            latch = Latch()
+            attempt.join_anew(latch.open)
         attempt.end()
         return then(attempt)
     except BaseException:
@@ -153,18 +179,23 @@ async def wait_async(
     loop = asyncio.get_running_loop()
     settled: asyncio.Future[None] = loop.create_future()
 
-    def settle() -> None:
+    def settle(settled: asyncio.Future[None]) -> None:
         try:
             loop.call_soon_threadsafe(_set_result, settled)
         except RuntimeError:  # the loop is closed, and its task will never take what is granted
             attempt.give_up()
 
-    attempt = Attempt(place_for(settled=settle), timeout, settle, lookout)
+    attempt = Attempt(place_for, timeout, partial(settle, settled), lookout)
     try:
         attempt.place.join()
-        while (patience := attempt.patience()) is not None:
-            # wait_for would swallow a cancellation in the instant of the grant (bpo-37658).
-            await asyncio.wait([settled], timeout=patience)
+        while True:
+            while (patience := attempt.patience()) is not None:
+                # wait_for would swallow a cancellation in the instant of the grant (bpo-37658).
+                await asyncio.wait([settled], timeout=patience)
+            if not attempt.in_vain:
+                break
+            settled = loop.create_future()
+            attempt.join_anew(partial(settle, settled))
         attempt.end()
         return then(attempt)
     except BaseException:

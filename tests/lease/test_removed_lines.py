@@ -1,0 +1,145 @@
+"""An operator removes a whole line, with its parent: those who wait in it join the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
+from distlock.session import session_for
+from distlock.waiting import Latch
+from tests.helpers import eventually
+from tests.lease.tools import watchers
+from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEY = "key"
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+#: Locks of one key that exclude each other.
+KINDS: dict[str, Callable[..., Any]] = {
+    "mutex": zk_lock,
+    "batch": lambda key, **options: zk_lock(key, handoff=3, **options),
+    "unfair": lambda key, **options: zk_lock(key, fair=False, **options),
+    "writer": lambda key, **options: zk_rwlock(key, **options).write,
+    "reader": lambda key, **options: zk_rwlock(key, **options).read,
+}
+
+
+def remove_line(tree: Tree, key: str = KEY) -> None:
+    """Delete what is under a key, first come first, and the key's own node, all at once."""
+    transaction = tree.client.transaction()
+
+    def remove(path: str) -> None:
+        for name in sorted(tree.children(path), key=lambda name: name[-10:]):
+            remove(f"{path}/{name}")
+        transaction.delete(path)
+
+    remove(tree.path(key))
+    assert all(outcome is True for outcome in transaction.commit())
+
+
+def await_watch_on_second(tree: Tree) -> None:
+    """Wait until the second in line is this process's and watches its own node."""
+    _, second = tree.await_line(KEY, 2)
+    mine = f"{session_for().id:#x}"
+    eventually(lambda: mine in watchers(tree, f"{tree.path(KEY)}/{second}"), PATIENCE)
+
+
+def hear_of_it() -> None:
+    """Wait until this process has heard of both deletes: the holder's and its own."""
+    eventually(lambda: not session_for()._watchers, PATIENCE)
+
+
+def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
+    tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hears in one go that it has the lock and that its own node is gone."""
+    holder, waiter, others = make_owner(), make_owner(), zk_lock(KEY, using="other")
+    holder.now(others.acquire)
+    wait, removed = Latch.wait, False
+
+    def wait_late(latch: Latch, seconds: float) -> None:
+        wait(latch, seconds)
+        if removed:
+            hear_of_it()
+
+    monkeypatch.setattr(Latch, "wait", wait_late)
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+    await_watch_on_second(tree)
+    removed = True
+    remove_line(tree)
+    assert granted.result(PATIENCE)
+    tree.await_line(KEY, 1)
+    waiter.now(zk_lock(KEY).release)
+    with pytest.raises(LockLost):
+        holder.now(others.release)
+
+
+def test_a_waiting_coroutine_joins_the_next_line_too(tree: Tree, make_owner: MakeOwner) -> None:
+    holder, others = make_owner(), zk_lock(KEY, using="other")
+    holder.now(others.acquire)
+
+    async def work() -> None:
+        async with zk_lock(KEY, timeout=PATIENCE) as hold:
+            hold.check()
+            assert len(tree.line(KEY)) == 1
+
+    async def main() -> None:
+        waiter = asyncio.ensure_future(work())
+        await asyncio.to_thread(await_watch_on_second, tree)
+        remove_line(tree)
+        hear_of_it()  # before the event loop runs again
+        await waiter
+
+    asyncio.run(main())
+    with pytest.raises(LockLost):
+        holder.now(others.release)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_waiters_of_a_removed_line_have_their_turn(
+    tree: Tree, make_owner: MakeOwner, kind: str
+) -> None:
+    holder, others, served = make_owner(), zk_rwlock(KEY, using="other").write, []
+    holder.now(others.acquire)
+
+    def work(number: int) -> None:
+        with KINDS[kind](KEY, timeout=PATIENCE, using=["default", "other"][number % 2]):
+            served.append(number)
+
+    waiters = [make_owner().submit(work, number) for number in range(4)]
+    eventually(lambda: session_for()._watchers and session_for("other")._watchers, PATIENCE)
+    remove_line(tree)
+    for waiter in waiters:
+        waiter.result(PATIENCE)
+    assert sorted(served) == [0, 1, 2, 3]
+    with suppress(LockLost):  # it knows from its first heartbeat on
+        holder.now(others.release)
+
+
+def test_all_waiters_of_a_removed_semaphore_have_their_turn(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    holder, others, served = make_owner(), zk_semaphore(KEY, 1, using="other"), []
+    holder.now(others.acquire)
+
+    def work(number: int) -> None:
+        using = ["default", "other"][number % 2]
+        with zk_semaphore(KEY, 1, timeout=PATIENCE, using=using):
+            served.append(number)
+
+    waiters = [make_owner().submit(work, number) for number in range(4)]
+    eventually(lambda: len(tree.children(f"{tree.path(KEY)}/locks")) == 4, PATIENCE)
+    remove_line(tree)
+    for waiter in waiters:
+        waiter.result(PATIENCE)
+    assert sorted(served) == [0, 1, 2, 3]
+    with suppress(LockLost):  # it knows from its first heartbeat on
+        holder.now(others.release)
