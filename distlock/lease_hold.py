@@ -22,6 +22,7 @@ from .place import Node
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from .lease_blocks import Block
     from .visits import Renewal
 
 #: By which part the server's clock may run faster than ours: twice what NTP corrects by at most.
@@ -44,9 +45,10 @@ class LeaseHold(Hold):
         super().__init__(visit.key, node, place, using=visit.session.conf.alias)
         self.owner = visit.owner
         self.started = time.monotonic()
-        #: How many blocks of this process are under way on it.
-        self.blocks = 0
-        self.lock = threading.Lock()  # guards `blocks`
+        #: The blocks of this process that are under way on it.
+        self.blocks: set[Block] = set()
+        #: Guards `blocks`; a signal handler may end a block within that of its thread.
+        self.lock = threading.RLock()
         self._session = visit.session
         self._sender = sender
         self._released = self._gone = False
@@ -145,7 +147,9 @@ class LeaseHold(Hold):
             signals.announce_change(self._sender, self, signals.lock_lost)
 
     def end(self) -> None:
-        """It was given back."""
+        """It was given back. May be repeated."""
+        if self._released:
+            return
         self._released = True
         signals.announce(
             signals.lock_released,
@@ -181,7 +185,7 @@ def note(identity: Identity, visit: Renewal, *, sender: type) -> LeaseHold:
         hold.renewed(visit, term)
         return hold
     if hold is not None:
-        hold.lose(tell=hold.blocks > 0)
+        hold.lose(tell=bool(hold.blocks))
     _forget_two_of_the_ended()
     hold = _known[identity] = _kept[identity] = LeaseHold(visit, term, sender=sender)
     return hold

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from . import keys, signals
 from .conf import UNSET, configuration, seconds
-from .exceptions import LockBusy, LockInTransaction, LockLost, LockUnavailable, NotOwner
+from .exceptions import (
+    DistlockError,
+    LockBusy,
+    LockInTransaction,
+    LockLost,
+    LockUnavailable,
+    NotOwner,
+)
+from .lease_blocks import Block, Blocks
 from .lease_hold import Identity, LeaseHold, forget, forget_lost, known, note
 from .lease_nodes import LeaseHolder, check_owner, check_ttl
 from .owner import current
@@ -95,8 +103,7 @@ class PersistentLease:
         self.using = using
         self._name = keys.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
-        #: The blocks under way: id of the thread or task → its holds, the innermost last.
-        self._blocks: dict[str, list[LeaseHold]] = {}
+        self._blocks = Blocks()
 
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
@@ -156,7 +163,7 @@ class PersistentLease:
     # --- blocks ----------------------------------------------------------------------------------
 
     def __enter__(self) -> LeaseHold:
-        return cast("LeaseHold", self._taking(block=True).run())
+        return self._beginning().run()
 
     def __exit__(
         self,
@@ -164,12 +171,20 @@ class PersistentLease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with self._end_of_block(error) as call:
-            if call is not None:
-                call.run()
+        block = None
+        try:
+            block = self._blocks.innermost()
+            with self._end_of_block(block, error) as call:
+                if call is not None:
+                    call.run()
+        except DistlockError:  # the release has ended so
+            raise
+        except BaseException:
+            self._abandon(block or self._blocks.innermost())
+            raise
 
     async def __aenter__(self) -> LeaseHold:
-        return cast("LeaseHold", await self._taking(block=True).arun())
+        return await self._beginning().arun()
 
     async def __aexit__(
         self,
@@ -177,9 +192,17 @@ class PersistentLease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with self._end_of_block(error) as call:
-            if call is not None:
-                await call.arun()
+        block = None
+        try:
+            block = self._blocks.innermost()
+            with self._end_of_block(block, error) as call:
+                if call is not None:
+                    await call.arun()
+        except DistlockError:
+            raise
+        except BaseException:
+            self._abandon(block or self._blocks.innermost())
+            raise
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -199,16 +222,20 @@ class PersistentLease:
 
     # --- how it works ----------------------------------------------------------------------------
 
+    def _beginning(self) -> _Call[LeaseHold]:
+        """Return the call that begins a block."""
+        return cast("_Call[LeaseHold]", self._taking(block=Block()))
+
     def _taking(
-        self, blocking: bool = True, timeout: Any = UNSET, *, block: bool = False
+        self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
     ) -> _Call[LeaseHold | None]:
         """Return the call that takes the lease; its outcome is None where that is busy.
 
-        :param block: for the beginning of a block, to which a busy lease is an error
+        :param block: begins with the grant; a busy lease is an error to it
         """
-        identity, begun = self._identity(), len(self._blocks_here())
+        identity = self._identity()
         hold = known(identity)
-        if block:
+        if block is not None:
             self._refuse_open_transaction(hold)
         elif self.owner is None:
             raise TypeError(
@@ -223,7 +250,7 @@ class PersistentLease:
 
         def taken(attempt: Attempt) -> LeaseHold | None:
             if signals.outcome(attempt, PersistentLease, self) is None:
-                if block:
+                if block is not None:
                     raise self._busy(visit, attempt)
                 return None
             hold = note(identity, visit, sender=PersistentLease)
@@ -235,13 +262,13 @@ class PersistentLease:
                     hold=hold,
                     waited=attempt.waited,
                 )
-            if block:
-                self._begin_block(hold)
+            if block is not None:
+                self._blocks.enter(block, hold)
             return hold
 
         def undo(_: BaseException) -> None:
-            while len(self._blocks_here()) > begun:
-                self._leave_block()
+            if block is not None:
+                self._blocks.leave(block)
             visit.leave()
             if visit.fresh:
                 forget(identity)
@@ -310,37 +337,30 @@ class PersistentLease:
 
     # --- blocks ----------------------------------------------------------------------------------
 
-    def _begin_block(self, hold: LeaseHold) -> None:
-        with hold.lock:
-            hold.blocks += 1
-        self._blocks.setdefault(current().id, []).append(hold)
-
-    def _blocks_here(self) -> list[LeaseHold]:
-        """Return the holds of the blocks of this thread or task, the innermost last."""
-        return self._blocks.get(current().id, [])
-
-    def _leave_block(self) -> tuple[LeaseHold, bool]:
-        """Return the hold of the innermost block, and whether no other block needs it any more."""
-        holds = self._blocks_here()
-        hold = holds.pop()
-        if not holds:
-            self._blocks.pop(current().id, None)
-        with hold.lock:
-            hold.blocks -= 1
-            return hold, hold.blocks == 0
+    def _abandon(self, block: Block | None) -> None:
+        """End a block whose end was interrupted, and give its lease back without waiting."""
+        if block is None or not self._blocks.leave(block):
+            return
+        hold = block.hold
+        if hold is not None and not hold.released:
+            self._return(hold).visit.join()
+            forget((self.using, self._name, hold.owner), hold)
+            hold.end()
 
     @contextmanager
-    def _end_of_block(self, error: BaseException | None) -> Iterator[_Call[None] | None]:
+    def _end_of_block(
+        self, block: Block | None, error: BaseException | None
+    ) -> Iterator[_Call[None] | None]:
         """Yield the call that gives the lease back, None where that is not for this block to do.
 
         The exception of the block's body is worth more than ours.
         """
-        if not self._blocks_here():
+        if block is None or block.hold is None:
             raise NotOwner(
                 f"No block with the lease {self.key!r} was begun here: a block ends in the thread "
                 "or task that began it, and not in a forked child."
             )
-        hold, last = self._leave_block()
+        hold, last = block.hold, self._blocks.leave(block)
         proven = hold.valid_for() > 0
         try:
             yield self._return(hold) if last and not hold.released else None

@@ -127,7 +127,7 @@ import random, signal, sys
 from contextlib import suppress
 from tests.mutex.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
-from distlock import LockBusy, zk_lock, zk_locked
+from distlock import LockBusy, zk_lease, zk_lock, zk_locked
 
 class SoftLimit(BaseException):
     pass
@@ -157,7 +157,11 @@ def block():
     with zk_lock("key"):
         work()
 
-tried = {"block": block, "decorated": zk_locked("key")(work)}[sys.argv[4]]
+def lease():  # with a key of its own, so that each one that stays is seen
+    with zk_lease(f"key-{hit}-{entered}", 600):
+        work()
+
+tried = {"block": block, "decorated": zk_locked("key")(work), "lease": lease}[sys.argv[4]]
 for _ in range(500):
     try:
         signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, longest))
@@ -178,7 +182,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("tried", ["block", "decorated"])
+@pytest.mark.parametrize("tried", ["block", "decorated", "lease"])
 def test_an_exception_at_any_moment_leaves_no_node_and_no_hold(
     tree: Tree, zookeeper: ZooKeeper, tried: str
 ) -> None:
@@ -190,6 +194,8 @@ def test_an_exception_at_any_moment_leaves_no_node_and_no_hold(
         assert entered > 20
         assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted went on holding"
         tree.await_line("key", 0)
+        leases = f"{tree.namespace}/@leases"
+        eventually(lambda: not tree.children(leases), PATIENCE, "no lease that stays")
         process.communicate(timeout=PATIENCE)
 
 
