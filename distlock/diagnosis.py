@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from . import session as sessions
 from .checks import check_middleware
 from .client import NodeExists, NoNode
 from .clock import server_clock
 from .conf import configuration
 from .ensemble import members
+from .ensemble import tick as ensemble_tick
 from .exceptions import LockUnavailable
+from .heartbeat import TICKS
 from .reads import Reads
-from .session import session_for
+from .session import CLOSE_SECONDS, session_for
 from .znodes import LOCK, protected_prefix
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 
 #: By how much clocks may differ before it is worth a word, in seconds.
 SKEW: Final = 1.0
+#: What is asked for to learn the least session timeout, in seconds: less than two ticks of anybody.
+_LEAST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +85,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     took = time.monotonic() - started
     yield _ok("session", f"0x{session.id:x}, after {took:.2f} s")
     yield _session_timeout(session)
+    yield _ticks(session, reads)
     yield _acl(conf)
     yield from _writes(session, reads)
     yield _clock(session, reads)
@@ -185,6 +192,51 @@ def _session_timeout(session: Session) -> Finding:
         f"Change SESSION_TIMEOUT to {granted:g}, or {bound} of the servers ({default} times "
         "tickTime by default). Locks work with what is granted.",
     )
+
+
+def _ticks(session: Session, reads: Reads) -> Finding:
+    """Compare the session timeout with the servers' tick: see `heartbeat`."""
+    timeout = session.timeout
+    tick, source = ensemble_tick(session.conf, min(reads.left, 2.0)), "tickTime"
+    if tick is None:
+        shortest = _shortest_timeout(session, reads)
+        tick, source = shortest / 2, f"half of the shortest timeout granted, {shortest:g} s"
+    if not tick:
+        return _warning(
+            "ticks",
+            "The servers' tickTime is not known.",
+            f"Look it up in zoo.cfg: the session timeout, {timeout:g} s, must be at least {TICKS} "
+            "ticks, or STRICT must be set.",
+        )
+    message = f"the session timeout is {timeout / tick:.3g} ticks of {tick:g} s ({source})"
+    if timeout >= TICKS * tick - 0.001:
+        return _ok("ticks", message)
+    if session.conf.strict:
+        return _ok("ticks", f"{message}, with STRICT")
+    trusted = timeout * 2 / 3
+    return _warning(
+        "ticks",
+        f"{message}, and {TICKS} are needed. A leader that is cut off may answer for a tick after "
+        "its followers have left it, and a hold is trusted for two thirds of the timeout after "
+        f"that: {tick:g} s + {trusted:.3g} s = {tick + trusted:.3g} s. The next leader may give "
+        f"the lock away after {timeout:g} s.",
+        f"Set SESSION_TIMEOUT to {TICKS * tick:g} or more, or STRICT to True. A tick that was "
+        "found by the shortest timeout is wrong where zoo.cfg sets minSessionTimeout.",
+    )
+
+
+def _shortest_timeout(session: Session, reads: Reads) -> float:
+    """Return the least session timeout that the servers grant, in seconds; 0 if not known."""
+    if session.timeout > session.conf.session_timeout:
+        return session.timeout
+    connected = threading.Event()
+    conf = replace(session.conf, session_timeout=_LEAST)
+    client = sessions.new_client(conf, lambda live: connected.set() if live else None)
+    client.connect()
+    try:
+        return client.session_timeout if connected.wait(reads.left) else 0.0
+    finally:
+        client.say_goodbye(CLOSE_SECONDS)
 
 
 def _acl(conf: Configuration) -> Finding:

@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,9 +20,12 @@ from .credentials import tls_context
 from .znodes import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .conf import Configuration
 
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
+_TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
 _NO_QUORUM = "not currently serving requests"
 #: What is read of an answer; ``srvr`` says a few lines.
 _READ = 4096
@@ -63,17 +67,30 @@ def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
         return list(pool.map(lambda address: _member(address, tls, timeout), addresses))
 
 
+def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
+    """Return the longest ``tickTime`` of the servers in seconds, None if none of them tells it.
+
+    They tell it only where ``4lw.commands.whitelist`` allows the word ``conf``.
+
+    :param timeout: seconds for each
+    :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
+    """
+    tls = tls_context(conf)
+    ticks: list[float] = []
+    for address in conf.hosts.partition("/")[0].split(","):
+        with suppress(OSError, UnicodeError), _stream(address, tls, timeout) as stream:
+            told = _TICK.search(_ask(stream, b"conf", time.monotonic() + timeout))
+            ticks += [int(told[1]) / 1000] if told else []
+    return max(ticks, default=None)
+
+
 def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
-    host, port = _host_and_port(address)
     started = time.monotonic()
     member = Member(address=address)
     try:
-        with socket.create_connection((host, port), timeout) as connection:
-            member = replace(member, reachable=tls is None)
-            stream = tls.wrap_socket(connection, server_hostname=host) if tls else connection
+        with _stream(address, tls, timeout) as stream:
             member = replace(member, reachable=True)
-            with stream:
-                said = _ask(stream, started + timeout)
+            said = _ask(stream, b"srvr", started + timeout)
     except (OSError, UnicodeError) as error:
         # It accepted and said nothing: then its role is not known.
         why = printable(str(error) or type(error).__name__)
@@ -90,8 +107,17 @@ def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
     )
 
 
-def _ask(stream: socket.socket, deadline: float) -> str:
-    stream.sendall(b"srvr")
+@contextmanager
+def _stream(address: str, tls: ssl.SSLContext | None, timeout: float) -> Iterator[socket.socket]:
+    host, port = _host_and_port(address)
+    with socket.create_connection((host, port), timeout) as connection:
+        stream = tls.wrap_socket(connection, server_hostname=host) if tls else connection
+        with stream:
+            yield stream
+
+
+def _ask(stream: socket.socket, word: bytes, deadline: float) -> str:
+    stream.sendall(word)
     said = b""
     while len(said) < _READ:
         stream.settimeout(max(deadline - time.monotonic(), 0.001))

@@ -3,10 +3,14 @@
 ZooKeeper tells a holder that its session is over when the two can talk again, which is too late:
 somebody else has the lock by then. So the session keeps a *lease* on our own clock. Every
 acknowledged write proves that the leader knew us when it was *sent*, and for two thirds of the
-session timeout from then on nobody else can have the lock. (Three quarters would be allowed by the
-leader's own lag, for timeouts of two ticks and more.) While somebody holds or waits, a ``sync`` is
-sent every sixth of the timeout. Reads and pings will not do: a follower that is cut off from its
-leader answers both, long after the leader has expired the session (CURATOR-460 and worse).
+session timeout from then on nobody else can have the lock. While somebody holds or waits, a
+``sync`` is sent every sixth of the timeout. Reads and pings will not do: a follower that is cut
+off from its leader answers both, long after the leader has expired the session (CURATOR-460 and
+worse).
+
+A leader that is cut off answers ``sync`` until it notices, which may be a tick after its followers
+have given it up. They elect another, which keeps the session for the timeout T. So ⅔·T and a tick
+must be no more than T: a timeout has `TICKS` ticks at least, or heartbeats are writes (``STRICT``).
 
 The clock goes on while the process, or the whole machine, is stopped.
 """
@@ -16,9 +20,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from .connection import guarded
+
+#: The ticks of the servers that a session timeout must have, where heartbeats are no writes.
+TICKS: Final = 3
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

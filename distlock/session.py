@@ -44,7 +44,7 @@ from .client import (
 from .conf import Configuration, configuration
 from .connection import guarded
 from .exceptions import LockUnavailable
-from .heartbeat import Heartbeat, Lease, now
+from .heartbeat import TICKS, Heartbeat, Lease, now
 from .lease_clock import LeaseClock
 from .neighbours import Neighbours
 from .znodes import with_parents
@@ -462,6 +462,7 @@ class Session:
         if self._lease_of != self.id:  # what was proven of another session says nothing of this one
             self._lease_of = self.id
             self.lease.end()
+            self._warn_of_short_timeout()
             for told in _told:
                 guarded(self.tell, told)
         if not first:  # before the first session nothing was held that could be lost
@@ -471,6 +472,20 @@ class Session:
             steps, self._parked = self._parked, []
         for step in steps:
             guarded(step)
+
+    def _warn_of_short_timeout(self) -> None:
+        """Warn if the servers have raised the timeout to their minimum, which is two ticks."""
+        asked, granted = self.conf.session_timeout, self.timeout
+        if granted > asked and not self.conf.strict:
+            logger.warning(
+                "SESSION_TIMEOUT is %g s, and the servers grant no less than %g s. That is two "
+                "ticks, unless minSessionTimeout is set, and too short to notice a lost lock in "
+                "time when a leader is cut off. Set SESSION_TIMEOUT to %g or more, or STRICT to "
+                "True; `manage.py distlock doctor` shows the arithmetic.",
+                asked,
+                granted,
+                granted / 2 * TICKS,
+            )
 
     def _fail_forgotten(self) -> None:
         """Fail what was queued for an earlier session and fell between kazoo's two queues."""

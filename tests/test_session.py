@@ -126,6 +126,21 @@ def test_the_timeout_that_counts_is_the_one_the_server_granted(
     assert one.timeout == granted
 
 
+@pytest.mark.parametrize(
+    ("asked", "strict", "warns"), [(1, False, True), (1, True, False), (2, False, False)]
+)
+def test_a_timeout_that_the_servers_have_raised_to_two_ticks_is_warned_of(
+    asked: float,
+    strict: bool,
+    warns: bool,
+    make_session: MakeSession,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    make_session(session_timeout=asked, strict=strict)
+    told = [record.getMessage() for record in caplog.records if record.name == "distlock"]
+    assert ["Set SESSION_TIMEOUT to 3 or more" in message for message in told] == [True] * warns
+
+
 def test_before_the_first_connection_the_timeout_is_the_one_asked_for() -> None:
     one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}", session_timeout=7))
     assert one.timeout == 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from kazoo.security import Permissions
 from distlock import clock
 from distlock.checks import MIDDLEWARE
 from distlock.diagnosis import Finding, diagnose
+from distlock.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
@@ -21,6 +23,8 @@ from tests.mutex.conftest import make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django import Settings
 
     from tests.mutex.tools import Tree
@@ -45,8 +49,8 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
     found = findings()
     assert {one.level for one in found.values()} == {"ok"}
     server = f"server {zookeeper.servers[0].address}"
-    expected = ["settings", server, "session", "timeout", "ACL", "namespace", "permissions"]
-    assert list(found) == [*expected, "clock"]
+    expected = ["settings", server, "session", "timeout", "ticks", "ACL", "namespace"]
+    assert list(found) == [*expected, "permissions", "clock"]
     assert found[server].message.startswith("standalone, 3.")
     assert all(f"{subject}: " in out for subject in expected)
     told = run_json("doctor")
@@ -133,6 +137,42 @@ def test_a_timeout_out_of_the_servers_bounds_is_a_warning(
     assert found.message.startswith(f"{granted} s granted, {asked:g} s asked for")
     assert f"SESSION_TIMEOUT to {granted}" in found.advice
     assert bound in found.advice
+
+
+@pytest.mark.parametrize(
+    ("timeout", "strict", "level"), [(2, False, "warning"), (3, False, "ok"), (2, True, "ok")]
+)
+def test_a_timeout_of_less_than_three_ticks_is_a_warning_with_the_arithmetic(
+    distlock_settings: Settings, timeout: float, strict: bool, level: str
+) -> None:
+    with_options(distlock_settings, SESSION_TIMEOUT=timeout, STRICT=strict)
+    found = findings()["ticks"]
+    assert found.level == level
+    assert found.message.startswith(f"the session timeout is {timeout} ticks of 1 s (tickTime)")
+    if level == "warning":
+        assert "1 s + 1.33 s = 2.33 s" in found.message
+        assert found.advice.startswith("Set SESSION_TIMEOUT to 3 or more, or STRICT to True.")
+
+
+@pytest.mark.parametrize(("timeout", "level"), [(0.5, "warning"), (2, "warning"), (3, "ok")])
+def test_a_tick_that_the_servers_do_not_tell_is_found_by_their_shortest_timeout(
+    silent_server: ZooKeeper, distlock_settings: Settings, timeout: float, level: str
+) -> None:
+    with_options(distlock_settings, HOSTS=silent_server.hosts, SESSION_TIMEOUT=timeout)
+    threads = set(threading.enumerate())
+    found = findings()["ticks"]
+    assert found.level == level
+    assert "ticks of 1 s (half of the shortest timeout granted, 2 s)" in found.message
+    close_sessions()
+    eventually(lambda: set(threading.enumerate()) <= threads, PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def silent_server() -> Iterator[ZooKeeper]:
+    """A server that tells no more than one as shipped."""
+    with ZooKeeper(config={"4lw.commands.whitelist": "srvr"}) as zookeeper:
+        yield zookeeper
+        close_sessions()
 
 
 @pytest.mark.usefixtures("distlock_settings")
