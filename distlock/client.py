@@ -233,8 +233,11 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return trouble
 
     def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
-        """Queue a request, before all others if `first`; never blocks."""
-        self._queue_up(self._queue.appendleft if first else self._queue.append, (request, reply))
+        """Send a request; where it must be queued, before all others if `first`. Never blocks."""
+        if not self._connection.transmit(request, reply):
+            self._queue_up(
+                self._queue.appendleft if first else self._queue.append, (request, reply)
+            )
 
     def soon(self, step: Callable[[], None]) -> None:
         """Call `step` on the connection thread while there is a connection; never blocks."""
@@ -244,14 +247,13 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         """Queue something for the connection thread, and wake that.
 
         kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
-        or Ctrl-C too, and leaves the request in the queue without a wake-up. One wake-up too many
-        is harmless, so a second one makes good for an interrupted first.
+        or Ctrl-C too.
         """
         try:
             queue(what)
             self._connection.wake()
-        except BaseException:
-            self._connection.wake(again=True)
+        except BaseException:  # it may have landed between the two
+            self._connection.wake()
             raise
 
     def drop(self) -> None:
@@ -271,7 +273,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
-            self._connection.wake(again=True)
+            self._connection.wake()
         self._connection._connection_routine.join(seconds)
 
 

@@ -19,9 +19,11 @@ import struct
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
@@ -44,6 +46,11 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from .client import Reply
+
 logger = logging.getLogger("distlock")
 
 _LENGTH: Final = struct.Struct("!i")
@@ -57,6 +64,10 @@ _MANY: Final = 65536
 _LONGEST_REPLY: Final = 2**28
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
+#: How long the connection thread waits for a thread that sends, and how often: then the send has
+#: been interrupted, and the connection is dropped.
+_BUSY_SECONDS: Final = 0.005
+_BUSY_LOOKS: Final = 50
 _WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
@@ -76,6 +87,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._name = name
         self._connect_timeout = connect_timeout
         self._tls = tls
+        #: Returns for how many seconds the connection thread may sleep; see `Connection`.
+        self.fall_asleep: Callable[[float | None], float | None] = lambda timeout: timeout
+        #: Whether the connection thread sleeps, or is about to.
+        self.asleep = False
         #: The server's name, for its certificate. kazoo tells it only since 2.11.
         self.hostname = ""
 
@@ -88,6 +103,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         # A burst of requests fills it. A blocked connection thread would wait for itself, for ever.
         reading, waking = super().create_socket_pair()
+        reading.setblocking(False)
         waking.setblocking(False)
         return reading, waking
 
@@ -98,7 +114,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         # kazoo would give one dead server the whole session timeout.
         connected = self._create_connection(address, min(timeout, self._connect_timeout))
         connected.setblocking(False)  # a socket with a timeout asks poll() before each recv()
-        return connected
+        # OpenSSL allows no two threads in one connection, one that sends and one that reads.
+        return connected if isinstance(connected, ssl.SSLSocket) else Wire(connected)
 
     def _create_connection(self, address: Any, timeout: float) -> socket.socket:
         if self._tls is None:
@@ -125,7 +142,15 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             waiting.register(one, select.POLLOUT)
         for one in readers:  # nothing of kazoo's waits for both
             waiting.register(one, select.POLLIN)
-        happened = dict(waiting.poll(None if timeout is None else timeout * 1000))
+        in_loop = len(readers) > 1  # kazoo's, which also reads wake-ups
+        if in_loop:
+            allowed = self.fall_asleep(timeout)
+            happened = dict(waiting.poll(None if allowed is None else allowed * 1000))
+            self.asleep = False
+            if allowed != timeout:  # there is work, as after a wake-up
+                happened[readers[1].fileno()] = select.POLLIN
+        else:
+            happened = dict(waiting.poll(None if timeout is None else timeout * 1000))
         return (
             [one for one in readers if one.fileno() in happened],
             [one for one in writers if one.fileno() in happened],
@@ -143,6 +168,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 class Connection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
 
+    _socket: Any
     negotiated_timeout = 0.0
     connect_timeout = 1.0
     ended = False
@@ -153,25 +179,31 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: The number of the last request. It goes on over reconnections, other than kazoo's: a
-        #: server may send the reply to a request of the connection before.
-        self._last_xid = 0
         #: Whether a server has ever taken the credentials.
         self._admitted = False
         self._reported: set[tuple[Any, ...]] = set()
-        self._awake = False
-        #: The connection thread while it completes requests: what these lead to, it sends unasked.
-        self._completing = 0
+        #: Where any thread may send; None while there is no connection, and with TLS.
+        self._wire: Wire | None = None
+        #: The numbers of the requests. They go on over reconnections, other than kazoo's: a server
+        #: may send the reply to a request of the connection before.
+        self._xids = count()
+        #: The connection thread.
+        self._thread = 0
+        #: How often in a row the wire was busy.
+        self._busy = 0
+        self.handler.fall_asleep = self._fall_asleep
         #: What the server has sent and nobody has looked at.
         self._unread = bytearray()
 
     def zk_loop(self) -> None:
+        self._thread = threading.get_ident()
         try:
             super().zk_loop()
         except InterruptedError:
             logger.debug("The connection was closed while it waited to reconnect.")
         finally:
             self.ended = True
+            self._socket = self._wire = None
             self.close()
 
     def _connect_loop(self, retry: Any) -> Any:
@@ -202,52 +234,103 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     # calls each. Here it sends all that is queued in one go, takes all replies that are there, and
     # asks poll() only where it would have to wait.
 
+    def transmit(self, request: Any, reply: Reply) -> bool:
+        """Send a request from the calling thread; return False if the connection thread must.
+
+        It must where it runs this itself, since it sends all that a reply leads to in one go; where
+        something is queued, which goes first; with TLS; and while another thread sends.
+        """
+        wire = self._wire
+        if wire is None or self.client._queue or self._thread == threading.get_ident():
+            return False
+        xid, message = self._message(request)
+        sent = wire.transmit((request, reply, xid), message)
+        if self.client._queue:  # by a thread that found the wire busy
+            self.wake()
+        return sent
+
+    def _message(self, request: Any) -> tuple[int, bytes]:
+        xid = next(self._xids) % 0x7FFFFFFF + 1
+        content = _PREFIX.pack(xid, request.type) + request.serialize()
+        return xid, _LENGTH.pack(len(content)) + content
+
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
-        # In this order, and before the look at the queue, no wake-up is missed.
-        self._read_sock.recv(_MANY)
-        self._awake = False
+        with suppress(BlockingIOError):  # nobody has woken it
+            self._read_sock.recv(_MANY)
         self._send_queued(connect_timeout)
 
     def _send_queued(self, timeout: float) -> None:
-        steps, queue = self.client.steps, self.client._queue
+        steps, queue, wire = self.client.steps, self.client._queue, self._wire
         while steps:
             guarded(steps.popleft())
-        message = bytearray()
-        while queue and len(message) < _MANY:
-            request, reply = queue.popleft()
-            xid = self._last_xid % 0x7FFFFFFF + 1
+        if wire is None:
+            self._send_all(queue, timeout)
+        elif (queue or wire.rest) and self._reserve(wire):
             try:
-                content = _PREFIX.pack(xid, request.type) + request.serialize()
-            except Exception as error:  # noqa: BLE001 - in kazoo it would end the thread
-                reply.set_exception(error)
-                continue
-            self._last_xid = xid
-            message += _LENGTH.pack(len(content)) + content
-            self.client._pending.append((request, reply, xid))
-        if message:
-            self._write(message, timeout)
-        if queue:
-            self.wake()
+                message, wire.rest = wire.rest, b""
+                if message:
+                    self._write(message, timeout)
+                self._send_all(queue, timeout)
+            finally:
+                wire.lock.release()
 
-    def _write(self, message: bytes | bytearray, timeout: float) -> None:
+    def _reserve(self, wire: Wire) -> bool:
+        """Keep other threads from sending; return False while one does."""
+        if wire.lock.acquire(blocking=False):
+            self._busy = 0
+            if not wire.unfinished:
+                return True
+            wire.lock.release()
+        else:
+            # A signal handler may run in the middle of a send, and wait for an answer itself.
+            self._busy += 1
+            if self._busy < _BUSY_LOOKS:
+                return False
+        raise ConnectionDropped("A send was interrupted.")
+
+    def _send_all(self, queue: deque[tuple[Any, Reply | None]], timeout: float) -> None:
+        parts: list[bytes] = []
+        length = 0
+        while queue and length < _MANY:
+            request, reply = queue.popleft()
+            try:
+                xid, message = self._message(request)
+            except Exception as error:  # noqa: BLE001 - in kazoo it would end the thread
+                if reply is not None:
+                    reply.set_exception(error)
+                continue
+            parts.append(message)
+            length += len(message)
+            self.client._pending.append((request, reply, xid))
+        if parts:
+            self._write(b"".join(parts), timeout)
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        self._send_queued(connect_timeout)
+        wire = self._wire
+        if wire is None:
+            super()._send_ping(connect_timeout)
+        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
+            return  # every request is a ping, too
+        elif not wire.rest and self._reserve(wire):
+            try:
+                super()._send_ping(connect_timeout)
+            finally:
+                wire.lock.release()
+
+    def _write(self, message: bytes, timeout: float) -> None:
         with self._socket_error_handling(), suppress(*_WOULD_BLOCK):
             message = message[self._socket.send(message) :]
         if message:
             super()._write(message, timeout)
 
     def _read_socket(self, read_timeout: float) -> Any:
-        self._completing = threading.get_ident()
-        try:
+        outcome = self._read_reply(read_timeout)
+        while outcome is None and self._has_a_reply():
             outcome = self._read_reply(read_timeout)
-            while outcome is None and self._has_a_reply():
-                outcome = self._read_reply(read_timeout)
-            if outcome is None:
-                self._send_queued(read_timeout)
-            return outcome
-        finally:
-            self._completing = 0
-            if self.client.steps or self.client._queue:
-                self.wake()
+        if outcome is None:
+            self._send_queued(read_timeout)
+        return outcome
 
     def _read_reply(self, timeout: float) -> Any:
         """Read one reply, watch event or answer to a ping, and act on it."""
@@ -336,20 +419,33 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                     raise ConnectionDropped("The server has closed the connection.")
                 return chunk
 
-    def wake(self, *, again: bool = False) -> None:
-        """See to it that the connection thread looks at the queue; from any thread.
+    # --- sleeping ---------------------------------------------------------------------------------
+    #
+    # Other threads only read whether the connection thread sleeps, and it looks for work after it
+    # has said so: a thread that is interrupted between queueing a request and waking it leaves a
+    # request that the next wake-up sends, and no state.
 
-        :param again: the call before may have been interrupted
-        """
+    def _fall_asleep(self, timeout: float | None) -> float | None:
+        self.handler.asleep = True
+        if not self._has_work():
+            return timeout
+        return _BUSY_SECONDS if self._busy else 0.0
+
+    def _has_work(self) -> bool:
+        wire = self._wire
+        return bool(self.client.steps or self.client._queue or (wire is not None and wire.rest))
+
+    def wake(self) -> None:
+        """Wake the connection thread, after something was queued for it; from any thread."""
         waking = self._write_sock
         if waking is None:
             raise ConnectionError("The connection has been closed.")
-        if again or not (self._awake or self._completing == threading.get_ident()):
-            self._awake = True
+        if self.handler.asleep:
             with suppress(BlockingIOError):  # full, and so awake
                 waking.send(b"\0")
 
     def _connect(self, host: str, *address: Any) -> Any:
+        self._wire = None
         self._unread.clear()
         self.handler.hostname = host
         try:
@@ -371,6 +467,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped(str(error)) from error
         self.trouble = None
         self._admitted = True
+        self._busy = 0
+        if isinstance(self._socket, Wire):
+            self.client._pending = self._socket.pending
+            self._wire = self._socket
         return timeouts
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
@@ -395,6 +495,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if overdue and granted > 0:
             self._end_if_older(seen, timeout)
         self.negotiated_timeout = granted / 1000
+        # What was queued in the instant of the loss must not be carried out now: the requests after
+        # it have failed.
+        self.client._notify_pending(KeeperState.CONNECTING)
         return result
 
     def _end_if_older(self, seen: int, timeout: float) -> None:

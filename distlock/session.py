@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 import time
+from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -83,8 +84,8 @@ class Session:
         self.root = self._client.chroot + conf.namespace
         #: Since when there has been no connection (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
-        self._lock = threading.Lock()  # guards _parked, and is never held while sending
-        self._parked: list[Callable[[], None]] = []
+        #: The steps that wait for a connection.
+        self._parked: deque[Callable[[], None]] = deque()
         self._in_flight: set[Reply] = set()
         self._watchers: dict[Watched, set[Callable[[bool], None]]] = {}
         # Requests about watches go out in the order of the changes to _watchers. Reentrant, for the
@@ -143,11 +144,12 @@ class Session:
 
     def when_connected(self, step: Callable[[], None]) -> None:
         """Run `step` now if there is a connection, or else as soon as there is one."""
-        with self._lock:
-            if not self.connected:
-                self._parked.append(step)
-                return
-        step()
+        if self.connected:
+            step()
+            return
+        self._parked.append(step)
+        if self._client.live:  # since just now: whoever looks second finds the step
+            self.soon(self._unpark)
 
     def soon(self, step: Callable[[], None]) -> None:
         """Run `step` on the connection thread as soon as there is a connection; never blocks."""
@@ -168,13 +170,13 @@ class Session:
         :param orphan: gets a value that arrives after `done` was told of a failure
         :param first: send it before what is still to be sent
         """
+        if not self.connected:
+            done(None, NotConnected())
+            return
         reply = Reply(done, orphan, self._in_flight.discard, self.id)
         try:
             self._in_flight.add(reply)
-            if self.connected:
-                self._client.submit(request, reply, first=first)
-            else:
-                reply.set_exception(NotConnected())
+            self._client.submit(request, reply, first=first)
         except OSError as error:  # closed in this instant
             reply.set_exception(NotConnected(str(error)))
         except BaseException:  # a soft time limit landed here
@@ -468,10 +470,11 @@ class Session:
         if not first:  # before the first session nothing was held that could be lost
             self.heartbeat.hurry()
         self._fail_forgotten()
-        with self._lock:
-            steps, self._parked = self._parked, []
-        for step in steps:
-            guarded(step)
+        self._unpark()
+
+    def _unpark(self) -> None:
+        for _ in range(len(self._parked)):  # a step may park another one
+            guarded(self._parked.popleft())
 
     def _warn_of_short_timeout(self) -> None:
         """Warn if the servers have raised the timeout to their minimum, which is two ticks."""

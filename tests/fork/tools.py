@@ -59,10 +59,12 @@ def hear() -> str:
 
 @contextmanager
 def program(
-    code: str, *arguments: str, as_shipped: bool = False
+    code: str, *arguments: str, as_shipped: bool = False, session_timeout: float = 4
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program with the tools at hand."""
-    options = f"TIMEOUT=5, CONNECT_TIMEOUT=5, as_shipped={as_shipped}"
+    options = (
+        f"TIMEOUT=5, CONNECT_TIMEOUT=5, SESSION_TIMEOUT={session_timeout}, as_shipped={as_shipped}"
+    )
     preamble = (
         "import os, signal, sys, threading, time\n"
         "from tests.fork.tools import hear, in_a_child, tell, timed\n"

@@ -81,16 +81,16 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
     def hold_back() -> None:
         assert may_send.wait(PATIENCE)
 
-    def creates_queued(number: int) -> bool:
-        names = [type(request).__name__ for request, _ in session._client._queue]
-        return names.count("Create2") == number
+    def creates_under_way(number: int) -> bool:
+        sent = [type(request).__name__ for request, *_ in session._client._pending]
+        return sent.count("Create2") == number
 
     session.soon(hold_back)
     owners = [make_owner() for _ in range(3)]
     granted = []
     for number, owner in enumerate(owners, start=1):
         granted.append(owner.submit(lock.acquire, timeout=3 * PATIENCE))
-        eventually(partial(creates_queued, number), PATIENCE, "one more create")
+        eventually(partial(creates_under_way, number), PATIENCE, "one more create")
     may_send.set()
     for owner, one in zip(owners, granted, strict=True):
         assert one.result(PATIENCE)

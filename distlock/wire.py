@@ -1,0 +1,112 @@
+"""A TCP connection to a server on which every thread sends its own requests.
+
+A request is in the kernel when `Wire.transmit` returns True, so the server carries it out even if
+the process ends at once.
+
+- *No thread waits for another.* A thread that finds the wire busy gets False, and leaves its
+  request to the connection thread.
+- *A send finishes, or the connection ends.* An exception (a soft time limit, Ctrl-C) may land in
+  the middle of a send, and nobody knows then how much of it was sent. The next sender notices, and
+  cuts the wire. The session reconnects, and finds out what became of each request.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from kazoo.exceptions import ConnectionLoss
+
+#: A request, where its outcome goes (None for nowhere), and its number.
+Sent: TypeAlias = "tuple[Any, Any, int]"
+
+
+class Wire(socket.socket):
+    """A connected TCP socket that does not block.
+
+    :param connected: the socket; the wire takes over its descriptor
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        family, kind, protocol = connected.family, connected.type, connected.proto
+        super().__init__(family, kind, protocol, fileno=connected.detach())
+        self.setblocking(False)
+        #: Held by the thread that sends.
+        self.lock = threading.Lock()
+        #: What the server has not answered yet, in the order in which it was sent.
+        self.pending: deque[Sent] = deque()
+        #: The end of a message of which the kernel has taken the beginning. The connection thread
+        #: sends it.
+        self.rest = b""
+        #: True during a send, and after one that was interrupted.
+        self.unfinished = False
+        #: Whether the connection thread has closed it.
+        self.over = False
+        #: When a thread has sent last (`time.monotonic`).
+        self.sent_at = 0.0
+
+    def transmit(self, sent: Sent, message: bytes) -> bool:
+        """Send a request from any thread; return False, with nothing done, if that must wait.
+
+        :param message: the request as bytes
+        """
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            if self.rest or self.over:
+                return False
+            if self.unfinished:
+                self.cut()
+                return False
+            self.unfinished = True
+            self.pending.append(sent)
+            self._send(message)
+            self.unfinished = False
+            self.sent_at = time.monotonic()
+        finally:
+            self.lock.release()
+        self._look_whether_over()
+        return True
+
+    def _send(self, message: bytes) -> None:
+        try:
+            taken = self.send(message)
+        except BlockingIOError:
+            taken = 0
+        except OSError:  # broken: the connection thread notices, too
+            return
+        if taken < len(message):
+            self.rest = message[taken:]
+
+    def cut(self) -> None:
+        """End the connection; from any thread. The connection thread notices and reconnects."""
+        with suppress(OSError):
+            self.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection for good; on the connection thread.
+
+        The descriptor is closed when no thread refers to the wire any more. During a send, it could
+        belong to another file before the bytes are written.
+        """
+        self.over = True
+        self.cut()
+        self.fail_pending()
+
+    def __del__(self) -> None:
+        super().close()
+
+    def _look_whether_over(self) -> None:
+        if self.over:  # since just now: whoever looks second finds what is pending
+            self.fail_pending()
+
+    def fail_pending(self) -> None:
+        """Report to all who wait for a reply that it is lost, once to each."""
+        while self.pending:
+            _, reply, _ = self.pending.popleft()
+            if reply is not None:
+                reply.set_exception(ConnectionLoss())

@@ -1,0 +1,101 @@
+"""One call of each recipe, which acquires and releases; and what may be left after it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distlock import (
+    LockBusy,
+    shelf,
+    zk_leader,
+    zk_lease,
+    zk_lock,
+    zk_multilock,
+    zk_rwlock,
+    zk_semaphore,
+    zk_semaphore_mutex,
+)
+from distlock.leader import Leader
+from distlock.leases import PersistentLease
+from distlock.multilock import MultiLock
+from distlock.mutex import Mutex
+from distlock.owner import current
+from distlock.semaphore import Leases
+from distlock.session import session_for
+from tests.helpers import eventually
+from tests.lease.tools import beneficiaries
+from tests.mutex.tools import PATIENCE, forgets_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CodeType
+
+    from tests.mutex.tools import Tree
+
+KEY = "key"
+TTL = 600.0
+
+#: Makes the lock of each recipe, with options.
+RECIPES: dict[str, Callable[..., Any]] = {
+    "mutex": lambda **how: zk_lock(KEY, **how),
+    "unfair": lambda **how: zk_lock(KEY, fair=False, **how),
+    "handoff": lambda **how: zk_lock(KEY, handoff=3, **how),
+    "read": lambda **how: zk_rwlock(KEY, **how).read,
+    "write": lambda **how: zk_rwlock(KEY, **how).write,
+    "semaphore": lambda **how: zk_semaphore(KEY, 2, **how),
+    "semaphore mutex": lambda **how: zk_semaphore_mutex(KEY, **how),
+    "multilock": lambda **how: zk_multilock(KEY, zk_semaphore("key-2", 1), **how),
+    "lease": lambda **how: zk_lease(KEY, TTL, **how),
+    "leader": lambda **how: zk_leader(KEY, **how),
+}
+
+#: Before its first line no ``__exit__`` written in Python can do anything (CPython 74174).
+EXITS: set[CodeType] = {
+    kind.__exit__.__code__ for kind in (Mutex, MultiLock, Leases, Leader, PersistentLease)
+}
+
+
+def block_of(recipe: str) -> Callable[[], None]:
+    """Return a call that enters and leaves a block of a recipe."""
+
+    def block() -> None:
+        with suppress(LockBusy), RECIPES[recipe](timeout=5):
+            pass
+
+    return block
+
+
+def parents(tree: Tree) -> None:
+    """Make the parents of all recipes' nodes, and keep the server from removing them."""
+    for path in (
+        tree.path(KEY),
+        tree.path("key-2"),
+        *(f"{tree.path(key)}/{part}" for key in (KEY, "key-2") for part in ("locks", "leases")),
+        f"{tree.namespace}/%leader:{KEY}",
+    ):
+        tree.client.ensure_path(path)
+        if not path.endswith("/leases"):  # all that is there counts as taken
+            tree.client.ensure_path(f"{path}/keeps-the-parents")
+
+
+def nothing_is_left(tree: Tree) -> None:
+    """Wait until the tree and this process have nothing of any recipe."""
+    session = session_for()
+    assert not current().held
+    assert not any(shelf._shelves.values())
+    assert zk_lease(KEY, TTL, using="other").holder() is None
+    eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")
+    eventually(lambda: not everything(tree), PATIENCE, f"no nodes but {everything(tree)}")
+    forgets_all(session)
+
+
+def everything(tree: Tree) -> list[str]:
+    """The paths of all lock nodes of all recipes."""
+    return [
+        f"{above}/{name}"
+        for key in (tree.path(KEY), tree.path("key-2"), f"{tree.namespace}/%leader:{KEY}")
+        for above in (key, f"{key}/locks", f"{key}/leases")
+        for name in tree.children(above)
+        if name.startswith("_c_")
+    ]

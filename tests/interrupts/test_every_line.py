@@ -1,0 +1,77 @@
+"""An exception before any line of any recipe leaves nothing, and the next acquire is prompt.
+
+RecursionError and MemoryError may come from any line, as may what a signal handler raises. By the
+technique, and with the exceptions, of tests/lease/test_every_step.py. The next acquire is measured
+because of a wake-up that an exception once swallowed: every later acquire of the process took 3 s.
+Leases wait for the server in ``__exit__``: tests/leases has tests of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
+from tests.lease import test_every_step as technique
+from tests.mutex.tools import await_connection
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    from tests.mutex.tools import Tree
+
+#: How long an acquire may take after an interrupted one: a new connection, and no timeout.
+PROMPT_SECONDS = 2.0
+
+
+def first_line_of_body(exit_: CodeType) -> int:
+    """The number of the line after the first ``try:``, or of the first line without one."""
+    lines = sorted({line for *_, line in exit_.co_lines() if line})
+    for number in lines:
+        if linecache.getline(exit_.co_filename, number).strip() == "try:":
+            return number + 1
+    return lines[1]
+
+
+@pytest.fixture(autouse=True)
+def _heads_of_exits_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    out_of_reach = technique.out_of_reach
+    bodies = {exit_: first_line_of_body(exit_) for exit_ in EXITS}
+
+    def also(frame: FrameType) -> bool:
+        return out_of_reach(frame) or frame.f_lineno < bodies.get(frame.f_code, 0)
+
+    monkeypatch.setattr(technique, "out_of_reach", also)
+
+
+@pytest.mark.parametrize("error", [RecursionError, technique.SoftLimit])
+@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "lease"])
+def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_next_call(
+    tree: Tree, recipe: str, error: type[BaseException]
+) -> None:
+    parents(tree)
+    await_connection()
+    call = block_of(recipe)
+    call()
+    steps: list[str] = []
+    for step in itertools.count(1):
+        interruption = technique.Interruption(step, error)
+        with suppress(error), interruption:
+            call()
+        if not interruption.landed:
+            break
+        steps.append(interruption.landed)
+        try:
+            started = time.monotonic()
+            call()
+            assert time.monotonic() - started < PROMPT_SECONDS
+            nothing_is_left(tree)
+        except BaseException as failure:
+            raise AssertionError(f"interrupted at {interruption.landed}: {failure!r}") from failure
+    assert len(steps) > 80
+    assert {"session.py", "client.py"} <= {one.partition(":")[0] for one in steps}

@@ -1,0 +1,117 @@
+"""A signal handler may take locks, wherever it interrupts the code of the main thread.
+
+A handler runs on top of the code that it interrupts, which goes on only when the handler returns.
+So no lock that this code holds may be needed for what the handler waits for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import zk_lock
+from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
+from tests.lease.test_every_step import PACKAGE
+from tests.mutex.tools import PATIENCE, Tree, await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+STANDARD_LIBRARY = str(Path(threading.__file__).parent)
+#: How long a handler may take: a new connection, and no timeout.
+PROMPT_SECONDS = 2.0
+
+
+class Handler:
+    """Calls something before the line number `step` of this thread, as a signal handler would.
+
+    :param within: counts lines of the files below these folders
+    """
+
+    def __init__(
+        self, step: int, handle: Callable[[], None], within: tuple[str, ...] = (PACKAGE,)
+    ) -> None:
+        self._left = step
+        self._handle = handle
+        self._within = within
+        #: Where it was called.
+        self.landed = ""
+
+    def __enter__(self) -> None:
+        sys.settrace(self._call)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(self._within) else None
+
+    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            self._left -= 1
+            if self._left == 0:
+                self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+                sys.settrace(None)
+                self._handle()
+        return self._line
+
+
+@contextmanager
+def no_deadlock(seconds: float) -> Iterator[None]:
+    """Raise in the main thread when the block takes longer."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("a deadlock")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def handle_everywhere(
+    call: Callable[[], object], within: tuple[str, ...] = (PACKAGE,)
+) -> list[str]:
+    """Take a lock before each line of a call, and return the lines where that took long."""
+    late = []
+
+    def handle() -> None:
+        started = time.monotonic()
+        with zk_lock("key-of-the-handler", timeout=PROMPT_SECONDS + 1):
+            pass
+        if time.monotonic() - started > PROMPT_SECONDS:
+            late.append(f"{handler.landed} {time.monotonic() - started:.1f} s")
+
+    for step in itertools.count(1):
+        handler = Handler(step, handle, within)
+        try:
+            with no_deadlock(PATIENCE), handler:
+                call()
+        except Exception as failure:
+            raise AssertionError(f"handled at {handler.landed}: {failure!r}") from failure
+        if not handler.landed:
+            assert step > 80
+            return late
+    raise AssertionError("unreachable")
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_handler_before_any_line_takes_a_lock(tree: Tree, recipe: str) -> None:
+    parents(tree)
+    await_connection()
+    call = block_of(recipe)
+    call()
+    assert not handle_everywhere(call)
+    nothing_is_left(tree)
