@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         lock_released,
         lock_safe,
     )
+    from .termination import release_on_sigterm
 
 __all__ = [
     "DeadlockDetected",
@@ -64,6 +65,7 @@ __all__ = [
     "lock_lost",
     "lock_released",
     "lock_safe",
+    "release_on_sigterm",
     "revoke",
     "zk_leader",
     "zk_lease",
@@ -100,6 +102,7 @@ _MODULES: Final = {
     "lock_lost": "signals",
     "lock_released": "signals",
     "lock_safe": "signals",
+    "release_on_sigterm": "termination",
     "revoke": "revocation",
     "zk_leader": "leader",
     "zk_lease": "leases",

@@ -10,16 +10,17 @@ from django.utils.translation import gettext_lazy as _
 
 
 class DistlockConfig(AppConfig):
-    """Registers the system checks and the logging of lost and contended locks."""
+    """Registers the system checks, the logging of locks, and SIGTERM in management commands."""
 
     name = "distlock"
     verbose_name = _("Distributed locks")
 
     def ready(self) -> None:
-        from . import checks, history, logs  # noqa: PLC0415 - they need the app registry
+        from . import checks, history, logs, termination  # noqa: PLC0415 - they need the app registry
 
         checks.register()
         logs.connect()
+        termination.release_in_commands()
         if apps.is_installed("django.contrib.admin"):  # whose page shows it
             history.connect()
         if "celery" in sys.modules:  # for a site that has it

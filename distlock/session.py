@@ -48,6 +48,7 @@ from .exceptions import LockUnavailable
 from .heartbeat import TICKS, Heartbeat, Lease, now
 from .lease_clock import LeaseClock
 from .neighbours import Neighbours
+from .termination import release_in_commands
 from .znodes import with_parents
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class Session:
         # outcome of a request that cannot be sent comes at once.
         self._watching = threading.RLock()
         self._deletes: dict[str, Callable[[], None] | None] = {}
+        #: The containers that this process has made, with their czxid, and since when they idle.
+        self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
         #: Who of this process stands next to whom.
         self.neighbours = Neighbours()
@@ -202,8 +205,10 @@ class Session:
             if error is not None and not isinstance(error, NodeExists | NoNode):
                 errors.append(error)
 
-        def created_last(_: Any, error: BaseException | None) -> None:
-            created(_, error)
+        def created_last(value: Any, error: BaseException | None) -> None:
+            if error is None:
+                self._made_parents[path] = value[1].czxid
+            created(value, error)
             there = error is None or isinstance(error, NodeExists)
             done(None, errors[0] if errors and not there else None)
 
@@ -440,14 +445,25 @@ class Session:
         self._remove_idle_parents(path.rpartition("/")[0])
 
     def _remove_idle_parents(self, used: str) -> None:
-        """Note that `used` was in use just now, and remove two of those idle for a minute."""
+        """Note that `used` was in use just now, and remove two of those idle for a minute.
+
+        Only containers that this process has made: a node of somebody else's may be a lock's path.
+        """
         now = time.monotonic()
         self._idle_parents.pop(used, None)
-        self._idle_parents[used] = now
+        if used in self._made_parents:
+            self._idle_parents[used] = now
         for path, since in list(islice(self._idle_parents.items(), 2)):
             if now - since < IDLE_PARENT_SECONDS:
                 break
             del self._idle_parents[path]
+            self.read(path, partial(self._remove_parent, path, self._made_parents.pop(path)))
+
+    def _remove_parent(
+        self, path: str, czxid: int, value: Any, error: BaseException | None
+    ) -> None:
+        """Remove a container if it is still the one that was made."""
+        if error is None and value[1].czxid == czxid:
             self.send(self._client.deletion(path), _ignore)  # refused while it has children
 
     # --- states ----------------------------------------------------------------------------------
@@ -524,6 +540,8 @@ def _ignore(value: Any, error: BaseException | None) -> None:
 _sessions: dict[str, Session] = {}
 _sessions_lock = threading.Lock()
 _told: list[Callable[[str, int, bytes], None]] = []
+#: The process that they belong to.
+pid = os.getpid()
 
 
 def tell_sessions(told: Callable[[str, int, bytes], None]) -> None:
@@ -546,6 +564,7 @@ def session_for(alias: str = "default") -> Session:
     with _sessions_lock:
         session = _sessions.get(alias)
         if session is None or session.over:
+            release_in_commands()
             session = _sessions[alias] = Session(conf)
             _close_when_a_child_ends()
         return session
@@ -573,10 +592,11 @@ _inherited: list[Session] = []
 
 def _forget_the_parent() -> None:
     """In a forked child: drop the parent's sessions without a word to the server."""
-    global _sessions_lock  # noqa: PLW0603 - the parent may have held it at the fork
+    global pid, _sessions_lock  # noqa: PLW0603 - the parent may have held the lock at the fork
     _inherited.extend(_sessions.values())
     _sessions.clear()
     _sessions_lock = threading.Lock()
+    pid = os.getpid()
 
 
 def _settings_changed(*, setting: str, **_: Any) -> None:

@@ -36,6 +36,7 @@ PUBLIC = [
     "lock_lost",
     "lock_released",
     "lock_safe",
+    "release_on_sigterm",
     "revoke",
     "zk_leader",
     "zk_lease",

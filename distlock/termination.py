@@ -1,0 +1,108 @@
+"""SIGTERM ends the sessions of a process first, so that its locks are free at once.
+
+By default the signal ends a process on the spot: no ``finally`` and no ``atexit`` runs, and the
+locks stay taken until ZooKeeper expires the session.
+"""
+
+from __future__ import annotations
+
+import _thread
+import inspect
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from django.core.management import ManagementUtility
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+#: How long the process waits for its sessions to end, in seconds.
+RELEASE_SECONDS: Final = 3.0
+
+
+def release_on_sigterm() -> None:
+    """End this process's sessions on SIGTERM, and then let happen what would have happened.
+
+    For scripts and daemons. Management commands, Celery and gunicorn need no call. Call it in the
+    main thread, after you have set a handler of your own, if any: yours is called once the locks
+    are free, so it should end the process. A SIGTERM that is ignored stays ignored.
+
+    May be called more than once. A forked child inherits the handler.
+
+    :raises ValueError: not called in the main thread, which alone may set signal handlers
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if before is not signal.SIG_IGN and not isinstance(before, _Release):
+        signal.signal(signal.SIGTERM, _Release(before))
+
+
+class _Release:
+    """The handler.
+
+    :param before: the handler of before; None for one that was not set from Python
+    """
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if callable(self._before):
+            _release()
+            self._before(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+            _release()
+            signal.raise_signal(number)
+            # The first process of a container is not ended by a default. It may not go on, either:
+            # the work under its locks would.
+            os._exit(128 + number)
+
+
+def _release() -> None:
+    """End the sessions, in a thread: the code that was interrupted may hold what that waits for.
+
+    A child that has just been forked, and has not forgotten its parent's sessions yet, has none.
+    """
+    session = sys.modules.get(f"{__package__}.session")
+    if session is None or session.pid != os.getpid():
+        return
+    done = threading.Lock()
+    done.acquire()
+
+    def release() -> None:
+        try:
+            session.close_sessions()
+        finally:
+            done.release()
+
+    with suppress(RuntimeError):  # no thread can be started
+        # Unlike Thread.start(), this waits for nothing.
+        _thread.start_new_thread(release, ())
+        done.acquire(timeout=RELEASE_SECONDS)
+
+
+def release_in_commands() -> None:
+    """Do the same in a management command, unless it has a handler already.
+
+    A handler that the command sets later replaces this one. Call it while Django starts, and when a
+    session begins: a program may have started Django before it runs the command.
+    """
+    if (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        and _in_a_command()
+    ):
+        release_on_sigterm()
+
+
+def _in_a_command() -> bool:
+    frame: FrameType | None = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code is ManagementUtility.execute.__code__:
+            return True
+        frame = frame.f_back
+    return False
