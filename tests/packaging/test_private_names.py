@@ -1,0 +1,108 @@
+"""The private names of kazoo and asgiref that distlock uses exist in the installed releases.
+
+`pyproject.toml` bounds both from above. To allow a new release: install it, run this test, then
+the whole suite, and raise the bound.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib.metadata import requires, version
+from pathlib import Path
+from textwrap import dedent
+from types import CodeType
+from typing import Final
+
+import pytest
+from asgiref.sync import AsyncToSync, SyncToAsync
+from kazoo.client import KazooClient
+from kazoo.protocol.connection import ConnectionHandler
+from packaging.requirements import Requirement
+
+import distlock
+
+PACKAGE: Final = Path(distlock.__file__).parent
+
+#: By the class that defines them.
+KAZOO: Final[dict[type, set[str]]] = {
+    KazooClient: {
+        "_child_watchers",
+        "_conn_retry",
+        "_connection",
+        "_data_watchers",
+        "_live",
+        "_notify_pending",
+        "_pending",
+        "_queue",
+        "_session_callback",
+        "_session_id",
+        "_session_passwd",
+        "_stopped",
+    },
+    ConnectionHandler: {
+        "_connect",
+        "_connect_loop",
+        "_connection_routine",
+        "_invoke",
+        "_read",
+        "_read_header",
+        "_read_response",
+        "_read_sock",
+        "_read_socket",
+        "_read_watch_event",
+        "_send_ping",
+        "_send_request",
+        "_socket",
+        "_socket_error_handling",
+        "_write",
+        "_write_sock",
+    },
+}
+#: asgiref's functions, and the local variables that `hops` reads on the stack.
+ASGIREF: Final[list[tuple[CodeType, set[str]]]] = [
+    (SyncToAsync.__call__.__code__, {"task_context"}),
+    (SyncToAsync.thread_handler.__code__, {"task_context", "loop"}),
+    (AsyncToSync.__call__.__code__, {"call_result"}),
+    (AsyncToSync.main_wrap.__code__, {"call_result"}),
+]
+
+
+def names_in(source: str) -> set[str]:
+    """The private attributes and functions that some code names."""
+    nodes = list(ast.walk(ast.parse(dedent(source))))
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return {name for name in names if re.match("_[^_]", name)}
+
+
+@pytest.mark.parametrize("owner", KAZOO, ids=lambda owner: owner.__name__)
+def test_kazoo_has_the_private_names_that_we_use(owner: type) -> None:
+    missing = KAZOO[owner] - names_in(inspect.getsource(owner))
+    assert not missing, f"kazoo {version('kazoo')} has changed {owner.__name__}: no {missing}"
+
+
+def test_the_list_of_kazoos_names_is_complete() -> None:
+    theirs = set.union(*(names_in(inspect.getsource(owner)) for owner in KAZOO))
+    uses = {
+        path.name: found
+        for path in PACKAGE.glob("*.py")
+        if "from kazoo" in (source := path.read_text()) and (found := names_in(source) & theirs)
+    }
+    listed = set.union(*KAZOO.values())
+    assert {name: found - listed for name, found in uses.items() if found - listed} == {}
+    assert listed <= set.union(*uses.values()), "a listed name is used no more"
+
+
+@pytest.mark.parametrize(("code", "names"), ASGIREF, ids=lambda one: getattr(one, "co_name", ""))
+def test_asgiref_has_the_local_variables_that_we_read(code: CodeType, names: set[str]) -> None:
+    found = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    assert names <= found, f"asgiref {version('asgiref')} has changed {code.co_name}"
+
+
+@pytest.mark.parametrize("name", ["kazoo", "asgiref"])
+def test_an_unknown_release_is_not_installed(name: str) -> None:
+    needs = {one.name: one for one in map(Requirement, requires("django-distlock") or [])}
+    assert any(one.operator == "<" for one in needs[name].specifier)
+    assert version(name) in needs[name].specifier
