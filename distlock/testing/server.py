@@ -198,6 +198,12 @@ class Server:
             self._process.send(signal.SIGKILL)
             self._process.wait()
 
+    def erase(self) -> None:
+        """Delete all data of a server that is down: it starts again as an empty one."""
+        if self.running:
+            raise ServerFailed(f"ZooKeeper on {self.address} is running: stop it first.")
+        shutil.rmtree(self.folder / "data" / "version-2", ignore_errors=True)
+
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and, from the return on, says nothing."""
         self._running().pause()

@@ -8,19 +8,21 @@ says of kazoo's `Lock` proves that it sees.
 
 from __future__ import annotations
 
+import math
 import signal
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock.testing.chaos import history
+from distlock.testing.chaos import harness, history
 from distlock.testing.chaos.checker import check
 from distlock.testing.chaos.schedule import plan
 from distlock.testing.chaos.timeline import Timeline
 from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+from tests.faults.tools import Story
 from tests.helpers import alive, eventually, spawn_python
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ execute_from_command_line(["manage.py", "distlock", "chaos", *sys.argv[1:]])
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _needs_zookeeper() -> None:
     try:
         java(), zookeeper_jars()
@@ -57,6 +59,7 @@ def size(recipe: str) -> Sequence[str]:
     return [f"--{name}={value}" for name, value in options.items()]
 
 
+@pytest.mark.usefixtures("_needs_zookeeper")
 def test_distlock_passes(tmp_path: Path) -> None:
     status, output, errors, timeline = chaos(tmp_path, *size("distlock"))
     assert status == 0, output + errors
@@ -68,6 +71,7 @@ def test_distlock_passes(tmp_path: Path) -> None:
     assert {"released", "lost"} <= {call.how for call in timeline.holds}
 
 
+@pytest.mark.usefixtures("_needs_zookeeper")
 def test_the_checker_finds_what_kazoos_lock_does_under_the_same_schedule(tmp_path: Path) -> None:
     status, output, errors, timeline = chaos(tmp_path, *size("kazoo"))
     assert status == 1, output + errors
@@ -83,6 +87,9 @@ def test_the_checker_finds_what_kazoos_lock_does_under_the_same_schedule(tmp_pat
         ("--processes=1", "two are the fewest"),
         ("--seconds=3", "too short for a single fault"),
         ("--nodes=2", "give an odd number"),
+        ("--fault=earthquake", "There is no fault 'earthquake'"),
+        ("--session-timeout=1", "ZooKeeper grants 2 to 20 ticks"),
+        ("--tick=3", "ZooKeeper grants 2 to 20 ticks"),
     ],
 )
 def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> None:
@@ -90,6 +97,7 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
         call_command("distlock", "chaos", option)
 
 
+@pytest.mark.usefixtures("_needs_zookeeper")
 def test_ctrl_c_ends_all_that_it_has_started(tmp_path: Path) -> None:
     with spawn_python(CODE, *size("distlock"), f"--history={tmp_path / 'h'}") as process:
         assert process.stderr is not None
@@ -101,6 +109,132 @@ def test_ctrl_c_ends_all_that_it_has_started(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "Interrupted" in errors
     eventually(lambda: not any(alive(pid) for pid in children), 20, f"no process of {children}")
+
+
+@pytest.mark.usefixtures("_needs_zookeeper")
+@pytest.mark.parametrize(
+    ("recipe", "modes"),
+    [
+        ("rwlock", {"read", "write"}),
+        ("semaphore", {"permit"}),
+        ("multilock", {"lock"}),
+        ("lease", {"lease"}),
+    ],
+)
+def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> None:
+    size = "--seconds=22", "--processes=3", "--fault=kill", "--fault=cut", "--fault=stop"
+    status, output, errors, timeline = chaos(tmp_path, f"--recipe={recipe}", *size)
+    assert status == 0, output + errors
+    assert {hold.mode for hold in timeline.holds} == modes
+    assert len(timeline.holds) > 30
+
+
+@pytest.mark.usefixtures("_needs_zookeeper")
+@pytest.mark.parametrize(
+    ("fault", "options"),
+    [
+        ("clock step", ["--recipe=lease"]),
+        ("leader pause", ["--nodes=3", "--seconds=20"]),
+    ],
+)
+def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[str]) -> None:
+    size = "--seconds=14", "--processes=3", *options
+    status, output, errors, timeline = chaos(tmp_path, f"--fault={fault}", *size)
+    assert status == 0, output + errors
+    assert "called off" not in errors
+    assert len(timeline.faults) > 1
+    assert all(found.healed < math.inf for found in timeline.faults)
+
+
+# --- histories -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def story() -> Story:
+    story = Story()
+    story.hold(1, "a", 10)
+    return story
+
+
+def saved(story: Story, path: Path) -> str:
+    history.write(path, story.timeline().events)
+    return str(path)
+
+
+def test_a_good_history_is_checked_without_servers(
+    story: Story, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    story.release(2, "a")
+    call_command("distlock", "chaos", "--check", saved(story, tmp_path / "history"))
+    output = capsys.readouterr().out
+    assert output.startswith("distlock, seed 7, 30 s; 3 processes, 1 servers; ")
+    assert output.endswith("; passed\n")
+
+
+def test_a_bad_history_is_found_out_without_servers(story: Story, tmp_path: Path) -> None:
+    story.hold(2, "b", 11, pid=2)
+    with pytest.raises(CommandError, match=r"overlaps: a on key \(token 10\) held for "):
+        call_command("distlock", "chaos", "--check", saved(story, tmp_path / "history"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no history", "line 1: not an event of a history: no history"),
+        ('{"event": "run", "at": 1, "format": 1}\n{}', "line 2: not an event of a history: {}"),
+        ('{"event": "run", "at": 1, "format": 9}', "The history has format 9, and this version"),
+    ],
+)
+def test_what_is_no_history_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "history"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=message):
+        call_command("distlock", "chaos", "--check", str(path))
+
+
+def test_a_history_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="No such file"):
+        call_command("distlock", "chaos", "--check", str(tmp_path / "none"))
+
+
+def test_a_history_is_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="give one of them"):
+        call_command("distlock", "chaos", "--check", "a", "--history", str(tmp_path / "b"))
+
+
+def test_a_history_is_exported(story: Story, tmp_path: Path) -> None:
+    path = tmp_path / "history.edn"
+    call_command(
+        "distlock", "chaos", "--check", saved(story, tmp_path / "history"), "--edn", str(path)
+    )
+    first, _ = path.read_text().splitlines()
+    assert first.startswith("{:index 0, :time 999000000, :process 0, :type :invoke, :f :acquire, ")
+
+
+def test_several_seeds_are_several_runs(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[harness.Options] = []
+
+    def run(options: harness.Options, _: Any) -> list[history.Event]:
+        asked.append(options)
+        return story.timeline().events
+
+    monkeypatch.setattr(harness, "run", run)
+    path = tmp_path / "history.jsonl"
+    call_command("distlock", "chaos", "--seed=3", "--seed=5", "--strict", "--history", str(path))
+    assert [(options.seed, options.strict) for options in asked] == [(3, True), (5, True)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "history-3.jsonl",
+        "history-5.jsonl",
+    ]
+
+
+def test_the_help_says_that_servers_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call_command("distlock", "chaos", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Starts servers and processes of its own, on loopback" in text
 
 
 def descendants(pid: int) -> list[int]:

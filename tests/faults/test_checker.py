@@ -355,3 +355,182 @@ def test_an_exception_that_nobody_expects(story: Story) -> None:
     story.ask(1, "a")
     story.end(1.1, "a", "failed: KeyError()")
     assert story.gates() == ["errors"]
+
+
+# --- sessions and servers ------------------------------------------------------------------------
+
+
+def worked_and_began_anew(story: Story, kind: str) -> None:
+    """A process works, a fault comes, and the process begins another session."""
+    story.add(0.5, "session", pid=1, id="0x1")
+    story.hold(1, "a", 10)
+    story.release(1.1, "a")
+    story.fault(2, kind, until=4)
+    story.add(4.5, "session", pid=1, id="0x2")
+
+
+@pytest.mark.parametrize("kind", ["leader pause", "cut", "line begun anew"])
+def test_a_session_that_a_short_fault_ends_is_abandoned(story: Story, kind: str) -> None:
+    worked_and_began_anew(story, kind)
+    assert story.gates() == ["abandoned sessions"]
+
+
+@pytest.mark.parametrize("kind", ["frozen leader", "stop", "replaced server"])
+def test_a_session_that_a_long_fault_ends_is_not_abandoned(story: Story, kind: str) -> None:
+    worked_and_began_anew(story, kind)
+    assert story.gates() == []
+
+
+def test_the_first_session_of_a_process_abandons_none(story: Story) -> None:
+    story.fault(2, "leader pause", until=4)
+    story.add(3, "session", pid=1, id="0x1")
+    assert story.gates() == []
+
+
+def test_a_session_that_an_earlier_fault_has_ended_is_not_abandoned(story: Story) -> None:
+    story.add(0.5, "session", pid=1, id="0x1")
+    story.hold(1, "a", 10)
+    story.release(1.1, "a")
+    story.fault(2, "stop", until=8)
+    story.fault(10, "leader pause", until=12)
+    story.add(12.5, "session", pid=1, id="0x2")
+    assert story.gates() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "gates"), [("line begun anew", ["refusals"]), ("leader pause", [])]
+)
+def test_a_call_that_is_refused_while_all_servers_serve(
+    story: Story, kind: str, gates: list[str]
+) -> None:
+    story.fault(2, kind, until=4)
+    story.ask(1.5, "a", timeout=6)
+    story.end(2.5, "a", "unavailable")
+    assert story.gates() == gates
+
+
+@pytest.mark.parametrize(("got", "gates"), [(13.9, []), (14.1, ["absences"])])
+def test_every_process_is_back_after_its_servers_were_replaced(
+    story: Story, got: float, gates: list[str]
+) -> None:
+    story.hold(1, "a", 10)
+    story.release(1.1, "a")
+    story.fault(3, "replaced server", until=4)
+    story.add(3, "replaced")
+    story.hold(4.5, "b", 3, pid=2)
+    story.release(4.6, "b")
+    story.hold(got, "c", 12)
+    story.release(got + 0.1, "c")
+    assert story.gates() == gates
+
+
+def test_tokens_begin_anew_with_the_servers(story: Story) -> None:
+    story.hold(1, "a", 10)
+    story.release(2, "a")
+    story.add(3, "replaced")
+    story.hold(4, "b", 3, pid=2)
+    story.release(5, "b")
+    assert story.gates() == []
+
+
+@pytest.mark.parametrize(("lost", "gates"), [(6.1, []), (6.3, ["overlaps"])])
+def test_a_hold_that_a_replaced_server_forgets_ends_by_its_deadline(
+    story: Story, lost: float, gates: list[str]
+) -> None:
+    story.hold(1, "a", 10)
+    story.add(3, "replaced")
+    story.hold(4, "b", 3, pid=2)
+    story.lose(lost, "a")
+    assert story.gates() == gates
+
+
+# --- other recipes -------------------------------------------------------------------------------
+
+
+def test_readers_share(story: Story) -> None:
+    story.hold(1, "a", 10, mode="read")
+    story.hold(2, "b", 11, pid=2, mode="read")
+    story.read(2.1, "b")
+    story.read(2.2, "a")
+    story.release(3, "a")
+    story.release(3, "b")
+    assert story.gates() == []
+
+
+@pytest.mark.parametrize(("first", "second"), [("read", "write"), ("write", "read")])
+def test_a_writer_shares_with_nobody(story: Story, first: str, second: str) -> None:
+    story.hold(1, "a", 10, mode=first)
+    story.hold(2, "b", 11, pid=2, mode=second)
+    story.release(3, "a")
+    story.release(3, "b")
+    assert story.gates() == ["overlaps"]
+
+
+def test_a_read_after_a_check_that_lied_is_a_stale_act(story: Story) -> None:
+    story.hold(1, "a", 10, mode="read")
+    story.stopped(1.5, 7)
+    story.hold(6, "b", 11, pid=2, mode="write")
+    story.check(7.1, "a")
+    story.read(7.11, "a")
+    story.check(7.2, "a", passed=False)
+    story.release(7.21, "a")
+    assert story.gates() == ["stale acts"]
+
+
+@pytest.mark.parametrize(("granted", "gates"), [(2.1, []), (1.9, ["crowds"])])
+def test_no_more_than_the_limit_have_a_permit(
+    story: Story, granted: float, gates: list[str]
+) -> None:
+    story.hold(1, "a", 10, mode="permit")
+    story.hold(1.1, "b", 11, pid=2, mode="permit")
+    story.release(2, "a")
+    story.hold(granted, "c", 12, pid=3, mode="permit")
+    story.release(3, "b")
+    story.release(3, "c")
+    assert story.gates() == gates
+
+
+def test_a_stopped_process_may_keep_its_permit_until_it_runs(story: Story) -> None:
+    story.hold(1, "a", 10, mode="permit")
+    story.hold(1.1, "b", 11, pid=2, mode="permit")
+    story.stopped(1.5, 8)
+    story.hold(7, "c", 12, pid=3, mode="permit")
+    story.lose(8.1, "a")
+    story.release(9, "b")
+    story.release(9, "c")
+    assert story.gates() == []
+
+
+def test_locks_that_are_taken_together_are_got_together(story: Story) -> None:
+    story.hold(1, "a", 10, group="a")
+    story.ask(1, "b", group="a")
+    story.release(2, "a")
+    story.end(2, "b", "busy")
+    assert story.gates() == ["parts"]
+
+
+@pytest.mark.parametrize(("passed", "gates"), [(5.9, []), (6.1, ["overlaps", "stale acts"])])
+def test_a_lease_is_held_until_its_last_check_that_passed(
+    story: Story, passed: float, gates: list[str]
+) -> None:
+    story.hold(1, "a", 10, mode="lease")
+    story.hold(6, "b", 11, pid=2, mode="lease")
+    story.check(passed, "a")
+    story.write(passed + 0.2, "a", read=0)
+    story.check(6.5, "a", passed=False)
+    story.release(6.6, "a")
+    story.release(7, "b")
+    assert story.gates() == gates
+
+
+def test_a_waiter_whose_node_an_operator_removed_must_know_after_one_heartbeat(
+    story: Story,
+) -> None:
+    story.ask(1, "a", timeout=9)
+    story.add(2, "broke", pid=1, key="key")
+    story._tokens["a"] = 10
+    story.add(2.1, "got", call="a", token=10)
+    story.hold(2.2, "b", 11, pid=2)
+    story.lose(3.2, "a")
+    story.release(4, "b")
+    assert story.gates() == []

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from distlock.testing.chaos.schedule import KINDS, Fault, plan
+from distlock.testing.chaos.schedule import KINDS, SCENES, Fault, plan
 
 
 def schedule(seed: int, seconds: float = 600, nodes: int = 3) -> list[Fault]:
@@ -35,17 +35,56 @@ def test_a_longer_run_begins_as_the_shorter_does() -> None:
 
 
 def test_a_long_run_sees_all_kinds() -> None:
-    assert {fault.kind for fault in schedule(5)} == set(KINDS)
+    usual = {name for name, kind in KINDS.items() if not kind.named}
+    assert {fault.kind for fault in schedule(5)} == usual
+
+
+def test_scenes_come_after_the_other_faults() -> None:
+    kinds = [fault.kind for fault in schedule(5)]
+    first = min(kinds.index(name) for name in SCENES if name in kinds)
+    others = [name for name, kind in KINDS.items() if name not in SCENES and not kind.named]
+    assert sorted(kinds[:first]) == sorted(others)
+
+
+def test_a_run_of_named_faults_sees_no_others() -> None:
+    faults = plan(5, 60, nodes=1, session_timeout=4, only=["replaced server", "cut"])
+    assert {fault.kind for fault in faults} == {"replaced server", "cut"}
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "message"),
+    [
+        ("earthquake", "distlock", "There is no fault 'earthquake'. Choose from: pause, "),
+        ("leader pause", "distlock", "needs 3 servers"),
+        ("clock step", "distlock", "for these recipes only: lease"),
+        ("line begun anew", "semaphore", "for these recipes only: distlock, kazoo, multilock"),
+    ],
+)
+def test_a_fault_that_cannot_be_brought_about_is_refused(
+    name: str, recipe: str, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        plan(5, 60, nodes=1, session_timeout=4, only=[name], recipe=recipe)
+
+
+def test_a_partition_without_a_network_of_its_own_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs Linux, root, and the programs ip, nft and ss"):
+        plan(5, 60, nodes=3, session_timeout=4, only=["leader partition"])
+
+
+def test_a_leaders_pause_is_shorter_than_a_session() -> None:
+    faults = plan(5, 600, nodes=3, session_timeout=10, only=["leader pause"])
+    assert all(5 <= fault.lasts <= 8 for fault in faults)
 
 
 def test_one_server_sees_no_fault_that_needs_several() -> None:
     kinds = {fault.kind for fault in schedule(5, nodes=1)}
-    assert kinds == {name for name, kind in KINDS.items() if kind.nodes == 1}
+    assert kinds == {n for n, kind in KINDS.items() if kind.nodes == 1 and not kind.named}
 
 
 def test_without_a_network_of_its_own_there_are_no_partitions() -> None:
     faults = plan(5, 600, nodes=3, session_timeout=4, network=False)
-    assert "partition" not in {fault.kind for fault in faults}
+    assert not {"partition", "leader partition"} & {fault.kind for fault in faults}
 
 
 def test_faults_follow_each_other_and_end_within_the_time() -> None:

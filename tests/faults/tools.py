@@ -21,19 +21,32 @@ class Story:
         self.events: list[Event] = []
         self._tokens: dict[str, int] = {}
         self._pids: dict[str, int] = {}
-        self.add(0, "run", session_timeout=4.0, tick=1.0)
+        size = {"seed": 7, "seconds": 30.0, "processes": 3, "nodes": 1, "recipe": "distlock"}
+        self.add(0, "run", format=1, session_timeout=4.0, tick=1.0, limit=2, **size)
 
     def add(self, at: float, event: str, **facts: Any) -> None:
         """Add any event."""
         self.events.append({"event": event, "at": round(at * 1e9), **facts})
 
-    def ask(self, at: float, call: str, *, pid: int = 1, timeout: float = 1.0) -> None:
+    def ask(
+        self,
+        at: float,
+        call: str,
+        *,
+        pid: int = 1,
+        timeout: float = 1.0,
+        mode: str = "lock",
+        group: str = "",
+    ) -> None:
         self._pids[call] = pid
-        self.add(at, "ask", call=call, pid=pid, key="key", timeout=timeout)
+        facts = {"pid": pid, "key": "key", "timeout": timeout, "mode": mode, "group": group}
+        self.add(at, "ask", call=call, thread=f"thread of {pid}", **facts)
 
-    def hold(self, at: float, call: str, token: int, *, pid: int = 1) -> None:
+    def hold(
+        self, at: float, call: str, token: int, *, pid: int = 1, mode: str = "lock", group: str = ""
+    ) -> None:
         """Somebody asked just now, and got the lock."""
-        self.ask(at - 0.001, call, pid=pid)
+        self.ask(at - 0.001, call, pid=pid, mode=mode, group=group)
         self._tokens[call] = token
         self.add(at, "got", call=call, token=token)
 
@@ -51,6 +64,9 @@ class Story:
         found = read if found is None else found
         values = {"found": [found, found], "wrote": [read + 1, read + 1]}
         self._operate(at, "write", call, accepted, **values)
+
+    def read(self, at: float, call: str, *, accepted: bool = True) -> None:
+        self._operate(at, "read", call, accepted, found=[0, 0], wrote=[None, None])
 
     def lose(self, at: float, call: str) -> None:
         """The signal says the loss."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,15 @@ from distlock.management.subcommands.server import _ended_by_signals
 from distlock.testing.server import ServerError
 
 if TYPE_CHECKING:
-    from distlock.testing.chaos.checker import Violation
+    from collections.abc import Iterator
 
-HELP = "Break servers, links and processes while locks are held, and check what came of it."
+    from distlock.testing.chaos.checker import Violation
+    from distlock.testing.chaos.history import Event
+
+HELP = (
+    "Break servers, links and processes while locks are held, and check what came of it. Starts "
+    "servers and processes of its own, on loopback: the site's ZooKeeper is not touched."
+)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -25,49 +32,111 @@ def add_arguments(parser: CommandParser) -> None:
         "--processes", type=int, default=8, help="number of worker processes (default 8)"
     )
     parser.add_argument(
-        "--seed", type=int, default=1, help="decides the schedule of the faults (default 1)"
+        "--seed",
+        type=int,
+        action="append",
+        help="decides the schedule of the faults (default 1); give it again for another run",
     )
     parser.add_argument(
         "--nodes", type=int, default=1, help="number of servers: 1 (default), 3 or 5"
     )
     parser.add_argument(
         "--recipe",
-        choices=["distlock", "kazoo"],
+        choices=["distlock", "rwlock", "semaphore", "multilock", "lease", "kazoo"],
         default="distlock",
-        help="the lock under test: distlock's (default), or kazoo's own Lock to compare with",
+        help="the lock under test: distlock's mutex (default) or another of its locks, "
+        "or kazoo's own Lock to compare with",
     )
-    parser.add_argument("--history", help="write what happened to this file, as JSON lines")
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this fault, such as 'leader pause'; give it again for more (default: all)",
+    )
+    parser.add_argument(
+        "--session-timeout",
+        type=float,
+        default=4.0,
+        metavar="SECONDS",
+        help="of the workers' sessions (default 4)",
+    )
+    parser.add_argument(
+        "--tick",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="the servers' tickTime (default 1); a session timeout has 2 to 20 of them",
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="heartbeats are writes: the setting STRICT"
+    )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="FILE",
+        help="write what happened to this file, as JSON lines",
+    )
+    parser.add_argument(
+        "--edn", type=Path, metavar="FILE", help="write the history as Jepsen's EDN, too"
+    )
+    parser.add_argument(
+        "--check",
+        type=Path,
+        metavar="FILE",
+        help="run nothing: check a history that --history has written",
+    )
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
-    # Imported late: it needs kazoo's recipes, which nothing else does.
-    from distlock.testing.chaos import harness, history, report  # noqa: PLC0415
-    from distlock.testing.chaos.checker import check  # noqa: PLC0415
-    from distlock.testing.chaos.timeline import Timeline  # noqa: PLC0415
+    if options["check"] and options["history"]:
+        raise CommandError("--check reads a history and --history writes one: give one of them.")
+    failures = [_verdict(command, events) for events in _histories(command, options)]
+    if failures := list(filter(None, failures)):
+        raise CommandError("\n".join(failures))
 
-    size = harness.Options(
-        seconds=options["seconds"],
-        processes=options["processes"],
-        seed=options["seed"],
-        nodes=options["nodes"],
-        recipe=options["recipe"],
-    )
+
+def _histories(command: BaseCommand, options: dict[str, Any]) -> Iterator[list[Event]]:
+    """Yield the history of each run, or the one that is to be checked, and write it as asked."""
+    # Imported late: it needs kazoo's recipes, which nothing else does.
+    from distlock.testing.chaos import edn, harness, history  # noqa: PLC0415
+
+    seeds = options["seed"] or [1]
+    several = len(seeds) > 1 and not options["check"]
+    names = {field.name for field in fields(harness.Options)} - {"seed", "only"}
+    size = {name: options[name] for name in names if name in options}
     try:
-        with _ended_by_signals():
-            events = harness.run(size, command.stderr.write)
+        for seed in seeds:
+            if options["check"]:
+                events = history.read(options["check"])
+            else:
+                run = harness.Options(**size, seed=seed, only=tuple(options["fault"]))
+                with _ended_by_signals():
+                    events = harness.run(run, command.stderr.write)
+            for name, write in (("history", history.write), ("edn", edn.write)):
+                if path := options[name]:
+                    write(path.with_stem(f"{path.stem}-{seed}") if several else path, events)
+            yield events
+            if options["check"]:
+                return
     except KeyboardInterrupt:
         raise CommandError("Interrupted; nothing was checked.", returncode=130) from None
     except (ServerError, ValueError, OSError) as error:
         raise CommandError(str(error)) from error
-    if options["history"]:
-        history.write(Path(options["history"]), events)
+
+
+def _verdict(command: BaseCommand, events: list[Event]) -> str:
+    """Print the summary of a run, and return what is wrong with it."""
+    from distlock.testing.chaos import report  # noqa: PLC0415 - as above
+    from distlock.testing.chaos.checker import check  # noqa: PLC0415
+    from distlock.testing.chaos.timeline import Timeline  # noqa: PLC0415
+
     timeline = Timeline(events)
     violations = check(timeline)
     command.stdout.write(report.summary(timeline, violations))
     if violations:
-        raise CommandError(_listed(violations))
-    if not timeline.holds:
-        raise CommandError("Nobody ever got a lock, so nothing was shown.")
+        return _listed(violations)
+    return "" if timeline.holds else "Nobody ever got a lock, so nothing was shown."
 
 
 def _listed(violations: list[Violation], of_each: int = 5) -> str:

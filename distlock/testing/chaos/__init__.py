@@ -3,9 +3,11 @@
 `harness.run` starts it all; `manage.py distlock chaos` is its command.
 
 - `schedule`: which faults, when, for how long: a pure function of the seed
-- `nemesis`: finds the holder and carries the faults out; `network` cuts links between servers
+- `nemesis`: carries the faults out; `aim` finds the holder, `network` cuts links between servers
+- `scenes`: faults with a plot, which strike at one exact moment
 - `fleet` and `worker`: the processes that do protected steps, each behind its own TCP proxies
-- `recipes`: the lock under test: distlock's mutex, or kazoo's own `Lock` for comparison
+- `recipes`: the lock under test: one of distlock's, or kazoo's own `Lock` for comparison
 - `register`: what the lock protects
-- `history`, `timeline`, `checker`, `report`: what happened, and whether it was allowed to
+- `history`, `timeline`, `exclusion`, `checker`, `report`: what happened, and whether it was allowed
+- `edn`: the history for Jepsen's tools
 """

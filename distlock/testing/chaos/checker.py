@@ -15,164 +15,41 @@ call may take is counted without the time for which the machine was too busy to 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from . import schedule
-from .timeline import GRACE, Call, Span, Timeline
+from .exclusion import (
+    Violation,
+    acts,
+    crowds,
+    fence_violations,
+    late_losses,
+    lost_updates,
+    margins,
+    naive_losses,
+    named,
+    overlaps,
+    parts,
+    stale_acts,
+)
+from .timeline import Call, Span, Timeline
 
+__all__ = ["Violation", "acts", "check", "margins", "naive_losses", "overrun_times", "recoveries"]
+
+#: The default of the setting ``CONNECT_TIMEOUT``, in seconds.
+LEASE_ANSWER = 3.0
 #: By how much a call may overrun its time, in seconds (promise 7).
 OVERRUN = 0.5
-#: How long before the rival gets the lock its loss must have been said, in seconds.
-MARGIN = 0.5
+#: How long each process may be without a lock once replaced servers serve, in seconds.
+ABSENCE = 10.0
 #: What a recovery may take beyond session timeout and tick, in seconds.
 RECOVERY_SLACK = 1.0
-
-
-class Violation(NamedTuple):
-    """Something that must not happen, and did."""
-
-    gate: str
-    at: float
-    text: str
 
 
 def check(timeline: Timeline) -> list[Violation]:
     """Return all violations of a history, in the order of their times."""
     found = [violation for gate in GATES for violation in gate(timeline)]
     return sorted(found, key=lambda violation: violation.at)
-
-
-# --- mutual exclusion ----------------------------------------------------------------------------
-
-
-def acts(timeline: Timeline) -> tuple[list[tuple[float, Call]], list[tuple[float, Call]]]:
-    """Return the stale acts and the unavoidable ones: time and hold of each.
-
-    Both are writes that took effect after the rival had got the lock. It is a *stale act* if the
-    last check that allowed it *began* after the rival had got the lock, and passed all the same:
-    the lock lied. It is *unavoidable* if the check began earlier: the process was held up between
-    check and write, which no lock can prevent; the fence must refuse it.
-
-    A hold that an operator breaks ends without its holder: until the time that `noticed_by` gives,
-    its acts are unavoidable too.
-    """
-    stale: list[tuple[float, Call]] = []
-    unavoidable: list[tuple[float, Call]] = []
-    for write in timeline.writes:
-        hold, rival = write.call, timeline.rival(write.call)
-        if not write.does_write or rival is None or rival.got is None or write.at <= rival.got:
-            continue
-        checks = [check for check in hold.checks if check.passed and check.at <= write.at]
-        checked = checks[-1].began if checks else hold.got or 0.0
-        excused = hold.broken is not None and checked <= noticed_by(timeline, hold.broken)
-        lied = checked > rival.got and not excused
-        (stale if lied else unavoidable).append((write.at, hold))
-    return stale, unavoidable
-
-
-def noticed_by(timeline: Timeline, broken: float) -> float:
-    """Return when the holder of a broken lock must know: its first heartbeat sets the watch."""
-    return broken + timeline.session_timeout / 6 + GRACE
-
-
-def stale_acts(timeline: Timeline) -> Iterator[Violation]:
-    """Writes under a lock that somebody else had got before the check that allowed them."""
-    for at, hold in acts(timeline)[0]:
-        yield Violation("stale acts", at, f"{_name(hold)} wrote after {_rival(timeline, hold)}")
-
-
-def overlaps(timeline: Timeline) -> Iterator[Violation]:
-    """Two who believed to hold one key: [acquire returned, release called or loss said].
-
-    The rival got the lock while the hold was neither released nor said to be lost, and its process
-    was alive and ran. A hold whose process was stopped when the rival came must say its loss as
-    soon as it runs again; one that an operator broke, as soon as `noticed_by` says. Also found
-    here: a grant that comes after that of a greater token.
-    """
-    for hold in timeline.holds:
-        rival = timeline.rival(hold)
-        if rival is None or rival.got is None or hold.believed_until <= rival.got:
-            continue
-        stop = timeline.was_stopped(hold.pid, Span(rival.got, rival.got))
-        if stop is not None and hold.believed_until <= stop.end + GRACE:
-            continue
-        if hold.broken is not None and hold.believed_until <= noticed_by(timeline, hold.broken):
-            continue
-        end = min(hold.believed_until, timeline.until)
-        text = f"{_name(hold)} held for {end - rival.got:.3f} s with {_rival(timeline, hold)}"
-        yield Violation("overlaps", rival.got, text)
-
-
-def late_losses(timeline: Timeline) -> Iterator[Violation]:
-    """Losses that were said less than half a second before the rival got the lock."""
-    for hold, margin in margins(timeline):
-        if margin < MARGIN:
-            text = f"{_name(hold)} said its loss {margin:.3f} s before {_rival(timeline, hold)}"
-            yield Violation("late losses", hold.lost or 0.0, text)
-
-
-def margins(timeline: Timeline) -> Iterator[tuple[Call, float]]:
-    """Yield the lost holds with the seconds between the loss said and the rival.
-
-    Only those whose process ran all the time and was cut off from then until the rival came:
-    with a link, its own release may have let the rival in.
-    """
-    for hold in timeline.holds:
-        rival = timeline.rival(hold)
-        if hold.lost is None or rival is None or rival.got is None or hold.broken is not None:
-            continue
-        if hold.released is not None and hold.released < hold.lost:
-            continue
-        if timeline.was_stopped(hold.pid, Span(hold.got or 0.0, rival.got)):
-            continue
-        if any(
-            span.begin <= hold.lost and rival.got <= span.end
-            for span in timeline.cut_offs.get(hold.pid, ())
-        ):
-            yield hold, rival.got - hold.lost
-
-
-# --- the registers -------------------------------------------------------------------------------
-
-
-def lost_updates(timeline: Timeline) -> Iterator[Violation]:
-    """Writes that the fenced register took, and that overwrote what their writer had not read."""
-    for write in timeline.writes:
-        found, wrote = write.found[1], write.wrote[1]
-        if write.accepted and wrote is not None and wrote != found + 1:
-            text = f"{_name(write.call)} wrote {wrote} over {found} in the fenced register"
-            yield Violation("lost updates", write.at, text)
-
-
-def naive_losses(timeline: Timeline) -> int:
-    """Return how many updates the naive register lost: the price of the unavoidable acts."""
-    return sum(
-        write.wrote[0] is not None and write.wrote[0] != write.found[0] + 1
-        for write in timeline.writes
-    )
-
-
-def fence_violations(timeline: Timeline) -> Iterator[Violation]:
-    """Tokens that do not fence.
-
-    Two holds of a key with one token; an operation that was taken after one with a greater token;
-    one that was refused without a greater token having been there.
-    """
-    tokens = Counter((hold.key, hold.token) for hold in timeline.holds)
-    for (key, token), times in tokens.items():
-        if times > 1:
-            yield Violation("fence violations", 0.0, f"{times} holds of {key} had token {token}")
-    fences: dict[str, int] = {}
-    for write in timeline.writes:
-        hold = write.call
-        fence = fences.get(hold.key, 0)
-        if write.accepted != (hold.token >= fence):
-            text = f"{_name(hold)} was {'taken' if write.accepted else 'refused'} after {fence}"
-            yield Violation("fence violations", write.at, text)
-        if write.accepted:
-            fences[hold.key] = max(fence, hold.token)
 
 
 # --- time ----------------------------------------------------------------------------------------
@@ -182,7 +59,7 @@ def overruns(timeline: Timeline) -> Iterator[Violation]:
     """Calls that took half a second longer than they were allowed to, and releases that did."""
     for call, seconds, what in overrun_times(timeline):
         if seconds > OVERRUN:
-            text = f"{what} of {_name(call)} took {seconds:.3f} s too long ({call.how or 'no end'})"
+            text = f"{what} of {named(call)} took {seconds:.3f} s too long ({call.how or 'no end'})"
             yield Violation("overruns", call.asked, text)
 
 
@@ -191,7 +68,9 @@ def overrun_times(timeline: Timeline) -> Iterator[tuple[Call, float, str]]:
     for call in timeline.calls.values():
         spans = [("acquire", call.asked, call.answered, call.timeout)]
         if call.released is not None:
-            spans.append(("release", call.released, call.ended, 0.0))
+            # The release of a lease waits for its answer, for CONNECT_TIMEOUT at most.
+            allowed = LEASE_ANSWER if call.mode == "lease" else 0.0
+            spans.append(("release", call.released, call.ended, allowed))
         for what, begin, end, allowed in spans:
             if end is None and call.killed is not None:
                 continue
@@ -223,8 +102,8 @@ def recoveries(timeline: Timeline) -> Iterator[tuple[float, str, float]]:
                     after = [h.got for h in timeline.holds if h.key == hold.key and h.got]
                     seconds = _first(after, fault.at, works_until)
                     if seconds is not None:
-                        yield fault.at, f"{fault.kind} on {_name(hold)}", seconds
-        elif fault.kind in schedule.OTHERS and fault.healed < math.inf:
+                        yield fault.at, f"{fault.kind} on {named(hold)}", seconds
+        elif fault.kind in {**schedule.OTHERS, **schedule.SCENES} and fault.healed < math.inf:
             after = [hold.got for hold in timeline.holds if hold.got]
             seconds = _first(after, fault.healed, works_until)
             if seconds is not None:
@@ -249,8 +128,54 @@ def needless_losses(timeline: Timeline) -> Iterator[Violation]:
             for hold in timeline.holds:
                 hit = hold.pid == fault.pid and hold.holds_at(fault.at)
                 if hit and hold.lost is not None and hold.lost < next_fault:
-                    text = f"{_name(hold)} was lost in a short fault: {fault.kind}"
+                    text = f"{named(hold)} was lost in a short fault: {fault.kind}"
                     yield Violation("needless losses", hold.lost, text)
+
+
+def abandoned_sessions(timeline: Timeline) -> Iterator[Violation]:
+    """Sessions that were given up in a fault that they outlive.
+
+    Counted is a second session of a process that got a lock between the last fault and this one,
+    so its earlier session was in order.
+    """
+    faults = timeline.faults
+    begins = [*(fault.at for fault in faults), math.inf]
+    healed = [0.0, *(fault.healed for fault in faults)]
+    for fault, next_fault, before in zip(faults, begins[1:], healed, strict=False):
+        if fault.kind in schedule.KEEPS_SESSIONS:
+            for at, pid in timeline.sessions:
+                worked = any(
+                    h.pid == pid and before <= (h.got or 0) <= fault.at for h in timeline.holds
+                )
+                if fault.at <= at < next_fault and worked:
+                    text = f"process {pid} began another session after {fault.kind}"
+                    yield Violation("abandoned sessions", at, text)
+
+
+def refusals(timeline: Timeline) -> Iterator[Violation]:
+    """Calls that ended with `LockUnavailable` though servers and links were in order."""
+    refused = [call for call in timeline.calls.values() if call.how == "unavailable"]
+    for fault in timeline.faults:
+        for call in refused:
+            at = call.ended or 0.0
+            hit = call.key == fault.key and fault.at <= at <= fault.healed
+            if hit and fault.kind in schedule.HARMLESS:
+                text = f"{named(call)} was refused after {fault.kind}"
+                yield Violation("refusals", at, text)
+
+
+def absences(timeline: Timeline) -> Iterator[Violation]:
+    """Processes that get no lock for long after the servers were replaced by empty ones."""
+    for fault in timeline.faults:
+        if fault.kind != "replaced server":
+            continue
+        for pid in {call.pid for call in timeline.calls.values() if call.asked < fault.at}:
+            got = [hold.got for hold in timeline.holds if hold.pid == pid and hold.got]
+            asked = [call.asked for call in timeline.calls.values() if call.pid == pid]
+            seconds = _first(got, fault.healed, max(asked))
+            if seconds is not None and seconds > ABSENCE:
+                text = f"process {pid} got no lock for {seconds:.3f} s after {fault.kind}"
+                yield Violation("absences", fault.healed, text)
 
 
 def believing_children(timeline: Timeline) -> Iterator[Violation]:
@@ -280,30 +205,26 @@ def errors(timeline: Timeline) -> Iterator[Violation]:
     """Calls that ended with an exception that no documentation names."""
     for call in timeline.calls.values():
         if call.how.startswith("failed"):
-            yield Violation("errors", call.ended or 0.0, f"{_name(call)} {call.how}")
+            yield Violation("errors", call.ended or 0.0, f"{named(call)} {call.how}")
 
 
 #: All gates, by the name that their violations carry.
 GATES = (
     stale_acts,
     overlaps,
+    crowds,
+    parts,
     late_losses,
     lost_updates,
     fence_violations,
     overruns,
     slow_recoveries,
     needless_losses,
+    abandoned_sessions,
+    refusals,
+    absences,
     believing_children,
     leftovers,
     stuck_processes,
     errors,
 )
-
-
-def _name(hold: Call) -> str:
-    return f"{hold.id} on {hold.key} (token {hold.token})"
-
-
-def _rival(timeline: Timeline, hold: Call) -> str:
-    rival = timeline.rival(hold)
-    return "nobody" if rival is None else f"{rival.id} (token {rival.token}) had got it"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import distlock
 from distlock.testing.proxy import TcpProxy
 
-from .worker import quiet_marker
+from .worker import marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,15 +68,20 @@ class Worker:
         return next((number for number, link in enumerate(self.links) if link.connections), None)
 
     @property
+    def ready(self) -> bool:
+        """Whether it works, and takes signals."""
+        return marker(self._folder, self.pid, "ready").exists()
+
+    @property
     def quiet(self) -> bool:
         """Whether all its threads have finished their work, as ordered."""
-        return quiet_marker(self._folder, self.pid).exists()
+        return marker(self._folder, self.pid, "quiet").exists()
 
-    def order(self, what: str, seconds: float = 0.0) -> None:
+    def order(self, what: str, *details: Any) -> None:
         """Tell the process to do something; nothing happens when it is gone."""
         if self._process.stdin is not None:
             with suppress(OSError, ValueError):
-                self._process.stdin.write(json.dumps([what, seconds]) + "\n")
+                self._process.stdin.write(json.dumps([what, *details]) + "\n")
                 self._process.stdin.flush()
 
     def send(self, number: signal.Signals) -> None:

@@ -21,17 +21,18 @@ from . import history, network, schedule
 from .fleet import Fleet
 from .history import History
 from .nemesis import Nemesis
+from .recipes import Permits
 from .register import Registers
 from .worker import TIMEOUTS
 
 if TYPE_CHECKING:
     from .history import Event
 
-#: Every server of the runner has this tick, in seconds.
-TICK: Final = 1.0
 NAMESPACE: Final = "/chaos"
 #: How long after its last release a recipe may take to remove its nodes and watches, in seconds.
 CLEAN_UP_SECONDS: Final = 5.0
+#: How long a worker may take to start, in seconds.
+START_SECONDS: Final = 30.0
 #: How long a worker may take to end, in seconds.
 END_SECONDS: Final = 10.0
 
@@ -43,7 +44,10 @@ class Options:
     :ivar seconds: for how long the workers work; the start and the end come on top
     :ivar threads: how many threads each process has
     :ivar keys: how many locks they share
-    :ivar session_timeout: in seconds; the servers grant 2 to 20
+    :ivar session_timeout: in seconds; the servers grant 2 to 20 ticks
+    :ivar tick: the servers' unit of time, in seconds
+    :ivar strict: the setting ``STRICT`` of the workers
+    :ivar only: the kinds of faults to choose from; by default all but those that must be named
     """
 
     seconds: float = 120.0
@@ -55,6 +59,8 @@ class Options:
     keys: int = 4
     session_timeout: float = 4.0
     strict: bool = False
+    tick: float = 1.0
+    only: tuple[str, ...] = ()
 
 
 def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
@@ -65,6 +71,11 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
     """
     if options.processes < 2:
         raise ValueError(f"processes is {options.processes}: two are the fewest that can collide.")
+    if not 2 <= options.session_timeout / options.tick <= 20:
+        raise ValueError(
+            f"A session timeout of {options.session_timeout:g} s is not granted: ZooKeeper grants "
+            f"2 to 20 ticks, and a tick is {options.tick:g} s."
+        )
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # it reports every fault of ours
     with ExitStack() as stack:
         obstacle = network.missing() if options.nodes > 1 else "one server has no links"
@@ -78,6 +89,8 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
             nodes=options.nodes,
             session_timeout=options.session_timeout,
             network=obstacle is None,
+            only=options.only,
+            recipe=options.recipe,
         )
         if not faults:
             raise ValueError(f"{options.seconds:g} seconds are too short for a single fault.")
@@ -85,10 +98,22 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
         paths = folder / "harness.jsonl", folder / "workers.jsonl"
         told = History(paths[0])
         stack.callback(told.close)
-        zookeeper = stack.enter_context(ZooKeeper(options.nodes))
+        zookeeper = stack.enter_context(
+            ZooKeeper(
+                options.nodes,
+                config={"tickTime": f"{options.tick * 1000:.0f}"},
+                stepping_clock="clock step" in options.only,
+            )
+        )
         registers = stack.enter_context(Registers(folder / "registers", told))
         keys = [f"key:{number}" for number in range(options.keys)]
-        told.say("run", **asdict(options), tick=TICK, faults=[asdict(fault) for fault in faults])
+        told.say(
+            "run",
+            **asdict(options),
+            format=history.FORMAT,
+            limit=Permits.limit,
+            faults=[asdict(fault) for fault in faults],
+        )
         given: dict[str, Any] = {
             **asdict(options),
             "keys": keys,
@@ -101,12 +126,15 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
         nemesis = Nemesis(
             zookeeper,
             fleet,
+            registers,
             told,
             namespace=NAMESPACE,
+            recipe=options.recipe,
             keys=keys,
             session_timeout=options.session_timeout,
             progress=progress,
         )
+        _until(lambda: all(worker.ready for worker in fleet.workers), START_SECONDS)
         ends_at = time.monotonic() + options.seconds
         nemesis.run(faults)
         _until(lambda: any(fleet.died()), ends_at - time.monotonic())

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+#: The version of the format that docs/reference/chaos-history.md describes.
+FORMAT = 1
 #: One event: its name is in "event", its time (CLOCK_MONOTONIC, nanoseconds) in "at".
 Event = dict[str, Any]
 
@@ -37,9 +40,30 @@ class History:
 
 
 def read(*paths: Path) -> list[Event]:
-    """Return the events of several files in the order of their times."""
-    events = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    """Return the events of several files in the order of their times.
+
+    :raises ValueError: a line is no event, or the format is not this version's
+    """
+    events = [
+        _event(path, number, line)
+        for path in paths
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+    ]
+    for event in events:
+        if event["event"] == "run" and event.get("format") != FORMAT:
+            raise ValueError(
+                f"The history has format {event.get('format')!r}, and this version of distlock "
+                f"reads format {FORMAT}: check it with the version that wrote it."
+            )
     return sorted(events, key=lambda event: event["at"])
+
+
+def _event(path: Path, number: int, line: str) -> Event:
+    with suppress(ValueError):
+        event = json.loads(line)
+        if isinstance(event, dict) and isinstance(event.get("at"), int) and event.get("event"):
+            return event
+    raise ValueError(f"{path}, line {number}: not an event of a history: {line:.80}")
 
 
 def write(path: Path, events: Iterable[Event]) -> None:

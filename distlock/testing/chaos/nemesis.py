@@ -2,51 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-
-from distlock.keys import znode_name
 from distlock.testing.proxy import TcpProxy
 
 from . import network, schedule
+from .aim import Aim
+from .scenes import Scenes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distlock.testing.server import Server, ZooKeeper
 
+    from .aim import Standing
     from .fleet import Fleet, Worker
     from .history import History
+    from .register import Registers
     from .schedule import Fault
 
-#: How long the nemesis waits for one answer when it looks for the holder, in seconds.
-ANSWER_SECONDS: Final = 1.0
-#: For how long it looks for somebody to aim at, in seconds.
-AIM_SECONDS: Final = 3.0
 #: How long a hold goes on after a fault that it should outlive, in seconds.
 AFTERWARDS: Final = 1.0
 
 _ON_SERVERS: Final = frozenset(schedule.OTHERS) - {"deaf", "interrupt"}
-_ZOOKEEPER_ERRORS = (KazooException, KazooTimeoutError)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """One who stands in a line."""
-
-    key: str
-    path: str
-    pid: int
-    thread: str
 
 
 class Nemesis:
@@ -59,9 +41,11 @@ class Nemesis:
         self,
         zookeeper: ZooKeeper,
         fleet: Fleet,
+        registers: Registers,
         history: History,
         *,
         namespace: str,
+        recipe: str,
         keys: Sequence[str],
         session_timeout: float,
         progress: Callable[[str], None],
@@ -69,30 +53,50 @@ class Nemesis:
         self._zookeeper = zookeeper
         self._fleet = fleet
         self._say = history.say
-        self._namespace = namespace
+        self._aim = Aim(zookeeper.hosts, namespace, recipe)
+        self._scenes = Scenes(
+            zookeeper,
+            fleet,
+            registers,
+            history,
+            namespace=namespace,
+            recipe=recipe,
+            keys=keys,
+            progress=progress,
+        )
         self._keys = keys
         self._session_timeout = session_timeout
         self._progress = progress
-        self._client = KazooClient(zookeeper.hosts, timeout=10)
         self._never = threading.Event()
 
     def run(self, faults: Sequence[Fault]) -> None:
         """Carry out all faults at their times; one that finds the nemesis late comes at once."""
-        self._client.start(timeout=10)
-        try:
+        with self._aim:
             started = time.monotonic()
             for fault in faults:
                 self._sleep(started + fault.at - time.monotonic())
-                self._carry_out(fault)
-        finally:
-            self._client.stop()
-            self._client.close()
+                if fault.kind in schedule.SCENES:
+                    self._play(fault)
+                else:
+                    self._carry_out(fault)
+
+    def _play(self, fault: Fault) -> None:
+        cast = self._scenes.cast(random.Random(fault.pick))  # noqa: S311 - reproducible, not secret
+        pid = cast.holder.pid
+        at = self._say("fault", kind=fault.kind, lasts=fault.lasts, pid=pid, key=cast.key)
+        self._progress(f"{fault.kind}, {fault.lasts:.1f} s, process {pid}, a scene of its own")
+        self._scenes.play(fault, cast)
+        self._say("healed", kind=fault.kind, began=at)
 
     def _carry_out(self, fault: Fault) -> None:
         chance = random.Random(fault.pick)  # noqa: S311 - reproducible, not secret
         after = self._session_timeout + AFTERWARDS if fault.kind in schedule.LOSES else AFTERWARDS
         waiting = fault.kind == "interrupt"
-        target = self._aim(chance, fault.lasts + after, waiting=waiting) if fault.aimed else None
+        target = None
+        if fault.aimed and waiting:
+            target = self._aim.waiter(self._keys, chance)
+        elif fault.aimed:
+            target = self._aim.holder(self._keys, chance, self._fleet, fault.lasts + after)
         victim = self._fleet.with_pid(target.pid) if target else None
         worker = victim or chance.choice(self._fleet.workers)
         at = self._say(
@@ -131,7 +135,8 @@ class Nemesis:
             case "fork":
                 worker.order("fork")
             case "interrupt":
-                worker.send(signal.SIGUSR1)
+                if worker.ready:
+                    worker.send(signal.SIGUSR1)
             case "break":
                 self._break(target)
             case _:
@@ -215,53 +220,8 @@ class Nemesis:
         if target is None:
             return
         self._say("broke", key=target.key, pid=target.pid)
-        try:
-            self._client.delete_async(target.path).get(timeout=ANSWER_SECONDS)
-        except NoNodeError:
+        if not self._aim.delete(target.path):
             self._progress("its node was gone already")
-
-    # --- aiming ----------------------------------------------------------------------------------
-
-    def _aim(self, chance: random.Random, linger: float, *, waiting: bool) -> Standing | None:
-        """Find a holder, and let it go on for a while: most holds are over in an instant.
-
-        :param linger: for how many seconds
-        :param waiting: find somebody who waits in a process's main thread instead
-        """
-        deadline = time.monotonic() + AIM_SECONDS
-        while time.monotonic() < deadline:
-            key = chance.choice(self._keys)
-            try:
-                line = self._line(key)
-                if waiting:
-                    for standing in line[1:]:
-                        if standing.thread == "MainThread":
-                            return standing
-                elif line and (worker := self._fleet.with_pid(line[0].pid)):
-                    worker.order("linger", linger)
-                    self._sleep(0.02)
-                    if line[0] in self._line(key)[:1]:
-                        return line[0]
-            except _ZOOKEEPER_ERRORS:
-                self._sleep(0.1)
-        return None
-
-    def _line(self, key: str) -> list[Standing]:
-        """Return who stands in a line, in order: of distlock's nodes or of kazoo's."""
-        path = f"{self._namespace}/{znode_name(key)}"
-        try:
-            names = self._client.get_children_async(path).get(timeout=ANSWER_SECONDS)
-        except NoNodeError:
-            return []
-        standing = []
-        for name in sorted(names, key=lambda name: str(name)[-10:]):
-            try:
-                data, _ = self._client.get_async(f"{path}/{name}").get(timeout=ANSWER_SECONDS)
-            except NoNodeError:
-                continue
-            who = json.loads(data)
-            standing.append(Standing(key, f"{path}/{name}", who["pid"], who["worker"]))
-        return standing
 
     def _server_of(self, worker: Worker) -> Server:
         return self._zookeeper.servers[worker.server or 0]

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class _Cell:
     naive: int = 0
     fenced: int = 0
-    fence: int = 0
+    #: The era and the token.
+    fence: tuple[int, int] = (0, 0)
 
 
 class Registers:
@@ -45,6 +46,9 @@ class Registers:
         self._history = history
         self._lock = threading.Lock()
         self._cells: dict[str, _Cell] = defaultdict(_Cell)
+        self._era = 0
+        #: Call → the era of its first operation.
+        self._eras: dict[str, int] = {}
         self._server = _Server(str(path), _Connection)
         self._server.registers = self
         self._thread = threading.Thread(
@@ -65,14 +69,20 @@ class Registers:
         self._server.server_close()
         self._thread.join()
 
+    def begin_era(self) -> None:
+        """Take every token from now on for a greater one than all before: ZooKeeper begins anew."""
+        with self._lock:
+            self._era += 1
+
     def do(self, operation: dict[str, Any]) -> dict[str, Any]:
         """Carry out one operation, and write it into the history."""
         with self._lock:
             cell = self._cells[operation["key"]]
-            accepted = operation["token"] >= cell.fence
+            era = self._eras.setdefault(operation["call"], self._era)
+            accepted = (era, operation["token"]) >= cell.fence
             answer = {"naive": cell.naive, "fenced": cell.fenced, "accepted": accepted}
-            if accepted:
-                cell.fence = operation["token"]
+            if accepted and operation["do"] != "read":
+                cell.fence = era, operation["token"]
             if operation["do"] == "write":
                 cell.naive = operation["naive"]
                 if accepted:
@@ -82,6 +92,7 @@ class Registers:
                 key=operation["key"],
                 call=operation["call"],
                 token=operation["token"],
+                era=era,
                 accepted=accepted,
                 found=[answer["naive"], answer["fenced"]],
                 wrote=[operation.get("naive"), operation.get("fenced")],
@@ -119,6 +130,10 @@ class Client(threading.local):
         """
         answer = self._ask(do="claim", key=key, call=call, token=token)
         return answer["naive"], answer["fenced"]
+
+    def read(self, key: str, call: str, token: int) -> None:
+        """Read both registers, in company with other readers."""
+        self._ask(do="read", key=key, call=call, token=token)
 
     def write(self, key: str, call: str, token: int, naive: int, fenced: int) -> None:
         """Write the naive register, and the fenced one if it takes the token."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 #: How many seconds the workers have to themselves before the first fault.
 WARM_UP = 2.0
@@ -25,16 +28,25 @@ class Kind:
     :ivar shortest: how long it lasts at least, in seconds
     :ivar longest: how long it lasts at most
     :ivar past_expiry: both are counted from the session timeout on
+    :ivar of_session: both are parts of the session timeout instead of seconds
     :ivar nodes: the number of servers that it needs
     :ivar network: whether it needs a network of its own (root)
+    :ivar named: whether it comes only in runs that name it
+    :ivar recipes: the recipes that it is for; empty for all
     """
 
     shortest: float = 0.0
     longest: float = 0.0
     past_expiry: bool = False
+    of_session: bool = False
     nodes: int = 1
     network: bool = False
+    named: bool = False
+    recipes: frozenset[str] = frozenset()
 
+
+#: The recipes with one queue of contenders under the key.
+_QUEUED: Final = frozenset({"distlock", "kazoo", "rwlock", "multilock"})
 
 #: The holder's session outlives these faults, and its hold with it.
 KEEPS: Final = {
@@ -65,7 +77,26 @@ OTHERS: Final = {
     "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
     "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
 }
-KINDS: Final = {**KEEPS, **LOSES, **OTHERS}
+#: Each of these plays a whole scene, on a key of its own where it needs one; see `scenes`.
+SCENES: Final = {
+    "line begun anew": Kind(shortest=1.0, longest=1.0, recipes=_QUEUED),
+    "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3),
+    "frozen leader": Kind(shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED),
+    "leader partition": Kind(
+        shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
+    ),
+    # It breaks ZooKeeper's own promise to keep what it has acknowledged.
+    "replaced server": Kind(shortest=0.2, longest=2.0, named=True),
+    # It needs servers whose clocks can be set, and these a Java compiler.
+    "clock step": Kind(shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"})),
+}
+KINDS: Final = {**KEEPS, **LOSES, **OTHERS, **SCENES}
+#: Every session outlives these faults, whether or not every hold does.
+KEEPS_SESSIONS: Final = frozenset(KEEPS) | {"interrupt", "break", "line begun anew", "leader pause"}
+
+
+#: Servers and links are in order all through these faults.
+HARMLESS: Final = frozenset({"fork", "break", "line begun anew"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,27 +118,48 @@ class Fault:
 
 
 def plan(
-    seed: int, seconds: float, *, nodes: int, session_timeout: float, network: bool = False
+    seed: int,
+    seconds: float,
+    *,
+    nodes: int,
+    session_timeout: float,
+    network: bool = False,
+    only: Collection[str] = (),
+    recipe: str = "distlock",
 ) -> list[Fault]:
     """Return the schedule of a run.
 
     :param network: whether links between servers can be cut here
+    :param only: the kinds of faults to choose from; by default all but those that must be named
+    :raises ValueError: `only` names a fault that does not exist, or cannot be brought about here
     """
+    for name in only:
+        _require(name, nodes=nodes, network=network, recipe=recipe)
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     possible = [
         name
         for name, kind in KINDS.items()
-        if kind.nodes <= nodes and (network or not kind.network)
+        if (name in only if only else not kind.named)
+        and kind.nodes <= nodes
+        and (network or not kind.network)
+        and (recipe in kind.recipes or not kind.recipes)
     ]
+    single = [name for name in possible if name not in SCENES]
+    scenes = [name for name in possible if name in SCENES]
+    scene_chance = random.Random(f"scenes {seed}")  # noqa: S311 - as above
     faults: list[Fault] = []
     at = WARM_UP
     pack: list[str] = []
     while True:
         if not pack:
-            pack = chance.sample(possible, len(possible))
+            # The scenes come last, and by another chance: so the schedules of seeds that were used
+            # before there were scenes begin as they did.
+            pack = scene_chance.sample(scenes, len(scenes)) + chance.sample(single, len(single))
         name = pack.pop()
         kind = KINDS[name]
         lasts = chance.uniform(kind.shortest, kind.longest)
+        if kind.of_session:
+            lasts *= session_timeout
         if kind.past_expiry:
             lasts += session_timeout
         # Until then the session of whoever it has hit has expired, in all cases.
@@ -125,3 +177,19 @@ def plan(
             )
         )
         at = over
+
+
+def _require(name: str, *, nodes: int, network: bool, recipe: str) -> None:
+    kind = KINDS.get(name)
+    if kind is None:
+        raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
+    if kind.nodes > nodes:
+        raise ValueError(f"The fault {name!r} needs {kind.nodes} servers: give --nodes 3.")
+    if kind.recipes and recipe not in kind.recipes:
+        recipes = ", ".join(sorted(kind.recipes))
+        raise ValueError(f"The fault {name!r} is for these recipes only: {recipes}.")
+    if kind.network and not network:
+        raise ValueError(
+            f"The fault {name!r} cuts links between servers, which needs Linux, root, and the "
+            "programs ip, nft and ss (Debian: iproute2, nftables)."
+        )

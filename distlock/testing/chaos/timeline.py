@@ -16,6 +16,16 @@ if TYPE_CHECKING:
 GRACE = 0.5
 
 
+#: What cannot be held at the same time: a mode, and those that exclude it.
+_RIVALS = {
+    "lock": ("lock",),
+    "lease": ("lease",),
+    "write": ("write", "read"),
+    "read": ("write",),
+    "permit": (),
+}
+
+
 class Span(NamedTuple):
     """From when to when."""
 
@@ -40,6 +50,11 @@ class Call:
     key: str
     timeout: float
     asked: float
+    thread: str = ""
+    #: "lock", "read", "write", "permit" or "lease".
+    mode: str = "lock"
+    #: The first call of those that were taken together with this one.
+    group: str = ""
     #: When acquire returned with the lock.
     got: float | None = None
     token: int = 0
@@ -50,10 +65,17 @@ class Call:
     how: str = ""
     #: When the loss was said: by the signal, or by a check that failed.
     lost: float | None = None
-    #: When an operator deleted the node.
-    broken: float | None = None
+    #: How many times the servers had been replaced by empty ones. Tokens rise within an era.
+    era: int = 0
+    #: Until when it may rightly not know that an operator, or a replaced server, has ended it.
+    unaware_until: float | None = None
     killed: float | None = None
     checks: list[Check] = field(default_factory=list)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Where a hold is among all of its key: era and token."""
+        return self.era, self.token
 
     @property
     def answered(self) -> float | None:
@@ -62,8 +84,16 @@ class Call:
 
     @property
     def believed_until(self) -> float:
-        """When the holder stopped to take itself for one: released, told of a loss, or killed."""
-        ends = [at for at in (self.released, self.lost, self.killed) if at is not None]
+        """When the holder stopped to take itself for one: released, told of a loss, or killed.
+
+        A lease ends by the clock, and its holder hears of it when it asks, so what counts there is
+        the last check that passed.
+        """
+        lost = self.lost
+        if lost is not None and self.mode == "lease":
+            passed = [check.at for check in self.checks if check.passed]
+            lost = max(passed, default=self.got)
+        ends = [at for at in (self.released, lost, self.killed) if at is not None]
         return min(ends, default=math.inf)
 
     def lose(self, at: float) -> None:
@@ -80,8 +110,11 @@ class Write(NamedTuple):
 
     at: float
     call: Call
-    does_write: bool
+    #: "claim", "read" or "write".
+    kind: str
     accepted: bool
+    #: The era and the token, as the registers saw them.
+    order: tuple[int, int]
     #: The values of the naive and the fenced register before it.
     found: list[int]
     wrote: list[int | None]
@@ -105,6 +138,8 @@ class Timeline:
         self.zero = int(self.events[0]["at"]) if self.events else 0
         self.until = self._time(self.events[-1]) if self.events else 0.0
         self.run: Event = next((e for e in self.events if e["event"] == "run"), {})
+        #: How many may share a semaphore.
+        self.limit = int(self.run.get("limit", 1))
         self.session_timeout = float(self.run.get("session_timeout", 4.0))
         self.tick = float(self.run.get("tick", 1.0))
         self.stops = self._spans("stopped", "continued")
@@ -118,14 +153,17 @@ class Timeline:
             Write(
                 self._time(event),
                 self.calls[event["call"]],
-                event["event"] == "write",
+                event["event"],
                 event["accepted"],
+                (event.get("era", 0), event["token"]),
                 event["found"],
                 event["wrote"],
             )
-            for event in self.of("claim", "write")
+            for event in self.of("claim", "read", "write")
         ]
         self.faults = self._read_faults()
+        #: When, in which process, another session began than its first.
+        self.sessions = self._read_sessions()
 
     def of(self, *names: str) -> Iterator[Event]:
         """Yield the events of these names."""
@@ -137,19 +175,25 @@ class Timeline:
         return [call for call in self.calls.values() if call.got is not None]
 
     def rival(self, hold: Call) -> Call | None:
-        """Return the first to get the lock with a greater token."""
+        """Return the first to get the lock with a greater token that excludes this hold.
+
+        Readers do not exclude each other, and the holders of permits nobody by themselves.
+        """
         return self._rivals.get(hold.id)
 
     @cached_property
     def _rivals(self) -> dict[str, Call]:
         found: dict[str, Call] = {}
-        first: dict[str, Call] = {}
-        for hold in sorted(self.holds, key=lambda hold: (hold.token, hold.got), reverse=True):
-            rival = first.get(hold.key)
-            if rival is not None:
-                found[hold.id] = rival
-            if rival is None or (hold.got or 0) < (rival.got or 0):
-                first[hold.key] = hold
+        first: dict[tuple[str, str], Call] = {}
+        for hold in sorted(self.holds, key=lambda hold: (hold.order, hold.got), reverse=True):
+            rivals = [
+                first[hold.key, mode] for mode in _RIVALS[hold.mode] if (hold.key, mode) in first
+            ]
+            if rivals:
+                found[hold.id] = min(rivals, key=lambda rival: rival.got or 0)
+            known = first.get((hold.key, hold.mode))
+            if known is None or (hold.got or 0) < (known.got or 0):
+                first[hold.key, hold.mode] = hold
         return found
 
     def was_stopped(self, pid: int, span: Span) -> Span | None:
@@ -184,7 +228,8 @@ class Timeline:
         for event in self.of("ask", "got", "release", "end", "check"):
             at = self._time(event)
             if event["event"] == "ask":
-                facts = {name: event[name] for name in ("pid", "key", "timeout")}
+                names = {"pid", "thread", "key", "timeout", "mode", "group"} & event.keys()
+                facts = {name: event[name] for name in names}
                 calls[event["call"]] = Call(id=event["call"], asked=at, **facts)
                 continue
             call = calls[event["call"]]
@@ -199,7 +244,7 @@ class Timeline:
                     call.checks.append(Check(self._time(event, "began"), at, event["passed"]))
                     if not event["passed"]:
                         call.lose(at)
-        for event in self.of("lost", "broke", "killed"):
+        for event in self.of("lost", "broke", "killed", "replaced"):
             for call in calls.values():
                 self._end(call, event, self._time(event))
         return calls
@@ -211,8 +256,20 @@ class Timeline:
                 if (call.key, call.token) == (event["key"], event["token"]):
                     call.lose(at)
             case "broke":
-                if (call.pid, call.key) == (event["pid"], event["key"]) and call.holds_at(at):
-                    call.broken = at
+                hit = (call.pid, call.key) == (event["pid"], event["key"])
+                # A waiter too may get the lock on a node that is gone. The first heartbeat after
+                # the grant sets the watch on it.
+                if hit and call.asked <= at < call.believed_until and call.got is not None:
+                    # Nothing tells the holder of a lease before it renews it, at half time.
+                    part = 2 if call.mode == "lease" else 6
+                    known = max(call.got, at) + self.session_timeout / part
+                    call.unaware_until = known + GRACE
+            case "replaced":
+                if call.holds_at(at):
+                    # No server tells it before its deadline, if there is none to talk to.
+                    call.unaware_until = at + self.session_timeout * 2 / 3 + GRACE
+                elif call.got is not None and call.got > at:
+                    call.era += 1
             case "killed":
                 if call.pid == event["pid"] and call.ended is None:
                     call.killed = at
@@ -229,3 +286,12 @@ class Timeline:
             )
             for event in self.of("fault")
         ]
+
+    def _read_sessions(self) -> list[tuple[float, int]]:
+        known: set[int] = set()
+        later = []
+        for event in self.of("session"):
+            if event["pid"] in known:
+                later.append((self._time(event), event["pid"]))
+            known.add(event["pid"])
+        return later

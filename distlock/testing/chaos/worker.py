@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import django
 from django.conf import settings
@@ -29,7 +29,7 @@ from .register import Client
 if TYPE_CHECKING:
     from types import FrameType
 
-    from .recipes import Grant, Recipe
+    from .recipes import Grant, Recipe, Want
 
 #: For how long a call waits for its lock, in seconds: one of these by chance.
 TIMEOUTS = (0.0, 0.3, 1.0, 3.0, 6.0)
@@ -46,13 +46,20 @@ LATE = 0.02
 CHILD_SECONDS = 8
 
 
-def quiet_marker(folder: Path, pid: int) -> Path:
-    """Return the file by which a worker says that all its threads have finished their work."""
-    return folder / f"quiet-{pid}"
+def marker(folder: Path, pid: int, state: str) -> Path:
+    """Return the file by which a worker says that it is "ready" to begin, or "quiet" at the end."""
+    return folder / f"{state}-{pid}"
 
 
 class Interrupted(BaseException):
     """What the signal handler raises, as a soft time limit does."""
+
+
+class Held(NamedTuple):
+    """A call and the lock that it has got."""
+
+    call: str
+    grant: Grant
 
 
 class Worker:
@@ -68,15 +75,20 @@ class Worker:
         self._quiesce = threading.Event()
         self._ended = threading.Event()
         self._linger_until = 0.0
+        #: Until when a key is held by whoever gets it.
+        self._keep_until: dict[str, float] = {}
+        self._rest_until = 0.0
         self._traffic_until = 0.0
         self._fork = False
         self._children: list[int] = []
+        self._errands: list[threading.Thread] = []
         self._main_thread_waits = False
-        self._recipe: Recipe = make(options, self._lost)
+        self._recipe: Recipe = make(options, self._lost, self._session_began)
 
     def run(self) -> None:
         """Work in all threads, this one too, until ordered to be quiet; then await the end."""
         signal.signal(signal.SIGUSR1, self._interrupt)
+        self._mark("ready")
         threading.Thread(target=self._obey, daemon=True).start()
         threading.Thread(target=self._make_traffic, daemon=True).start()
         threading.Thread(target=self._notice_delays, daemon=True).start()
@@ -87,34 +99,61 @@ class Worker:
         for thread in threads:
             thread.start()
         self._work(0)
-        for thread in threads:
+        for thread in [*threads, *self._errands]:
             thread.join()
         for child in self._children:
             _, status = os.waitpid(child, 0)
             if status != 0:
                 self._history.say("stuck", pid=child)
-        quiet_marker(Path(self._options["folder"]), os.getpid()).touch()
+        self._mark("quiet")
         self._ended.wait()
         self._recipe.close()
+
+    def _mark(self, state: str) -> None:
+        marker(Path(self._options["folder"]), os.getpid(), state).touch()
 
     # --- orders ----------------------------------------------------------------------------------
 
     def _obey(self) -> None:
         with open(0, closefd=False) as orders:
             for line in orders:
-                order, seconds = json.loads(line)
-                if order == "linger":
-                    self._linger_until = time.monotonic() + seconds
-                elif order == "traffic":
-                    self._traffic_until = time.monotonic() + seconds
-                elif order == "fork":
-                    self._fork = True
-                elif order == "quiesce":
-                    self._linger_until = 0.0
-                    self._quiesce.set()
+                match json.loads(line):
+                    case ["linger", seconds]:
+                        self._linger_until = time.monotonic() + seconds
+                    case ["keep", key, seconds]:
+                        self._keep_until[key] = time.monotonic() + seconds
+                    case ["take", key, timeout]:
+                        self._start_errand(key, timeout)
+                    case ["rest", seconds]:
+                        self._rest_until = time.monotonic() + seconds
+                    case ["traffic", seconds]:
+                        self._traffic_until = time.monotonic() + seconds
+                    case ["fork"]:
+                        self._fork = True
+                    case ["quiesce"]:
+                        self._linger_until = 0.0
+                        self._keep_until.clear()
+                        self._quiesce.set()
+                    case order:
+                        raise ValueError(f"There is no order {order!r}.")
         if not self._quiesce.is_set():  # the harness is gone
             os._exit(1)
         self._ended.set()
+
+    def _start_errand(self, key: str, timeout: float) -> None:
+        """Take one key in a thread of its own, beside the usual work."""
+        thread = threading.Thread(target=self._run_errand, args=(key, timeout), daemon=True)
+        self._errands.append(thread)
+        thread.start()
+
+    def _run_errand(self, key: str, timeout: float) -> None:
+        """Take one key; again as long as there is time, should the servers be unavailable."""
+        chance = random.Random(f"{self._options['seed']}-{key}")  # noqa: S311
+        deadline = time.monotonic() + timeout
+        how = "unavailable"
+        while how == "unavailable" and (left := deadline - time.monotonic()) > 0:
+            how = self._take(self._recipe.alone(key), left, chance)
+            self._quiesce.wait(TICK)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._main_thread_waits:
@@ -141,34 +180,38 @@ class Worker:
     def _work(self, number: int) -> None:
         chance = random.Random(f"{self._options['seed']}-{number}")  # noqa: S311
         while not self._quiesce.is_set():
-            key = chance.choice(self._options["keys"])
-            self._take(key, chance.choice(TIMEOUTS), chance)
+            if time.monotonic() < self._rest_until:
+                self._quiesce.wait(TICK)
+                continue
+            want = self._recipe.choose(self._options["keys"], chance)
+            self._take(want, chance.choice(TIMEOUTS), chance)
             self._quiesce.wait(chance.uniform(0.0, 0.1))
 
-    def _take(self, key: str, timeout: float, chance: random.Random) -> None:
-        """Take a lock and do some protected steps, and tell how it went."""
-        from .recipes import Busy, Lost, Unavailable  # noqa: PLC0415 - as above
+    def _take(self, want: Want, timeout: float, chance: random.Random) -> str:
+        """Take a lock, or several together, do some protected steps, and report how it went."""
+        from .recipes import Failure  # noqa: PLC0415 - as above
 
-        call = f"{os.getpid()}-{next(self._calls)}"
+        calls = {key: f"{os.getpid()}-{next(self._calls)}" for key in want.keys}
+        group = {"group": calls[want.keys[0]]} if len(calls) > 1 else {}
         in_main_thread = threading.current_thread() is threading.main_thread()
         how = "released"
-        self._say("ask", call=call, key=key, timeout=timeout)
+        for key, call in calls.items():
+            self._say("ask", call=call, key=key, mode=want.mode, timeout=timeout, **group)
         try:
             self._main_thread_waits = in_main_thread
-            with self._recipe.hold(key, timeout) as grant:
+            with self._recipe.hold(want, timeout) as grants:
                 if in_main_thread:
                     self._main_thread_waits = False
-                self._say("got", call=call, token=grant.token)
+                held = [Held(calls[grant.key], grant) for grant in grants]
+                for call, grant in held:
+                    self._say("got", call=call, token=grant.token)
                 try:
-                    self._do_steps(key, call, grant, chance)
+                    self._do_steps(want.mode, held, chance)
                 finally:
-                    self._say("release", call=call)
-        except Busy:
-            how = "busy"
-        except Unavailable:
-            how = "unavailable"
-        except Lost:
-            how = "lost"
+                    for call, _ in held:
+                        self._say("release", call=call)
+        except Failure as failure:
+            how = failure.how
         except Interrupted:
             how = "interrupted"
         except Exception as error:
@@ -177,33 +220,59 @@ class Worker:
         finally:
             if in_main_thread:
                 self._main_thread_waits = False
-        self._say("end", call=call, how=how)
+        for call in calls.values():
+            self._say("end", call=call, how=how)
+        return how
 
-    def _do_steps(self, key: str, call: str, grant: Grant, chance: random.Random) -> None:
+    def _do_steps(self, mode: str, held: list[Held], chance: random.Random) -> None:
         steps = chance.randint(1, 5)
-        while steps > 0 or time.monotonic() < self._linger_until:
+        while steps > 0 or time.monotonic() < max(self._held_until(g.key) for _, g in held):
             steps -= 1
-            self._check(call, grant)
-            naive, fenced = self._registers.claim(key, call, grant.token)
+            self._check(held)
+            found = self._begin_step(mode, held)
             time.sleep(chance.choice(PAUSES))
             if self._fork:
                 self._fork = False
-                self._fork_here(key, grant, chance)
-            self._check(call, grant)
+                self._fork_here(held[0].grant, chance)
+            self._check(held)
             if chance.randrange(UNLUCKY) == 0:
                 time.sleep(chance.choice(PAUSES))
-            self._registers.write(key, call, grant.token, naive + 1, fenced + 1)
+            self._end_step(mode, held, found)
 
-    def _check(self, call: str, grant: Grant) -> None:
-        began = time.monotonic_ns()
-        try:
-            grant.check()
-        except BaseException:
-            self._say("check", call=call, began=began, passed=False)
-            raise
-        self._say("check", call=call, began=began, passed=True)
+    def _begin_step(self, mode: str, held: list[Held]) -> list[tuple[int, int]]:
+        """Claim the registers, or read them; those who share a semaphore share no register."""
+        if mode == "permit":
+            return []
+        if mode == "read":
+            return self._read(held)
+        return [self._registers.claim(grant.key, call, grant.token) for call, grant in held]
 
-    def _fork_here(self, key: str, grant: Grant, chance: random.Random) -> None:
+    def _end_step(self, mode: str, held: list[Held], found: list[tuple[int, int]]) -> None:
+        if mode == "read":
+            self._read(held)
+            return
+        for (call, grant), (naive, fenced) in zip(held, found, strict=mode != "permit"):
+            self._registers.write(grant.key, call, grant.token, naive + 1, fenced + 1)
+
+    def _read(self, held: list[Held]) -> list[tuple[int, int]]:
+        for call, grant in held:
+            self._registers.read(grant.key, call, grant.token)
+        return []
+
+    def _held_until(self, key: str) -> float:
+        return max(self._linger_until, self._keep_until.get(key, 0.0))
+
+    def _check(self, held: list[Held]) -> None:
+        for call, grant in held:
+            began = time.monotonic_ns()
+            try:
+                grant.check()
+            except BaseException:
+                self._say("check", call=call, began=began, passed=False)
+                raise
+            self._say("check", call=call, began=began, passed=True)
+
+    def _fork_here(self, grant: Grant, chance: random.Random) -> None:
         """Fork; the child looks whether it believes to hold, takes the lock itself, and ends."""
         from .recipes import Lost  # noqa: PLC0415 - as above
 
@@ -214,16 +283,20 @@ class Worker:
         signal.alarm(CHILD_SECONDS)  # nobody else ends it if it hangs
         try:
             self._linger_until = 0.0
+            self._keep_until.clear()
             try:
                 grant.check()
                 believes = True
             except Lost:
                 believes = False
-            self._say("forked", key=key, believes=believes)
-            self._take(key, 0.5, chance)
+            self._say("forked", key=grant.key, believes=believes)
+            self._take(self._recipe.alone(grant.key), 0.5, chance)
             self._recipe.close()
         finally:
             os._exit(0)
+
+    def _session_began(self, session_id: int) -> None:
+        self._say("session", id=f"{session_id:#x}")
 
     def _lost(self, key: str, token: int) -> None:
         self._say("lost", key=key, token=token)

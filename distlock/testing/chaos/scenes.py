@@ -1,0 +1,283 @@
+"""Faults that need a plot: who holds, who waits and at which server, before anything breaks.
+
+Each scene casts workers, tells them to take a key of the scene's own, and waits until the queue is
+as it should be. So it strikes at the exact moment that it is about, in each run, while the rest of
+the fleet goes on working with the other keys.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from . import network
+from .aim import Aim
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from distlock.testing.server import Server, ZooKeeper
+
+    from .fleet import Fleet, Worker
+    from .history import History
+    from .register import Registers
+    from .schedule import Fault
+
+#: How long a scene waits until its actors are in their places, in seconds.
+READY_SECONDS: Final = 5.0
+#: For how long an actor waits for its lock, and holds it unless told to let go, in seconds.
+PATIENCE_SECONDS: Final = 40.0
+#: How long the waiter of an exchanged queue has to join the new one before it is told to.
+JOIN_SECONDS: Final = 0.2
+#: By how much a clock is set ahead, in seconds.
+STEP_SECONDS: Final = 300.0
+#: How long a scene goes on after its last stroke, in seconds.
+LAST_SECONDS: Final = 1.5
+
+
+class NotReady(Exception):
+    """The actors did not get into their places in time, so there is nothing to break."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The workers of one scene; of two workers, the holder plays the rival too."""
+
+    key: str
+    holder: Worker
+    waiter: Worker
+    rival: Worker
+
+
+class Scenes:
+    """Plays the faults of `schedule.SCENES`."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        fleet: Fleet,
+        registers: Registers,
+        history: History,
+        *,
+        namespace: str,
+        recipe: str,
+        keys: Sequence[str],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._fleet = fleet
+        self._registers = registers
+        self._say = history.say
+        self._namespace = namespace
+        self._recipe = recipe
+        self._keys = keys
+        self._progress = progress
+        self._numbers = itertools.count(1)
+
+    def cast(self, chance: random.Random) -> Cast:
+        """Choose the workers of the next scene, and its key."""
+        actors = chance.sample(self._fleet.workers, min(3, len(self._fleet.workers)))
+        holder, waiter, rival = (actors * 2)[:3]
+        return Cast(f"scene:{next(self._numbers)}", holder, waiter, rival)
+
+    def play(self, fault: Fault, cast: Cast) -> None:
+        """Carry a fault out once all servers serve; returns when all is healed."""
+        for server in self._zookeeper.servers:
+            server.wait_until_serving()
+        try:
+            match fault.kind:
+                case "line begun anew":
+                    self._line_begun_anew(cast)
+                case "leader pause":
+                    self._leader_pause(fault.lasts)
+                case "frozen leader":
+                    self._frozen_leader(fault, cast)
+                case "leader partition":
+                    self._leader_partition(fault.lasts, cast)
+                case "replaced server":
+                    self._replaced_server(fault.lasts)
+                case "clock step":
+                    self._clock_step(fault.lasts, cast)
+                case _:
+                    raise ValueError(f"There is no scene {fault.kind!r}.")
+        except NotReady as error:
+            self._progress(f"{fault.kind} is called off: {error}")
+        finally:
+            for worker in (cast.holder, cast.waiter, cast.rival):
+                worker.order("keep", cast.key, 0.0)
+                worker.order("rest", 0.0)
+
+    # --- the scenes ------------------------------------------------------------------------------
+
+    def _line_begun_anew(self, cast: Cast) -> None:
+        """Remove a held queue, and let the former holder's process join the next one.
+
+        The numbers begin at 0 again, so its new node seems to follow the one that is gone. All this
+        happens before the holder's first heartbeat, from which on it watches its node.
+        """
+        with self._aim() as aim:
+            self._lay_off(aim, cast.holder)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            self._take(cast.waiter, cast.key)
+            self._await(aim, cast.key, cast.holder, cast.waiter)
+            for worker in (cast.holder, cast.waiter):
+                self._say("broke", key=cast.key, pid=worker.pid)
+            if not aim.delete_queue(cast.key):
+                raise NotReady("its queue could not be removed")
+            if not aim.await_queue(cast.key, [cast.waiter.pid], JOIN_SECONDS):
+                self._take(cast.waiter, cast.key)
+                self._await(aim, cast.key, cast.waiter)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.waiter, cast.holder)
+            cast.holder.order("keep", cast.key, 0.0)
+            time.sleep(LAST_SECONDS)
+
+    def _leader_pause(self, seconds: float) -> None:
+        """Pause the leader for less than a session, so that clients try their luck elsewhere."""
+        with _paused(self._zookeeper.leader()):
+            time.sleep(seconds)
+
+    def _frozen_leader(self, fault: Fault, cast: Cast) -> None:
+        """Freeze the leader and a waiter together, as on one hypervisor, when its turn has come.
+
+        Another leader expires the waiter's session, and the rival gets the lock there. Then the
+        waiter goes on, with the news of its turn in its buffer and a deposed leader to ask.
+        """
+        leader = self._zookeeper.leader()
+        others = [server for server in self._zookeeper.servers if server is not leader]
+        with ExitStack() as stack:
+            for worker, servers in (
+                (cast.holder, others),
+                (cast.rival, others),
+                (cast.waiter, [leader]),
+            ):
+                stack.enter_context(self._connected_to(worker, servers))
+            aim = stack.enter_context(self._aim(*others))
+            # A write of another thread would keep the deposed leader from answering its proof.
+            self._lay_off(aim, cast.waiter)
+            for worker in (cast.holder, cast.waiter, cast.rival):
+                self._take(worker, cast.key)
+                order = [cast.holder, cast.waiter, cast.rival]
+                self._await(aim, cast.key, *order[: order.index(worker) + 1])
+            with self._stopped(cast.waiter):
+                cast.holder.order("keep", cast.key, 0.0)
+                self._await(aim, cast.key, cast.waiter, cast.rival)
+                cast.rival.order("keep", cast.key, PATIENCE_SECONDS)
+                with _paused(leader):
+                    gone = aim.await_queue(cast.key, [cast.rival.pid], fault.lasts + READY_SECONDS)
+                    cast.waiter.send(signal.SIGCONT)
+                    time.sleep(0.1 + fault.pick * 0.3)
+            if not gone:
+                raise NotReady("the waiter's session did not expire")
+            time.sleep(LAST_SECONDS)
+
+    def _leader_partition(self, seconds: float, cast: Cast) -> None:
+        """Cut the leader off from its followers, together with a holder that knows only it."""
+        leader = self._zookeeper.leader()
+        others = [server for server in self._zookeeper.servers if server is not leader]
+        with ExitStack() as stack:
+            stack.enter_context(self._connected_to(cast.holder, [leader]))
+            stack.enter_context(self._connected_to(cast.waiter, others))
+            aim = stack.enter_context(self._aim(*others))
+            # A write of another thread would keep the deposed leader from answering its heartbeats.
+            self._lay_off(aim, cast.holder)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            self._take(cast.waiter, cast.key)
+            self._await(aim, cast.key, cast.holder, cast.waiter)
+            with network.isolated(leader):
+                if not aim.await_queue(cast.key, [cast.waiter.pid], seconds + READY_SECONDS):
+                    raise NotReady("the holder's session did not expire")
+                time.sleep(LAST_SECONDS)
+
+    def _replaced_server(self, seconds: float) -> None:
+        """Replace all servers by empty ones."""
+        for server in self._zookeeper.servers:
+            server.kill()
+        for server in self._zookeeper.servers:
+            server.erase()
+        self._registers.begin_era()
+        self._say("replaced")
+        time.sleep(seconds)
+        for server in self._zookeeper.servers:
+            server.start(wait=False)
+        for server in self._zookeeper.servers:
+            server.wait_until_serving()
+
+    def _clock_step(self, seconds: float, cast: Cast) -> None:
+        """Set the leader's clock five minutes ahead while a lease is held, and back later."""
+        leader = self._zookeeper.leader()
+        with self._aim() as aim:
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            try:
+                leader.set_clock(STEP_SECONDS)
+                self._take(cast.waiter, cast.key)
+                time.sleep(seconds)
+            finally:
+                leader.set_clock(0)
+
+    # --- what they are made of -------------------------------------------------------------------
+
+    def _take(self, worker: Worker, key: str) -> None:
+        """Let another thread of a worker take the key, and hold it until it is told to let go."""
+        worker.order("keep", key, PATIENCE_SECONDS)
+        worker.order("take", key, PATIENCE_SECONDS)
+
+    def _lay_off(self, aim: Aim, worker: Worker) -> None:
+        """Let a worker do nothing but what the scene tells it."""
+        worker.order("rest", PATIENCE_SECONDS)
+        for key in self._keys:
+            if not aim.await_absence(key, worker.pid, READY_SECONDS):
+                raise NotReady(f"process {worker.pid} is still busy")
+
+    def _await(self, aim: Aim, key: str, *workers: Worker) -> None:
+        if not aim.await_queue(key, [worker.pid for worker in workers], READY_SECONDS):
+            raise NotReady(f"there are not {len(workers)} in the queue")
+
+    def _aim(self, *servers: Server) -> Aim:
+        hosts = ",".join(server.address for server in servers or self._zookeeper.servers)
+        return Aim(hosts, self._namespace, self._recipe)
+
+    @contextmanager
+    def _connected_to(self, worker: Worker, servers: list[Server]) -> Iterator[None]:
+        """Let a worker reach these servers only."""
+        wanted = [self._zookeeper.servers.index(server) for server in servers]
+        try:
+            for number, link in enumerate(worker.links):
+                if number not in wanted:
+                    link.cut()
+            deadline = time.monotonic() + READY_SECONDS
+            while worker.server not in wanted:
+                if time.monotonic() > deadline:
+                    raise NotReady(f"process {worker.pid} did not connect to another server")
+                time.sleep(0.01)
+            yield
+        finally:
+            for link in worker.links:
+                link.pass_through()
+
+    @contextmanager
+    def _stopped(self, worker: Worker) -> Iterator[None]:
+        self._say("stopped", pid=worker.pid)
+        worker.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            worker.send(signal.SIGCONT)
+            self._say("continued", pid=worker.pid)
+
+
+@contextmanager
+def _paused(server: Server) -> Iterator[None]:
+    server.pause()
+    try:
+        yield
+    finally:
+        server.resume()
