@@ -192,7 +192,7 @@ class Place:
             with suppress(IndexError):  # another thread was faster
                 while self._listeners:
                     self._listeners.pop()(signals.lock_lost)
-        elif self.at_risk is not self._reported_risk and not self.left:
+        elif not self.left and self.at_risk is not self._reported_risk:
             self._reported_risk = not self._reported_risk
             news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
             for listener in list(self._listeners):
