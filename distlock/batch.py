@@ -4,9 +4,14 @@ With ``handoff=N`` a process keeps its node until N of its waiters have had the 
 left, before the next process gets its turn. So N holds cost one pair of writes, and the others wait
 for up to N holds instead of one. In the process itself it is first come, first served.
 
-All holds of a batch are on one node and have one fencing token: each of them begins after the one
-before has ended in this process. The node tells of whoever stood first when it was made, with an
-owner id of its own: who really holds changes unseen, so a look for deadlocks must not believe it.
+All holds of a batch are on one node and have one fencing token. No integer can tell them apart: the
+token of a node is its czxid, and the next node, of another process, may have the very next one
+before the batch begins, so between the two there is none left. `Hold.turn` orders the holds within
+a batch, and a fenced write with a hold whose turn is over, while a later one has begun, is refused
+before it is sent (`Hold.superseded`).
+
+The node tells of whoever stood first when it was made, with an owner id of its own: who really
+holds changes unseen, so a look for deadlocks must not believe it.
 
 What a caller does here may be interrupted at any line, and is then done again by its `leave`. So
 one function, `Batch._advance`, looks at what there is and does what is due; and what stands in line
@@ -76,6 +81,8 @@ class Seat(Place):
         #: Whose node it has, or waits for.
         self.carrier: Carrier | None = None
         self.turns = turns
+        #: The how many-th turn on its node it has had, from 1.
+        self.turn = 0
         self._told = False
         super().__init__(session, path, **options)
         self._batch = _batch_at(session, path)
@@ -136,7 +143,12 @@ class Seat(Place):
         self.carrier = carrier
         self.node = carrier.node
         self.epoch = carrier.epoch
+        self.turn = carrier.turns + 1
         self.granted = True
+
+    @property
+    def superseded(self) -> bool:
+        return self.left and self.carrier is not None and self.carrier.turns > self.turn
 
     def settle(self) -> None:
         """Wake the one who waits, once."""

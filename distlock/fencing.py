@@ -41,6 +41,7 @@ def token_of(fence: Hold | int) -> int:
     """Return the fencing token of a hold, or a token that is one already.
 
     :raises ValueError: a reader's hold, whose write would refuse those of its fellow readers
+    :raises StaleToken: a hold of a batch (``handoff=``) was given back, and a later one has begun
     :raises TypeError: anything else, such as None
     """
     if isinstance(fence, Hold) and fence.shared:
@@ -48,6 +49,13 @@ def token_of(fence: Hold | int) -> int:
             f"The hold of {fence.key!r} is a reader's. Others may hold the lock at the same time, "
             "so its token says nothing about whose write is the newer one. Take the write lock to "
             "write: zk_rwlock(key).write."
+        )
+    if isinstance(fence, Hold) and fence.superseded:  # its token would pass for the later one's
+        raise StaleToken(
+            f"The hold of {fence.key!r} was given back, and another thread or task of this process "
+            f"has the lock since, with the same token {fence.token}. Write before you release.",
+            token=fence.token,
+            newer=fence.token,
         )
     token = fence.token if isinstance(fence, Hold) else fence
     if isinstance(token, bool) or not isinstance(token, int):

@@ -84,6 +84,21 @@ class Hold:
         """Whether it was given back."""
         return self._place.left
 
+    @property
+    def turn(self) -> int:
+        """The number of this hold among those with its `token`, from 1; above it with ``handoff=``.
+
+        The pair ``(hold.token, hold.turn)`` rises from hold to hold of one key.
+        """
+        turn: int = getattr(self._place, "turn", 1)
+        return turn
+
+    @property
+    def superseded(self) -> bool:
+        """Whether it was given back and a later hold with its `token` has begun (``handoff=``)."""
+        superseded: bool = getattr(self._place, "superseded", False)
+        return superseded
+
     def check(self) -> None:
         """Go on only if the hold is not lost. Compares clocks; never touches the network.
 

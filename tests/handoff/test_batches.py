@@ -11,7 +11,8 @@ import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_locked
 from distlock.batch import _batches
-from distlock.exceptions import IncompatiblePeer
+from distlock.exceptions import IncompatiblePeer, StaleToken
+from distlock.fencing import token_of
 from distlock.session import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
@@ -33,6 +34,28 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
+
+
+def test_a_hold_whose_turn_is_over_writes_no_more(tree: Tree, make_owner: MakeOwner) -> None:
+    """Its token is that of the turn which has begun since, so the database would let it write."""
+    lock = zk_lock(KEY, handoff=3)
+    owners = [make_owner() for _ in range(3)]
+    holds = [owners[0].now(lock.__enter__)]
+    entered = []
+    for number, owner in enumerate(owners[1:], start=1):
+        entered.append(owner.submit(lock.__enter__))
+        await_seats(tree, number)
+    for owner, coming in zip(owners, entered, strict=False):
+        assert token_of(holds[-1]) == holds[0].token
+        owner.now(lock.release)
+        holds.append(coming.result(PATIENCE))
+        with pytest.raises(StaleToken, match="was given back"):
+            token_of(holds[-2])
+    owners[-1].now(lock.release)
+    assert token_of(holds[-1]) == holds[0].token  # nobody came after it
+    assert [(hold.token, hold.turn) for hold in holds] == [(holds[0].token, n) for n in (1, 2, 3)]
+    with zk_lock(KEY) as last:
+        assert (last.token, last.turn) > (holds[-1].token, holds[-1].turn)
 
 
 def test_after_so_many_turns_the_next_process_gets_it(tree: Tree, make_owner: MakeOwner) -> None:
