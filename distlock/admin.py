@@ -36,6 +36,7 @@ from .admin_reading import LOCKS_BUDGET, Reading
 from .audit import carry_out
 from .exceptions import LockKeyError
 from .models import Lock
+from .znodes import MAX_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,8 +278,8 @@ class LockAdmin(LockAdminBase):
     # --- addresses ------------------------------------------------------------------------------
 
     def _address(self, view: str, lock: Lock) -> str:
-        """Return the address of one of a lock's pages; empty where its name is no text."""
-        if not lock.name.isprintable():
+        """Return the address of one of a lock's pages; empty where its name is no text or long."""
+        if not lock.name.isprintable() or len(lock.name) > MAX_SHOWN:
             return ""
         return reverse(
             f"admin:distlock_lock_{view}", args=[quote(lock.pk)], current_app=self.admin_site.name

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from .admin_actions import can_be_asked, can_be_broken
 from .inspection import look
-from .znodes import printable
+from .znodes import MAX_SHOWN, printable
 
 if TYPE_CHECKING:
     from .contention import Contender, Lock, Snapshot
@@ -42,9 +42,9 @@ class Standing:
             contender=contender,
             node=printable(node),
             number=number,
-            askable=can_be_asked(contender),
-            breakable=can_be_broken(contender),
-            target=urlencode({"node": node, "token": token}),
+            askable=len(node) <= MAX_SHOWN and can_be_asked(contender),
+            breakable=len(node) <= MAX_SHOWN and can_be_broken(contender),
+            target=urlencode({"node": node, "token": token}) if len(node) <= MAX_SHOWN else "",
         )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from django.db import DatabaseError
 from django.utils.translation import gettext
 
+from .loggers import safe
 from .znodes import printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from .admin_actions import Target
 
-logger = logging.getLogger("distlock.audit")
+logger = safe(logging.getLogger("distlock.audit"))
 
 Action: TypeAlias = Literal["revoke", "break"]
 

@@ -27,6 +27,7 @@ from .client import BadVersion, NodeExists, NoNode
 from .exceptions import LockLost, LockUnavailable
 from .keys import znode_name
 from .leader import Leader, zk_leader
+from .loggers import safe
 from .owner import label
 from .session import close_sessions, session_for
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from .hold import Hold
 
-logger = get_logger(__name__)
+logger = safe(get_logger(__name__))
 
 #: How often one who does not lead looks whether it does now, in seconds.
 LOOK_SECONDS: Final = 1.0

@@ -41,6 +41,7 @@ from kazoo.retry import KazooRetry
 
 from .connection import Connection, Handler, guarded
 from .credentials import sasl_options, tls_context
+from .loggers import safe
 from .requests import Requests, access_list
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 # lock taken in a child forked meanwhile, which could then never connect.
 importlib.import_module("encodings.idna")
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:
@@ -67,7 +68,7 @@ def _worth_logging(record: logging.LogRecord) -> bool:
 
 
 #: kazoo's own messages about connections.
-_logger = logging.getLogger("distlock.kazoo")
+_logger = safe(logging.getLogger("distlock.kazoo"))
 _logger.addFilter(_worth_logging)
 
 #: Called once with (value, None) or (None, error), on the connection thread.

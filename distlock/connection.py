@@ -46,12 +46,13 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
+from .loggers import safe
 from .wire import Wire
 
 if TYPE_CHECKING:
     from .client import Reply
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 _LENGTH: Final = struct.Struct("!i")
 _PREFIX: Final = struct.Struct("!ii")

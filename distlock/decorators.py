@@ -22,6 +22,7 @@ from .batch import check_handoff
 from .conf import UNSET
 from .exceptions import LockBusy
 from .keys import KeyTemplate
+from .loggers import safe
 from .mutex import Mutex
 from .revocation import check_listener
 
@@ -36,7 +37,7 @@ _POLICIES = ("raise", "wait", "skip", "retry", "queue")
 #: The policies that put a Celery task off.
 PUT_OFF = ("retry", "queue")
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 
 def zk_locked(

@@ -19,15 +19,27 @@ pickling (Celery and multiprocessing send exceptions between processes).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from .znodes import printable
 
 if TYPE_CHECKING:
     from .hold import Hold
     from .znodes import Participant
 
 
+#: How many characters a message has at most: a key may have millions.
+_LONGEST: Final = 4000
+
+
 class DistlockError(Exception):
-    """The base of all errors of this package: catch it to catch them all."""
+    """The base of all errors of this package: catch it to catch them all.
+
+    Messages are printable and of limited length, whatever key or node they name.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message, _LONGEST))
 
 
 class LockBusy(DistlockError):

@@ -17,6 +17,7 @@ from .exceptions import LockBusy, LockLost, LockUnavailable
 from .handover import MutexPlace
 from .hold import Held, Hold
 from .keys import literal_key
+from .loggers import safe
 from .mutex import Mutex
 from .signals import lock_lost
 from .waiting import Latch
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from .waiting import Attempt
     from .znodes import Participant
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: Stands before a leader's name in the tree, where no key of a lock can meet it: in those a percent
 #: sign is always followed by two hex digits, or by a dash.

@@ -32,6 +32,7 @@ from .exceptions import (
 from .lease_blocks import Block, Blocks
 from .lease_hold import Identity, LeaseHold, forget, forget_lost, known, note
 from .lease_nodes import LeaseHolder, check_owner, check_ttl
+from .loggers import safe
 from .owner import current
 from .session import session_for
 from .sweeping import sweep
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _V = TypeVar("_V", bound=Visit)
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ import json
 import logging
 from typing import Any, Final
 
-logger = logging.getLogger("distlock")
+from .loggers import safe
+
+logger = safe(logging.getLogger("distlock"))
 
 #: Each difference is warned of once.
 _warned: set[tuple[str, int, int]] = set()

@@ -11,8 +11,10 @@ import logging
 from typing import Any
 
 from . import signals
+from .loggers import safe
+from .znodes import printable
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 
 def connect() -> None:
@@ -70,4 +72,5 @@ def _fields(facts: dict[str, Any], **more: Any) -> dict[str, Any]:
     """Return the fields of a record. It refuses some names, so what a signal may carry one day
     does not get there by itself."""
     said = {name: facts[name] for name in ("using", "template")}
-    return {"recipe": facts["sender"].__name__, **said, **more}
+    fields = {"recipe": facts["sender"].__name__, **said, **more}
+    return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}

@@ -18,6 +18,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from .apps import warn_unless_installed
+from .loggers import safe
 from .mutex import release_all
 from .owner import Owner, current, label
 from .responses import is_refused, refusal
@@ -25,7 +26,7 @@ from .responses import is_refused, refusal
 if TYPE_CHECKING:
     from .conf import Configuration
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: How often it is looked whether the code of a request that was cancelled has ended, in seconds.
 LOOK_SECONDS: Final = 0.1

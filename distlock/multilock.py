@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from . import cancellation
 from .conf import UNSET, configuration, seconds
 from .exceptions import LockBusy, LockLost, NotOwner
+from .loggers import safe
 from .mutex import Mutex, zk_lock
 from .owner import current
 from .semaphore import Leases
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from .hold import Hold
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: How long after the deadline the next lock is still tried, in seconds; its answer may take 0.4 s.
 SLACK_SECONDS: Final = 0.1

@@ -23,6 +23,7 @@ from .exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from .handover import MutexPlace
 from .hold import TOO_LATE, Held, Hold, lost
 from .inspection import participant, participants
+from .loggers import safe
 from .owner import Owner, current
 from .queue import UnfairPlace
 from .revocation import check_listener, listener
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from .place import Place
     from .znodes import Participant
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 _T = TypeVar("_T")
 

@@ -33,6 +33,7 @@ from uuid import uuid4
 from . import process
 from .conf import Configuration
 from .hops import AbandonedHop, alone, find, running
+from .loggers import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from .hold import Held
     from .hops import Call
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: Of how many hops an owner takes note before it looks which have ended.
 MANY_HOPS: Final = 8

@@ -16,6 +16,7 @@ from asgiref.sync import iscoroutinefunction
 
 from .client import NoNode
 from .contention import LEASES
+from .loggers import safe
 from .session import session_for
 from .znodes import REVOKE
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from .znodes import Participant
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 _L = TypeVar("_L")
 

@@ -47,6 +47,7 @@ from .connection import guarded
 from .exceptions import LockUnavailable
 from .heartbeat import TICKS, Heartbeat, Lease, now
 from .lease_clock import LeaseClock
+from .loggers import safe
 from .neighbours import Neighbours
 from .termination import release_in_commands
 from .znodes import with_parents
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     from .requests import Requests
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: How long an idle parent node is kept before this process removes it, in seconds. The server
 #: removes empty containers too, but at most 10,000 a minute (CURATOR-173).

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django.dispatch import Signal
 
 from .exceptions import DistlockError
+from .loggers import safe
 
 if TYPE_CHECKING:
     from .hold import Hold
     from .place import Node
     from .waiting import Attempt
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: A first (not reentrant) acquire succeeded: ``hold``, ``waited`` (seconds).
 lock_acquired = Signal()

@@ -22,9 +22,11 @@ from django.dispatch import Signal
 from .conf import UNSET, configuration
 from .decorators import PUT_OFF
 from .exceptions import LockBusy, LockUnavailable
+from .loggers import safe
 from .session import session_for
 from .signals import announce
 from .tickets import Ticket
+from .znodes import printable
 
 if TYPE_CHECKING:
     from .decorators import Locked
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .znodes import Participant
 
 #: Its lines carry the name and the id of the task.
-logger = get_task_logger("distlock.celery")
+logger = safe(get_task_logger("distlock.celery"))
 
 #: A task did not get its lock: ``key``, ``task_id``, ``outcome`` ("retried", "skipped", "dropped",
 #: "answered" by a callable or "failed"), ``holder``, ``waited`` (seconds since it first asked) and
@@ -405,7 +407,8 @@ class Run:
     def _fields(self, outcome: str, **more: Any) -> dict[str, Any]:
         """Return the fields of a log record, which has the task's name and id from Celery."""
         said = {"key": self.key, "using": self.using, "template": self.template}
-        return {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
+        fields = {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
+        return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
 
     def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None = None) -> None:
         announce(

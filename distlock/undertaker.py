@@ -34,10 +34,11 @@ from typing import NoReturn
 from django.conf import settings
 
 from .conf import configuration
+from .loggers import safe
 from .session import tell_sessions
 from .takeover import end_session
 
-logger = logging.getLogger("distlock")
+logger = safe(logging.getLogger("distlock"))
 
 #: How long it tries to end a session while ZooKeeper is away, in seconds. A new leader gives every
 #: session its full timeout again.

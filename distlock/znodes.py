@@ -186,8 +186,16 @@ def text_in(value: object) -> str:
     return printable(value[:200])
 
 
-def printable(text: str) -> str:
-    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it."""
+#: How many characters of a text that somebody else has chosen are shown.
+MAX_SHOWN: Final = 500
+
+
+def printable(text: str, most: int = MAX_SHOWN) -> str:
+    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it.
+
+    A long one loses its middle.
+    """
+    text = clipped(text, most)
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -196,6 +204,13 @@ def printable(text: str) -> str:
 def pid_in(value: object) -> int | None:
     """Return a process id, None where it cannot be one."""
     return value if type(value) is int and 0 < value < 2**31 else None
+
+
+def clipped(text: str, most: int = MAX_SHOWN) -> str:
+    """Return a text without its middle if it is long: names and messages differ at their ends."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(most // 2) :]}"
 
 
 def time_in(value: object) -> datetime | None:

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import LockKeyError, LockUnavailable
 from distlock.lease_nodes import LeaseHolder
-from distlock.znodes import printable
+from distlock.znodes import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -112,10 +112,10 @@ def write_json(command: BaseCommand, value: Any) -> None:
 def lock_as_json(lock: Lock) -> dict[str, Any]:
     """Return what is told of a lock."""
     return {
-        "key": lock.key,
-        "name": lock.name,
+        "key": clipped(lock.key),
+        "name": clipped(lock.name),
         "kind": lock.kind,
-        "path": lock.path,
+        "path": clipped(lock.path),
         "holding": lock.holding,
         "waiting": lock.waiting,
         "limit": lock.limit,
@@ -133,7 +133,7 @@ def contender_as_json(contender: Contender) -> dict[str, Any]:
     one = contender.participant
     expires = one.expires if isinstance(one, LeaseHolder) else None
     return {
-        "node": one.path,
+        "node": clipped(one.path),
         "mode": contender.mode,
         "holds": contender.holds,
         "who": str(contender),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.utils.timezone import localtime
 
-from distlock import admin_detail, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
+from distlock import admin_detail, escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
 from distlock.inspection import snapshot
 from distlock.session import session_for
 from tests.admin.tools import address, keys, markup, of, rows, said
@@ -112,7 +112,7 @@ def test_a_lease_tells_when_it_ends_and_a_leader_has_its_page(operator: Client) 
     "key", ["a/b", "%41", "A", "50% off?", "é<b>", "x" * 300, "&#;:_", "@leases", ".."], ids=ascii
 )
 def test_whatever_the_key_its_page_is_linked_and_shows_it(operator: Client, key: str) -> None:
-    with zk_lock(key):
+    with zk_lock(escape_key(key)):
         (lock,) = snapshot(budget=PATIENCE).locks
         link = address(lock.name)
         assert f'href="{link}"' in markup(operator.get("/admin/distlock/lock/"))

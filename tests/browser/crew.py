@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from distlock import DistlockError, zk_lock
+from distlock import DistlockError, escape_key, zk_lock
 from distlock.owner import label
 from tests.browser.chromium import PATIENCE
 from tests.helpers import eventually
@@ -31,7 +31,7 @@ class Worker(threading.Thread):
         self._leave = threading.Event()
 
     def run(self) -> None:
-        lock = zk_lock(self.key, timeout=PATIENCE * 3, on_revoke=self._on_revoke)
+        lock = zk_lock(escape_key(self.key), timeout=PATIENCE * 3, on_revoke=self._on_revoke)
         try:
             with label(self.work), lock as hold:
                 self.holds = True
@@ -76,9 +76,11 @@ class Crew:
 
     def wait(self, key: str, work: str = "another job") -> Worker:
         """Let somebody wait for a lock."""
-        before = len(zk_lock(key).participants())
+        before = len(zk_lock(escape_key(key)).participants())
         worker = self._start(key, work)
-        eventually(lambda: len(zk_lock(key).participants()) > before, PATIENCE, f"{work} waits")
+        eventually(
+            lambda: len(zk_lock(escape_key(key)).participants()) > before, PATIENCE, f"{work} waits"
+        )
         return worker
 
     def _start(self, key: str, work: str) -> Worker:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import Permissions
 
-from distlock import LockKeyError, LockUnavailable, drafts, inspection, zk_lock
+from distlock import LockKeyError, LockUnavailable, drafts, escape_key, inspection, zk_lock
 from distlock.inspection import look, snapshot
 from distlock.reads import GONE, UNREAD, Reads
 from tests.helpers import eventually
@@ -106,7 +106,7 @@ def test_names_of_others_are_few_and_can_be_printed(tree: Tree) -> None:
 
 
 def test_a_key_with_escapes_is_told_in_full_and_printed_without_harm() -> None:
-    with zk_lock("a\x1b[2J\n<b>"):
+    with zk_lock(escape_key("a\x1b[2J\n<b>")):
         (seen,) = found().locks
         assert seen.key == "a\x1b[2J\n<b>"
         assert str(seen).isprintable()
