@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LockUnavailable,
         NotOwner,
         StaleToken,
+        TooManyLocks,
     )
     from .fencing import FencedModel, FenceField
     from .hold import Hold
@@ -57,6 +58,7 @@ __all__ = [
     "Mutex",
     "NotOwner",
     "StaleToken",
+    "TooManyLocks",
     "escape_key",
     "lock_acquired",
     "lock_at_risk",
@@ -94,6 +96,7 @@ _MODULES: Final = {
     "Mutex": "mutex",
     "NotOwner": "exceptions",
     "StaleToken": "exceptions",
+    "TooManyLocks": "exceptions",
     "escape_key": "keys",
     "lock_acquired": "signals",
     "lock_at_risk": "signals",

@@ -63,6 +63,7 @@ class Configuration:
     old_keys: bool = False
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
+    max_node_bytes: int = 750_000
 
 
 class Problem(NamedTuple):
@@ -259,6 +260,10 @@ _RULES: dict[str, tuple[Any, str]] = {
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
     "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
+    "MAX_NODE_BYTES": (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
+        "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
+    ),
     "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
     "LABEL": (lambda v: v in LABELS, f"one of {', '.join(LABELS)}"),
 }

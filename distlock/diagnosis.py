@@ -36,6 +36,8 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 
 #: By how much clocks may differ before it is worth a word, in seconds.
 SKEW: Final = 1.0
+#: The longest message that a server reads by default, in bytes.
+_JUTE_MAXBUFFER: Final = 0xFFFFF
 #: What is asked for to learn the least session timeout, in seconds: less than two ticks of anybody.
 _LEAST: Final = 0.5
 
@@ -105,6 +107,14 @@ def _error(subject: str, message: str, advice: str) -> Finding:
 
 def _settings(conf: Configuration) -> Finding:
     message = f"{conf.namespace} on {conf.hosts}"
+    if conf.max_node_bytes > _JUTE_MAXBUFFER:
+        return _warning(
+            "settings",
+            f"{message}, with MAX_NODE_BYTES = {conf.max_node_bytes}, which is more than a server "
+            "reads unless jute.maxbuffer was raised: the end of a process that holds so many locks "
+            "would take the ensemble down (ZOOKEEPER-4306).",
+            "Raise jute.maxbuffer on all servers well beyond it, or lower the setting.",
+        )
     if hasattr(settings, "DISTLOCK"):
         return _ok("settings", message)
     return _warning(

@@ -5,6 +5,7 @@
     DistlockError
     ├── LockBusy            somebody else has it, and the time is up
     ├── LockUnavailable     ZooKeeper cannot be reached, or refuses
+    │   └── TooManyLocks    this process holds and awaits as many as its session may
     ├── LockLost            you had it, and have it no longer
     ├── NotOwner            you release what you do not hold
     ├── LockInTransaction   a lock taken inside an open database transaction
@@ -91,6 +92,15 @@ class LockUnavailable(DistlockError):
         self.key = key
         self.retry_after = retry_after
         self.using = using
+
+
+class TooManyLocks(LockUnavailable):
+    """The session of this process has as many nodes as the setting ``MAX_NODE_BYTES`` allows.
+
+    The end of a session names all its nodes in one message. One that is longer than
+    ``jute.maxbuffer`` takes a whole ensemble down (ZOOKEEPER-4306). Hold fewer locks at a time,
+    spread them over more processes, or lock something greater.
+    """
 
 
 class LockLost(DistlockError):

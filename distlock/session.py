@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -44,11 +44,12 @@ from .client import (
 )
 from .conf import Configuration, configuration
 from .connection import guarded
-from .exceptions import LockUnavailable
+from .exceptions import LockUnavailable, TooManyLocks
 from .heartbeat import TICKS, Heartbeat, Lease, now
 from .lease_clock import LeaseClock
 from .loggers import safe
 from .neighbours import Neighbours
+from .node_bytes import NodeBytes
 from .termination import release_in_commands
 from .znodes import with_parents
 
@@ -64,6 +65,11 @@ logger = safe(logging.getLogger("distlock"))
 IDLE_PARENT_SECONDS = 60.0
 #: How long an orderly end may take to say good-bye to the server, in seconds.
 CLOSE_SECONDS = 1.0
+#: From how many bytes of nodes on an orderly end deletes these first, how many nodes at a time, and
+#: how long that may take, in seconds.
+MANY_BYTES = 100_000
+BATCH = 500
+CLOSE_MANY_SECONDS = 5.0
 
 #: Makes the client of a session. `distlock.testing` puts one here that needs no server.
 new_client: Callable[[Configuration, Callable[[bool], None]], Client] = Client
@@ -94,6 +100,8 @@ class Session:
         # outcome of a request that cannot be sent comes at once.
         self._watching = threading.RLock()
         self._deletes: dict[str, Callable[[], None] | None] = {}
+        #: The nodes that end with the session.
+        self.nodes = NodeBytes(conf.max_node_bytes)
         #: The containers that this process has made, with their czxid, and since when they idle.
         self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
@@ -191,7 +199,7 @@ class Session:
         self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
     ) -> None:
         """Create an ephemeral sequential node; the value is (path, stat)."""
-        self.send(self._client.contender(prefix, data), self._proof(done), orphan=orphan)
+        self._create_node(prefix, self._client.contender(prefix, data), done, orphan)
 
     def create_containers(self, path: str, done: Done) -> None:
         """Create what is missing of `path` and above it, in one round trip.
@@ -222,7 +230,30 @@ class Session:
         self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
     ) -> None:
         """Create an ephemeral node of just this name; the value is (path, stat)."""
-        self.send(self._client.ephemeral(path, data), self._proof(done), orphan=orphan)
+        self._create_node(path, self._client.ephemeral(path, data), done, orphan)
+
+    def _create_node(
+        self, path: str, request: Any, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        if self.nodes.full(path, len(self._in_flight)):
+            done(None, self._too_many_locks())
+            return
+
+        def created(value: Any, error: BaseException | None) -> None:
+            if error is None:
+                self.nodes.add(value[0])
+            done(value, error)
+
+        self.send(request, self._proof(created), orphan=orphan)
+
+    def _too_many_locks(self) -> TooManyLocks:
+        return TooManyLocks(
+            f"The nodes of this process's session take {self.nodes.total} bytes, and "
+            f"MAX_NODE_BYTES allows {self.nodes.limit}. Hold fewer locks at a time, or spread them "
+            "over more processes.",
+            retry_after=self.conf.retry_after,
+            using=self.conf.alias,
+        )
 
     def create_persistent(
         self, path: str, data: bytes, done: Done, *, sequential: bool = False
@@ -236,7 +267,13 @@ class Session:
 
     def remove(self, path: str, version: int, done: Done) -> None:
         """Delete a node if it has this version. Not repeated: `delete` is for our own nodes."""
-        self.send(self._client.deletion(path, version), done)
+
+        def removed(value: Any, error: BaseException | None) -> None:
+            if error is None or isinstance(error, NoNode):
+                self.nodes.discard(path)
+            done(value, error)
+
+        self.send(self._client.deletion(path, version), removed)
 
     def transact(self, steps: Callable[[Requests], list[Any]], done: Done) -> None:
         """Carry out several writes as one, all or none; the value is the list of their outcomes.
@@ -440,6 +477,7 @@ class Session:
         self._delete_settled(path)
 
     def _delete_settled(self, path: str) -> None:
+        self.nodes.discard(path)
         gone = self._deletes.pop(path, None)
         if gone is not None:
             gone()
@@ -480,6 +518,7 @@ class Session:
         first = not self._lease_of
         if self._lease_of != self.id:  # what was proven of another session says nothing of this one
             self._lease_of = self.id
+            self.nodes.clear()
             self.lease.end()
             self._warn_of_short_timeout()
             for told in _told:
@@ -518,18 +557,38 @@ class Session:
         told(self.conf.alias, *self._client.credentials)
 
     def close(self) -> None:
-        """End the session, which frees its locks at once. Waits for the server for one second."""
+        """End the session, which frees its locks at once. Waits for the server for one second.
+
+        For longer where there are many nodes, which are deleted first (ZOOKEEPER-4306).
+        """
         self.heartbeat.stop()
         if not self.over:
+            self._delete_many()
             self._client.say_goodbye(CLOSE_SECONDS)
+
+    def _delete_many(self) -> None:
+        """Delete the nodes in batches if they are too many for one message."""
+        if self.nodes.total < MANY_BYTES or not self.connected:
+            return
+        paths, deadline = self.nodes.paths(), time.monotonic() + CLOSE_MANY_SECONDS
+        batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
+        futures = [self.ask(self.transact, partial(_deletions, batch)) for batch in batches]
+        wait(futures, max(deadline - time.monotonic(), 0))
 
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         """Return the error for a caller whom the server gave no answer, or answered `error`."""
+        if isinstance(error, TooManyLocks):
+            error.key = key
+            return error
         error = error or self._client.trouble
         conf = self.conf
         return LockUnavailable(
             explain(error, conf), key=key, retry_after=conf.retry_after, using=conf.alias
         )
+
+
+def _deletions(paths: list[str], make: Requests) -> list[Any]:
+    return [make.deletion(path) for path in paths]
 
 
 def _ignore(value: Any, error: BaseException | None) -> None:

@@ -23,6 +23,7 @@ from distlock import (
     LockUnavailable,
     NotOwner,
     StaleToken,
+    TooManyLocks,
     zk_lock,
 )
 from distlock.testing.server import free_ports
@@ -45,6 +46,7 @@ CAUSES = [
     StaleToken,
     LockKeyError,
     IncompatiblePeer,
+    TooManyLocks,
 ]
 HOLDER = Participant(path="/x/lock-0000000001", sequence=1, token=7, session_id=5, host="web1")
 
@@ -53,7 +55,8 @@ def test_there_is_one_class_a_cause_and_one_for_all() -> None:
     public = {getattr(distlock, name) for name in distlock.__all__}
     errors = {one for one in public if isinstance(one, type) and issubclass(one, Exception)}
     assert errors == {DistlockError, *CAUSES}
-    assert all(cause.__bases__[0] is DistlockError for cause in CAUSES)
+    assert all(cause.__bases__[0] is DistlockError for cause in CAUSES if cause is not TooManyLocks)
+    assert TooManyLocks.__bases__ == (LockUnavailable,)  # so that it is handled as such
 
 
 def test_the_standard_librarys_expectations_are_met() -> None:

@@ -28,6 +28,7 @@ PUBLIC = [
     "Mutex",
     "NotOwner",
     "StaleToken",
+    "TooManyLocks",
     "escape_key",
     "lock_acquired",
     "lock_at_risk",

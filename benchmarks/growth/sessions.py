@@ -102,7 +102,12 @@ class Sessions:
 
 def main() -> None:
     hosts, session_timeout, number = sys.argv[1:]
-    options = {"HOSTS": hosts, "SESSION_TIMEOUT": float(session_timeout), "CONNECT_TIMEOUT": 10}
+    options = {
+        "HOSTS": hosts,
+        "SESSION_TIMEOUT": float(session_timeout),
+        "CONNECT_TIMEOUT": 10,
+        "MAX_NODE_BYTES": 100_000_000,  # a single server, which needs no quorum for the end
+    }
     aliases = [f"session-{index}" for index in range(int(number))]
     settings.configure(DISTLOCK=dict.fromkeys(aliases, options))
     django.setup()

@@ -223,3 +223,10 @@ def test_uwsgi_without_threads_is_an_error(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt=options))
     assert ("threads" not in findings()) == works
+
+
+def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(settings: Settings) -> None:
+    with_options(settings, MAX_NODE_BYTES=2_000_000)
+    finding = findings()["settings"]
+    assert finding.level == "warning"
+    assert "ZOOKEEPER-4306" in finding.message

@@ -1,0 +1,51 @@
+"""How long the message is that ends a session: it names each of its ephemeral nodes.
+
+One that is longer than ``jute.maxbuffer`` (1 MiB by default) can be read by no server, and takes
+the whole ensemble down (ZOOKEEPER-4306).
+"""
+
+from __future__ import annotations
+
+#: What comes with each path, in bytes.
+_LENGTH = 4
+#: The digits that the server appends to the path of a sequential node.
+_SEQUENCE = 10
+
+
+class NodeBytes:
+    """The ephemeral nodes of a session. Changed on the connection thread alone.
+
+    :param limit: how many bytes they may take
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        #: How many bytes they take.
+        self.total = 0
+        self._sizes: dict[str, int] = {}
+
+    def add(self, path: str) -> None:
+        """Count a node that was created."""
+        if path not in self._sizes:
+            size = self._sizes[path] = len(path) + _LENGTH
+            self.total += size
+
+    def discard(self, path: str) -> None:
+        """Count a node no more that has gone, if it was counted."""
+        self.total -= self._sizes.pop(path, 0)
+
+    def clear(self) -> None:
+        """Forget the nodes of a session that is over."""
+        self._sizes.clear()
+        self.total = 0
+
+    def full(self, path: str, under_way: int) -> bool:
+        """Whether one more node might be too many.
+
+        :param under_way: how many requests are unanswered; each may be a node like this one
+        """
+        return self.total + (under_way + 1) * (len(path) + _LENGTH + _SEQUENCE) > self.limit
+
+    def paths(self) -> list[str]:
+        """Return the paths of the nodes."""
+        return list(self._sizes)
