@@ -18,6 +18,8 @@ from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kazoo.client import TransactionRequest
+
 KEY = "key"
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -32,17 +34,20 @@ KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def remove_line(tree: Tree, key: str = KEY) -> None:
-    """Delete what is under a key, first come first, and the key's own node, all at once."""
-    transaction = tree.client.transaction()
+def remove_line(tree: Tree) -> None:
+    """Delete what is under the key, first come first, and the key's own node, all at once."""
 
-    def remove(path: str) -> None:
+    def removed() -> bool:
+        transaction = tree.client.transaction()
+        remove(tree.path(KEY), transaction)
+        return all(outcome is True for outcome in transaction.commit())
+
+    def remove(path: str, transaction: TransactionRequest) -> None:
         for name in sorted(tree.children(path), key=lambda name: name[-10:]):
-            remove(f"{path}/{name}")
+            remove(f"{path}/{name}", transaction)
         transaction.delete(path)
 
-    remove(tree.path(key))
-    assert all(outcome is True for outcome in transaction.commit())
+    eventually(removed, PATIENCE)  # somebody may come or go between the list and the delete
 
 
 def await_watch_on_second(tree: Tree) -> None:
