@@ -170,6 +170,10 @@ class Carrier(MutexPlace):
         super()._wait_behind(line, blocking)
         self._settled()
 
+    def _step_aside(self, line: list[NodeName]) -> None:
+        super()._step_aside(line)
+        self._settled()
+
     def _stand_behind(self, before: MutexPlace) -> None:
         super()._stand_behind(before)
         self._settled()

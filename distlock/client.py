@@ -30,6 +30,7 @@ from kazoo.exceptions import (
     NoAuthError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
@@ -75,6 +76,7 @@ _logger.addFilter(_worth_logging)
 Done = Callable[[Any, BaseException | None], None]
 
 NoNode: Final = NoNodeError
+NotEmpty: Final = NotEmptyError
 NodeExists: Final = NodeExistsError
 NoAuth: Final = NoAuthError
 BadVersion: Final = BadVersionError

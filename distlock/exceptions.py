@@ -224,4 +224,7 @@ class IncompatiblePeer(DistlockError):
     Such are kazoo's own ``Lock``, Curator's ``LeaderLatch``, Curator's ``InterProcessMutex`` beside
     a `zk_rwlock`, and its ``InterProcessReadWriteLock`` beside a `zk_lock`. Both would believe that
     they hold. Use the same recipe on both sides, or another path.
+
+    It is raised, too, where the queue is near the end of ZooKeeper's sequence numbers, and a client
+    that does not begin it anew (Curator, or an older distlock) stays in it: pause that client.
     """

@@ -67,6 +67,10 @@ class _Gate(FairPlace):
         super()._wait_behind(line, blocking)
         self._of.waits_at_gate(self)
 
+    def _step_aside(self, line: list[NodeName]) -> None:
+        super()._step_aside(line)
+        self._of.waits_at_gate(self)
+
     def _broken(self) -> None:
         super()._broken()
         self._of.sent_back(self)

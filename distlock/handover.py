@@ -84,7 +84,10 @@ class MutexPlace(FairPlace):
         node = self.node
         if prefix != self._prefix or node is None or self.left or self.granted:
             return  # the create before this has failed, and its own callback goes on
-        before = self.session.neighbours.at(self.path, node.number - 1)
+        number = node.number
+        before = None
+        if not znodes.is_worn(number):
+            before = self.session.neighbours.at(self.path, number - 1)
         if error is None and before is not None and before.node is not None:
             _, line = value
             if line.czxid < before.node.token:  # it was not begun anew since

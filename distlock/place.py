@@ -128,6 +128,11 @@ class Place:
         node = self.node  # read once: the connection thread may be about to forget it
         if node is not None:
             self._delete(node)
+        else:
+            self._leave_without_a_node()
+
+    def _leave_without_a_node(self) -> None:
+        """Take back what a place has that waits without a node."""
 
     @property
     def standing(self) -> bool:

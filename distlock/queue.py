@@ -6,17 +6,22 @@ so each release wakes one waiter. What a place in line goes through is in `place
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from . import znodes
-from .client import ConnectionLost, NoNode, SessionOver
-from .exceptions import IncompatiblePeer, LockLost
+from .client import ConnectionLost, NoNode, NotEmpty, SessionOver
+from .exceptions import IncompatiblePeer, LockLost, LockUnavailable
 from .place import Node, Place
 
 if TYPE_CHECKING:
     from .znodes import NodeName
+
+
+#: For how long only clients that do not begin lines anew may keep us from doing so, in seconds.
+WORN_SECONDS = 1.0
 
 
 class FairPlace(Place):
@@ -27,6 +32,9 @@ class FairPlace(Place):
 
     #: The last node of the other family that was read, and is distlock's.
     _compatible = ""
+    #: Whether the line is to be begun anew, and since when only worn nodes were seen first in it.
+    _worn = False
+    _worn_since: float | None = None
 
     def _look(self, node: Node, names: list[str]) -> None:
         line = znodes.in_line(names)
@@ -38,6 +46,13 @@ class FairPlace(Place):
         own = next((place for place, other in enumerate(line) if other.name == node.name), None)
         if not self.standing or own is None:
             self._start_anew()  # expired, or broken by an operator (CURATOR-211)
+            return
+        if znodes.is_worn(line[own].sequence):
+            self._worn = self.was_in_line = True
+            self.ahead = (
+                len(line) - 1 or None
+            )  # where nobody is, one who tries waits for the answer
+            self._step_aside(line[:own] + line[own + 1 :])
             return
         other = self._of_the_other_family(line, own) if len(line) > 1 else None
         if other is not None and other.name != self._compatible:
@@ -61,6 +76,107 @@ class FairPlace(Place):
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         self._wait_for(blocking.name)
+
+    # --- without a node --------------------------------------------------------------------------
+
+    def _step_aside(self, line: list[NodeName]) -> None:
+        """Give the node up, and wait until nobody is in the line, whose other nodes these are.
+
+        It joins again only where it sees an empty line. The next one to join that is first, so one
+        of a crowd always is. If they joined at once, each could find the node of another who is
+        just about to leave, and leave for that, over and over.
+        """
+        node, self.node = self.node, None
+        if node is not None:
+            self._delete(node)
+        self._wait_without_a_node(line)
+
+    def _wait_without_a_node(self, line: list[NodeName]) -> None:
+        if not line:
+            self._line_is_empty()
+            return
+        first = line[0]
+        self.ahead = self.ahead or len(line)
+        self.head = f"{self.path}/{first.name}"
+        if not (self._worn and znodes.is_worn(first.sequence)):
+            self._worn_since = None
+        elif self._worn_since is None:
+            self._worn_since = time.monotonic()
+        if self._try_only:
+            self._settled()
+        else:
+            self._wait_for(first.name)
+
+    def _look_again(self) -> None:
+        if self.node is None and self._watched and not self.left:
+            self._watched = ""
+            self._list_without_a_node()
+        else:
+            super()._look_again()
+
+    def _list_without_a_node(self) -> None:
+        self.session.children(self.path, self._woken)
+
+    def _woken(self, names: Any, error: BaseException | None) -> None:
+        if self.left:
+            return
+        if error is None:
+            self._wait_without_a_node(znodes.in_line(names))
+        elif isinstance(error, NoNode | SessionOver | ConnectionLost):
+            self._join_anew()
+        else:
+            self._fail(error)
+
+    def _line_is_empty(self) -> None:
+        if self._worn:
+            self.session.read(self.path, self._worn_line_read)
+        else:
+            self._join_anew()
+
+    def _worn_line_read(self, value: Any, error: BaseException | None) -> None:
+        """Remove the line, whose numbers begin at 0 again then, unless it is more than a line."""
+        if self.left:
+            return
+        if error is not None:
+            self._woken(None, error)
+            return
+        data, stat = value
+        if data or stat.version or stat.aversion:
+            self.error = LockUnavailable(
+                f"{self.path} has come to the end of ZooKeeper's sequence numbers, and has data or "
+                "an ACL of somebody's own, so distlock does not remove it. Remove it by hand while "
+                f"nobody uses {self.key!r}, and make it again.",
+                key=self.key,
+                retry_after=self.session.conf.retry_after,
+                using=self.session.conf.alias,
+            )
+            self._settled()
+        else:
+            self.session.remove(self.path, stat.version, self._worn_line_removed)
+
+    def _worn_line_removed(self, value: Any, error: BaseException | None) -> None:
+        if self.left:
+            return
+        if isinstance(error, NotEmpty):  # somebody has joined it meanwhile
+            self._list_without_a_node()
+        else:
+            self._worn = error is not None
+            self._woken([], error)
+
+    def _leave_without_a_node(self) -> None:
+        since, self._worn_since = self._worn_since, None
+        if since is not None and time.monotonic() - since > WORN_SECONDS and self.error is None:
+            self.error = IncompatiblePeer(
+                f"{self.head} is near the end of ZooKeeper's sequence numbers, so the line has to "
+                "begin anew, and a client that does not know that (Curator, or an older distlock) "
+                f"stays in it. Stop the clients of {self.key!r} until nobody is in the line."
+            )
+        watched = self._watched
+        if watched:
+            # On the connection thread, where no signal interrupts it.
+            self.session.soon(partial(self.session.unwatch, watched, self._watcher))
+
+    # --- peers -----------------------------------------------------------------------------------
 
     def _of_the_other_family(self, line: list[NodeName], own: int) -> NodeName | None:
         """Return the nearest mutex ahead of a reader or writer, or the reverse; else one behind.
@@ -102,45 +218,12 @@ class UnfairPlace(FairPlace):
 
     It joins the same line, and leaves it when it is not first. So it excludes, and is excluded by,
     those who queue, Java's too; and while it waits, it has no node and watches the first in line.
-
-    Woken, it joins again only where it sees an empty line. Whoever joins that next is first, so
-    one of a crowd always is. If they joined at once, each could find the node of another who is
-    just about to leave, and leave for that, over and over.
     """
 
     queues = False
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
-        node, self.node = self.node, None
-        if node is not None:
-            self._delete(node)
-        self._wait_for(line[0].name)
-
-    def _look_again(self) -> None:
-        if self.node is None and self._watched and not self.left:
-            self._watched = ""
-            self.session.children(self.path, self._woken)
-        else:
-            super()._look_again()
-
-    def _woken(self, names: Any, error: BaseException | None) -> None:
-        line = znodes.in_line(names or ())
-        if self.left:
-            return
-        if line:
-            self.head = f"{self.path}/{line[0].name}"
-            self._wait_for(line[0].name)
-        elif error is None or isinstance(error, NoNode | SessionOver | ConnectionLost):
-            self._join_anew()
-        else:
-            self._fail(error)
-
-    def leave(self) -> None:
-        super().leave()
-        watched = self._watched
-        if self.node is None and watched:
-            # On the connection thread, where no signal interrupts it.
-            self.session.soon(partial(self.session.unwatch, watched, self._watcher))
+        self._step_aside(line)
 
 
 class WriterPlace(FairPlace):

@@ -31,6 +31,10 @@ REVOKE: Final = b"__REVOKE__"
 #: In seconds since 1970, the year 3000: no node of ours says more.
 _LATEST: Final = 32_503_680_000
 
+#: The first number that is too near to the end of the counter: from there on a line is *worn*.
+#: What is left are 67 million numbers, for clients that do not begin lines anew.
+WORN: Final = 2**31 - 2**26
+
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 _NODE = re.compile(r".*(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
@@ -82,6 +86,15 @@ def sequence_of(name: str) -> str:
     return found["sequence"] if found else ""
 
 
+def is_worn(sequence: int) -> bool:
+    """Tell whether a line has come near to the end of its sequence numbers, or beyond it.
+
+    The counter of the server does not wrap: it sticks at 2147483647 (ZOOKEEPER-3249), and what is
+    created in one go there gets a negative number. Before, it wrapped to negative numbers.
+    """
+    return not 0 <= sequence < WORN
+
+
 def incompatible_recipe(name: str) -> str:
     """Return the recipe that makes nodes such as `name` and can never exclude ours, or ""."""
     return next((recipe for recipe, names in _INCOMPATIBLE.items() if names.fullmatch(name)), "")
@@ -95,8 +108,9 @@ def is_peer(data: bytes) -> bool:
 def in_line(names: Iterable[str]) -> list[NodeName]:
     """Return the contenders among `names`, first come first.
 
-    The sequence is a signed 32-bit counter that wraps, so the order is that of a ring: contenders
-    of one moment are never half the ring apart, and the longest gap is before the first of them.
+    Servers before ZOOKEEPER-3249 let the counter wrap to negative numbers, so the order is that of
+    a ring: contenders of one moment are never half the ring apart, and the longest gap is before
+    the first of them. At the end of the counter nobody of ours holds (`is_worn`).
     """
     return _in_order(map(parse, names))
 

@@ -13,13 +13,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock.batch import Seat
-from distlock.client import NoNode, NotConnected
+from distlock.client import NoNode, NotConnected, NotEmpty
 from distlock.exceptions import LockUnavailable
 from distlock.handover import MutexPlace
 from distlock.heartbeat import Lease, now
 from distlock.neighbours import Neighbours
 from distlock.place import Place
 from distlock.queue import FairPlace, UnfairPlace
+from distlock.testing.memory import LAST_NUMBER
 from distlock.znodes import REVOKE
 
 if TYPE_CHECKING:
@@ -37,10 +38,14 @@ OURS = b'{"v":1}'
 class Tree:
     """The nodes under `LINE`, and the answers that are under way."""
 
-    def __init__(self, sequence: int = 0) -> None:
+    def __init__(self, sequence: int = 0, *, sticks: bool = False) -> None:
         #: name → stat, in the order of creation
         self.nodes: dict[str, Any] = {}
         self.sequence = sequence
+        #: Whether the counter sticks at its last number; servers before ZOOKEEPER-3249 let it wrap.
+        self.sticks = sticks
+        #: What the parent node has for data.
+        self.data = b""
         #: The czxid of the line's own node, 0 while there is none.
         self.begun = 0
         #: How many of the next containers are reaped before anything can be created in them.
@@ -84,7 +89,8 @@ class Tree:
 
     def next_number(self) -> str:
         number = (self.sequence + 2**31) % 2**32 - 2**31  # a signed counter of 32 bits
-        self.sequence += 1
+        if not (self.sticks and self.sequence == LAST_NUMBER):
+            self.sequence += 1
         return f"{number:010d}"
 
     def remove(self, name: str) -> None:
@@ -195,6 +201,7 @@ class FakeSession:
         self.lease = Lease()
         self.lease.renew(now(), AN_HOUR)
         self.neighbours = Neighbours()
+        self.conf = SimpleNamespace(retry_after=1.0, alias="default")
         self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
         #: request → the error that the next one of these gets instead of being carried out
         self.fails: dict[str, BaseException] = {}
@@ -254,6 +261,18 @@ class FakeSession:
     def read(self, path: str, done: Done) -> None:
         self._request("read", partial(self._read, path, done), done)
 
+    def remove(self, path: str, version: int, done: Done) -> None:
+        def remove() -> None:
+            if not self.tree.exists:
+                done(None, NoNode())
+            elif self.tree.nodes:
+                done(None, NotEmpty())
+            else:
+                self.tree.remove_line()
+                done(True, None)
+
+        self._request("remove", remove, done)
+
     def watch(self, path: str, changed: Callable[[bool], None], done: Done) -> None:
         self._wanted.add((path, changed))
 
@@ -301,7 +320,8 @@ class FakeSession:
     def _read(self, path: str, done: Done) -> None:
         stat = self.tree.nodes.get(path.rpartition("/")[2])
         if path == LINE and self.tree.exists:
-            done((b"", SimpleNamespace(czxid=self.tree.begun)), None)
+            stat = SimpleNamespace(czxid=self.tree.begun, version=0, aversion=0)
+            done((self.tree.data, stat), None)
         elif stat is None:
             done(None, NoNode())
         else:

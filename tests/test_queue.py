@@ -16,6 +16,7 @@ from kazoo.exceptions import AuthFailedError
 
 from distlock.client import NotConnected
 from distlock.exceptions import IncompatiblePeer, LockUnavailable
+from distlock.znodes import WORN, is_worn
 from tests.fake_session import CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1
@@ -53,6 +54,105 @@ def test_a_newcomer_after_the_wrap_does_not_overtake_the_holder(start: int) -> N
     assert holds(holder)
     assert not holds(newcomer)
     assert newcomer.ahead == 1
+
+
+# --- the end of the sequence numbers --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sticks", [True, False], ids=["sticks", "wraps"])
+@pytest.mark.parametrize("start", [WORN - 3, WORN, LAST - 2, LAST])
+@pytest.mark.parametrize("kind", ["mutex", "fair", "unfair", "batch"])
+def test_never_do_two_hold_over_the_end_of_the_numbers(kind: str, start: int, sticks: bool) -> None:
+    tree = Tree(sequence=start, sticks=sticks)
+    line = standing_in_line(tree, 6, kind)
+    waiting = list(line)
+    while waiting:
+        (holder,) = (place for place in waiting if place.granted)
+        assert holder.node is not None
+        assert not is_worn(holder.node.number)
+        holder.leave()
+        tree.answer()
+        waiting.remove(holder)
+    assert not tree.nodes
+    assert not tree.watches
+    assert tree.sequence < 100  # it was begun anew
+
+
+@pytest.mark.parametrize("kind", ["mutex", "unfair"])
+def test_a_worn_line_begins_anew_only_when_nobody_is_in_it(kind: str) -> None:
+    tree = Tree(sequence=WORN - 1)
+    holder, *waiting = standing_in_line(tree, 4, kind)
+    assert holder.granted
+    assert list(tree.nodes) == [holder.node and holder.node.name]
+    assert [place.granted for place in waiting] == [False] * 3
+    assert all(place.ahead for place in waiting)
+    waiting.pop().leave()
+    holder.leave()
+    tree.answer()
+    assert [place.granted for place in waiting].count(True) == 1
+    assert tree.sequence < 4
+
+
+def test_a_place_that_tries_once_begins_a_worn_line_anew() -> None:
+    tree = Tree(sequence=LAST, sticks=True)
+    place = FakeSession(tree).join(try_only=True)
+    tree.answer()
+    assert holds(place)
+    rival = FakeSession(tree, 2).join(try_only=True)
+    tree.answer()
+    assert (rival.granted, rival.ahead) == (False, 1)
+
+
+def test_a_worn_line_with_data_is_not_removed() -> None:
+    tree = Tree(sequence=LAST, sticks=True)
+    tree.data = b"somebody's own"
+    place = FakeSession(tree).join()
+    tree.answer()
+    assert not holds(place)
+    assert isinstance(place.error, LockUnavailable)
+    assert tree.exists
+    assert not tree.nodes
+
+
+def test_whoever_joins_while_a_worn_line_is_removed_is_waited_for() -> None:
+    tree = Tree(sequence=WORN)
+    place = FakeSession(tree).join()
+    while tree.sent["remove"] == 0:
+        tree.answer_one()
+    tree.add("_c_java-lock-2080374785", 77)
+    tree.answer()
+    assert not holds(place)
+    assert place.ahead
+    tree.remove("_c_java-lock-2080374785")
+    tree.answer()
+    assert holds(place)
+
+
+def test_a_peer_that_stays_in_a_worn_line_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distlock.queue.WORN_SECONDS", -1.0)
+    tree = Tree(sequence=WORN + 1)
+    tree.add(f"_c_java-lock-{WORN}", 77)
+    place = FakeSession(tree).join()
+    tree.answer()
+    assert not holds(place)
+    place.leave()
+    tree.answer()
+    assert isinstance(place.error, IncompatiblePeer)
+    assert not tree.watches
+
+
+def test_a_holder_of_a_line_that_is_not_worn_yet_is_no_peer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distlock.queue.WORN_SECONDS", -1.0)
+    tree = Tree(sequence=WORN - 1)
+    _, place = standing_in_line(tree, 2)
+    place.leave()
+    tree.answer()
+    assert place.error is None
+
+
+# --- releases and wake-ups ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

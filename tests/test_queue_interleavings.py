@@ -1,4 +1,4 @@
-"""The waiting line under every order of events that hypothesis can think of, around the wrap.
+"""The waiting line under every order of events, around the last numbers.
 
 Answers come one at a time, callers leave and sessions expire in between, ghosts of old sessions
 stay in the list, some do not queue, and some have turns. Never two hold, and whenever all is
@@ -16,12 +16,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from distlock.batch import Seat
 from distlock.client import NoAuth, NotConnected
+from distlock.znodes import WORN
 from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1
 SESSIONS = st.integers(0, 1)
 KINDS = st.sampled_from(list(PLACES))
-LOSABLE = ["create", "children", "watch"]
+LOSABLE = ["create", "children", "watch", "read", "remove"]
 
 
 class WaitingLine(RuleBasedStateMachine):
@@ -34,9 +35,13 @@ class WaitingLine(RuleBasedStateMachine):
         #: The names of the nodes that an operator has broken.
         self.broken: set[str] = set()
 
-    @initialize(start=st.integers(LAST - 6, LAST + 2) | st.just(0) | st.integers(-3, 0))
-    def begin(self, start: int) -> None:
+    @initialize(
+        start=st.integers(WORN - 6, WORN + 2) | st.integers(LAST - 6, LAST) | st.just(0),
+        sticks=st.booleans(),
+    )
+    def begin(self, start: int, sticks: bool) -> None:
         self.tree.sequence = start
+        self.tree.sticks = sticks
 
     @rule(session=SESSIONS, kind=KINDS)
     def join(self, session: int, kind: str, **options: Any) -> None:

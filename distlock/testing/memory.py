@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
+#: The last sequence number that a node counts to.
+LAST_NUMBER: Final = 2**31 - 1
 
 
 class Listener(Protocol):
@@ -198,7 +200,9 @@ class MemoryTree:
                 raise NodeExistsError
             if parent.owner:
                 raise NoChildrenForEphemeralsError
-            self._put(above, replace(parent, made=_signed(parent.made + 1), pzxid=self._zxid))
+            self._put(
+                above, replace(parent, made=min(parent.made + 1, LAST_NUMBER), pzxid=self._zxid)
+            )
             self._put(path, replace(self._new(data), owner=owner, container=container))
             self._events += [(EventType.CREATED, path), (EventType.CHILD, above)]
             return path
@@ -285,10 +289,13 @@ class MemoryTree:
     def count_from(self, path: str, number: int) -> None:
         """Let the next sequence number under a node be `number`, which no server can be told.
 
-        :param number: a signed 32-bit number: 2147483647 is followed by -2147483648
+        :param number: from 0 to 2147483647, at which the counter of a server sticks
+            (ZOOKEEPER-3249)
         """
+        if not 0 <= number <= LAST_NUMBER:
+            raise ValueError(f"number is {number}: give one from 0 to {LAST_NUMBER}.")
         with self.transaction():
-            self._put(path, replace(self._node(path), made=_signed(number)))
+            self._put(path, replace(self._node(path), made=number))
 
     # --- how it works ----------------------------------------------------------------------------
 

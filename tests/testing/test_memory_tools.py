@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,6 +27,7 @@ from distlock.testing import (
     hold,
     lose_connection,
 )
+from distlock.znodes import WORN, in_line
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
@@ -179,27 +181,43 @@ def test_the_connection_to_a_real_server_is_not_ours_to_lose() -> None:
 # --- sequence numbers ----------------------------------------------------------------------------
 
 
-def test_the_line_keeps_its_order_when_the_servers_counter_wraps(memory: MemoryTree) -> None:
+def test_the_counter_of_a_node_sticks_at_its_last_number(memory: MemoryTree) -> None:
+    """ZOOKEEPER-3249."""
+    memory.create("/line")
+    memory.count_from("/line", 2**31 - 2)
+    names = [memory.create(f"/line/{name}-", sequential=True) for name in "abc"]
+    assert names == ["/line/a-2147483646", "/line/b-2147483647", "/line/c-2147483647"]
+    with pytest.raises(ValueError, match="2147483648"):
+        memory.count_from("/line", 2**31)
+
+
+@pytest.mark.parametrize("start", [WORN - 2, 2**31 - 1])
+def test_never_do_two_hold_over_the_end_of_the_numbers(memory: MemoryTree, start: int) -> None:
+    inside: list[int] = []
+    served: list[int] = []
+
+    def work(number: int, using: str) -> None:
+        with zk_lock("key", using=using, timeout=PATIENCE):
+            inside.append(number)
+            assert inside == [number]
+            served.append(number)
+            inside.remove(number)
+
     with zk_lock("key"):
-        memory.count_from("/distlock/key", 2**31 - 2)
-        served: list[int] = []
-
-        def wait(number: int) -> None:
-            with zk_lock("key", using="other", timeout=None):
-                served.append(number)
-
-        threads = [threading.Thread(target=wait, args=(number,)) for number in range(5)]
-        for length, thread in enumerate(threads, start=2):
+        memory.count_from("/distlock/key", start)
+        using = itertools.cycle(["default", "other"])
+        threads = [threading.Thread(target=work, args=(n, next(using))) for n in range(8)]
+        for thread in threads:
             thread.start()
-            await_line(memory, length)
-        assert any("lock--" in name for name in memory.children("/distlock/key"))
+        eventually(lambda: len(memory.watchers().get(first_of(memory), ())) > 0, PATIENCE)
     for thread in threads:
         thread.join(PATIENCE)
-    assert served == [0, 1, 2, 3, 4]
+    assert sorted(served) == list(range(8))
 
 
-def await_line(memory: MemoryTree, length: int) -> None:
-    eventually(lambda: len(memory.children("/distlock/key")) == length, PATIENCE)
+def first_of(memory: MemoryTree) -> str:
+    (first, *_) = in_line(memory.children("/distlock/key"))
+    return f"/distlock/key/{first.name}"
 
 
 # --- what is locked ------------------------------------------------------------------------------
