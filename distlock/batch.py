@@ -184,6 +184,8 @@ class Batch:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        # Reentrant, for a signal handler that takes a lock on top of code that does.
+        self._lock = threading.RLock()
         self._waiting: deque[Seat] = deque()
         self._carrier: Carrier | None = None
         #: The carrier of the next batch: it joins the line when half of this one is over.
@@ -193,7 +195,7 @@ class Batch:
 
     def enter(self, seat: Seat) -> None:
         """Wait as the last."""
-        with _lock:
+        with self._lock:
             self._waiting.append(seat)
             told = self._advance()
             seat.carrier = seat.carrier or self._carrier
@@ -201,7 +203,7 @@ class Batch:
 
     def leave(self, seat: Seat) -> None:
         """Wait no more, or end the turn and let the next one have it."""
-        with _lock:
+        with self._lock:
             if not seat.granted:
                 with suppress(ValueError):
                     self._waiting.remove(seat)
@@ -210,7 +212,7 @@ class Batch:
 
     def news(self) -> None:
         """A carrier has the lock, or has lost it, or knows its place in line, or has failed."""
-        with _lock:
+        with self._lock:
             told = self._advance()
             if self._carrier is not None and self._carrier.ahead:
                 told = [*told, *(seat for seat in self._waiting if seat.trying)]
@@ -298,7 +300,7 @@ class Batch:
 
 
 _batches: WeakKeyDictionary[Session, WeakValueDictionary[str, Batch]] = WeakKeyDictionary()
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def _batch_at(session: Session, path: str) -> Batch:
@@ -316,7 +318,7 @@ def _batch_at(session: Session, path: str) -> Batch:
 def _forget_the_parent() -> None:
     """In a forked child: a thread of the parent may have had it at the fork."""
     global _lock  # noqa: PLW0603 - one per process
-    _lock = threading.Lock()
+    _lock = threading.RLock()
 
 
 os.register_at_fork(after_in_child=_forget_the_parent)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import Enum
 from functools import cache
 from importlib.util import find_spec
 from ipaddress import IPv6Address
@@ -25,8 +26,15 @@ from django.views.decorators.debug import sensitive_variables
 
 from . import keys
 
+
+class _Unset(Enum):
+    """Is itself in copies, too."""
+
+    UNSET = "not given"
+
+
 #: Stands for "not given" where None has a meaning (`timeout=None` waits for ever).
-UNSET: Final = object()
+UNSET: Final = _Unset.UNSET
 
 IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")

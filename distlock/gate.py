@@ -374,6 +374,10 @@ class SemaphorePlace(Place):
     def _read_limit(self, data: bytes, version: int) -> None:
         if self.limit.read(data):
             self._announce(version)
+        if self._wanted > self.limit.now and not (self.granted or self.left):
+            # It would wait for ever at the head of the line, and everybody behind it.
+            self.error = self.limit.refusal(self._wanted)
+            self._settled()
 
     def _announce(self, version: int) -> None:
         """Write what our limit is, unless somebody was faster; not waited for."""

@@ -20,6 +20,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from .connection import guarded
@@ -89,6 +91,27 @@ class Beneficiary(Protocol):
         """Report what has changed. Called on the heartbeat's thread, and may take its time."""
 
 
+class Bell:
+    """Wakes a thread.
+
+    Unlike with `threading.Event`, a signal handler may ring it on top of code that rings it.
+    """
+
+    def __init__(self) -> None:
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def ring(self) -> None:
+        """Wake the thread, now or at its next `wait`."""
+        self._rings.put(None)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until it rings, for so many seconds at most, and forget all rings so far."""
+        with suppress(Empty):
+            self._rings.get(timeout=seconds)
+            while True:
+                self._rings.get_nowait()
+
+
 class Heartbeat:
     """The thread that keeps a lease while somebody needs it, and notices when that fails.
 
@@ -117,8 +140,10 @@ class Heartbeat:
         self._drop = drop
         self._session_timeout = session_timeout
         self._beneficiaries: set[Beneficiary] = set()
-        self._needed = threading.Event()
-        self._wake = threading.Event()
+        #: Whether the thread sleeps until it is needed. Only the thread changes it.
+        self._resting = True
+        self._needed = Bell()
+        self._wake = Bell()
         self._running = threading.Lock()  # taken by the thread that runs, for good
         self._thread: threading.Thread | None = None
         self._unanswered_since: float | None = None
@@ -129,9 +154,9 @@ class Heartbeat:
     def attend(self, beneficiary: Beneficiary) -> None:
         """Keep the lease for this one too, from any thread."""
         self._beneficiaries.add(beneficiary)
-        if not self._needed.is_set():
+        if self._resting:
             self._start()
-            self._needed.set()
+            self._needed.ring()
 
     def dismiss(self, beneficiary: Beneficiary) -> None:
         """This one needs it no more; from any thread, and more than once without harm."""
@@ -143,13 +168,13 @@ class Heartbeat:
 
     def hurry(self) -> None:
         """Something has happened to the connection: look now, and beat now."""
-        self._wake.set()
+        self._wake.ring()
 
     def stop(self) -> None:
         """End the thread."""
         self._stopped = True
-        self._needed.set()
-        self._wake.set()
+        self._needed.ring()
+        self._wake.ring()
 
     def _start(self) -> None:
         if self._thread is None:
@@ -162,9 +187,10 @@ class Heartbeat:
             return  # two callers started one each, or the start of the first was interrupted
         alive = False
         while not self._stopped:
-            self._needed.wait()
+            if self._resting:
+                self._needed.wait()
+                self._resting = False
             self._wake.wait(self._pause(alive))
-            self._wake.clear()
             alive = self._lease.running  # before the look for losses, which may just miss one
             self._was_at_risk = self._lease.at_risk
             self._report()
@@ -172,9 +198,9 @@ class Heartbeat:
                 guarded(self._beat)
             else:
                 alive = False
-                self._needed.clear()
+                self._resting = True
                 if self._beneficiaries:  # somebody came between the two lines
-                    self._needed.set()
+                    self._resting = False
 
     def _report(self) -> None:
         # Not in `_run`, which would keep the last one alive while it sleeps.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .conf import seconds as in_seconds
@@ -73,6 +74,10 @@ class Leader(Mutex):
     def __repr__(self) -> str:
         return f"zk_leader({self.name!r}, using={self.using!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy is another candidate, which does not lead.
+        return partial(zk_leader, self.name, timeout=self._timeout, using=self.using), ()
+
     # --- leading ---------------------------------------------------------------------------------
 
     def run(self, work: Callable[[Hold], object]) -> None:
@@ -86,8 +91,11 @@ class Leader(Mutex):
         A leader that is cut off is replaced while it works. So `work` calls ``hold.check()`` before
         each step that must not be done twice, and pauses with `stay`, which ends in time.
 
+        :raises TypeError: `work` cannot be called
         :raises LockBusy: this has a `timeout`, and its turn did not come in time
         """
+        if not callable(work):
+            raise TypeError(f"run() wants a function to call as the leader, not {work!r:.80}.")
         while not self._stopped:
             hold: Hold | None = None
             try:

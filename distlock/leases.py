@@ -109,6 +109,11 @@ class PersistentLease:
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy is in none of the blocks that are under way.
+        how: dict[str, Any] = {"timeout": self._timeout, "using": self.using}
+        return partial(zk_lease, self.key, self.ttl, owner=self.owner, **how), ()
+
     # --- acquire, renew, release -----------------------------------------------------------------
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:

@@ -66,6 +66,13 @@ class Limit:
         )
         return not told
 
+    def refusal(self, wanted: int) -> ValueError:
+        """Return the error for a caller that asks for more than there are."""
+        return ValueError(
+            f"{wanted} leases of {self.key!r} can never be had: there are {self.now}. Ask for "
+            "fewer, or raise the limit."
+        )
+
     def _is_news(self, written: int) -> bool:
         """Whether this process has not been warned of a difference."""
         difference = self.key, self.own, written

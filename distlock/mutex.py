@@ -420,6 +420,8 @@ class Mutex:
             return participant(path, answer.result()) if answer.done() else None
         except Exception:  # noqa: BLE001 - the same
             return None
+        finally:
+            answer.cancel()  # asyncio logs an exception that comes later, and that nobody fetches
 
 
 def _is_hold(outcome: Hold | Attempt) -> bool:

@@ -17,9 +17,12 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
 
 from __future__ import annotations
 
+import concurrent.futures.thread
 import json
 import logging
 import os
+import sys
+import threading
 import time
 import weakref
 from asyncio import Task
@@ -37,6 +40,7 @@ from .loggers import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from .hold import Held
     from .hops import Call
@@ -70,6 +74,22 @@ class Owner:
         self._hops: list[Call] = []
         #: What `describe` has said for a label, but for the time.
         self._said = "", ""
+
+    def __del__(self) -> None:
+        """Log what a thread has left held at its end: then nobody refers to its owner any more."""
+        if self.thread is None or not self.held or sys.is_finalizing():
+            return
+        if self.process is not process.this:
+            return
+        for held in self.held.values():
+            if not (held.hold.lost or held.place.session.over):
+                logger.error(
+                    "The thread %s has ended and left the lock %r held. Nobody can release it any "
+                    "more, and nobody gets it while this process lives. Use `with`, which "
+                    "releases on every way out.",
+                    self.thread.name,
+                    held.hold.key,
+                )
 
     @property
     def hopping(self) -> bool:
@@ -156,13 +176,42 @@ _of_hop: ContextVar[Owner] = ContextVar("distlock_owner_of_hop")
 _of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionary()
 
 
+class _OfThread(threading.local):
+    """The owner that a thread is, whatever the context in which it runs."""
+
+    owner: Owner | None = None
+
+
+_local = _OfThread()
+
+
 def _owner_of_thread(thread: Thread) -> Owner:
     owner = _of_thread.get(None)
     # An inherited mark is another thread's; after a fork, another process's.
     if owner is None or owner.thread is not thread or owner.process is not process.this:
-        owner = Owner(thread.name, thread)
+        owner = _local.owner
+        if owner is None or owner.thread is not thread or owner.process is not process.this:
+            owner = Owner(thread.name, thread)
+            if not _pooled(thread):
+                _local.owner = owner
         _of_thread.set(owner)
     return owner
+
+
+def _pooled(thread: Thread) -> bool:
+    """Whether a thread may do the work of many, each in a context of its own."""
+    if type(thread) is not Thread and not isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
+        return True
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect's is slower
+    while frame is not None:
+        if frame.f_code is _WORKER:
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: What the threads of a ThreadPoolExecutor run, asyncio's among them.
+_WORKER: Final = concurrent.futures.thread._worker.__code__  # noqa: SLF001
 
 
 def _owner_of_task(task: Task[Any]) -> Owner:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from .exceptions import DistlockError
     from .session import Session
 
 
@@ -89,7 +88,7 @@ class Place:
         self.granted = False
         #: Whether the caller has given the place up.
         self.left = False
-        self.error: DistlockError | None = None
+        self.error: Exception | None = None
         #: How many were ahead at the last look; None until the line has been seen.
         self.ahead: int | None = None
         #: Whether the line has ever been seen, with this node or an earlier one.

@@ -311,7 +311,7 @@ class Semaphore(Leases):
             default the semaphore's own, and then the setting ``TIMEOUT`` (5 s)
         :param leases: how many to take: all or none. Who waits for several does so at the head of
             the line, and whoever comes later waits behind.
-        :raises ValueError: more leases than the limit
+        :raises ValueError: more leases than the limit, which may be lowered during the wait
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
         if self._cancel_on_loss:
@@ -380,10 +380,7 @@ class Semaphore(Leases):
 
     def _wanted(self, leases: int) -> int:
         if whole(leases, "leases") > self.limit:
-            raise ValueError(
-                f"{leases} leases of {self.key!r} can never be had: there are {self.limit}. Ask "
-                "for fewer, or raise the limit."
-            )
+            raise self._limit.refusal(leases)
         return leases
 
 

@@ -51,6 +51,7 @@ from .loggers import safe
 from .neighbours import Neighbours
 from .node_bytes import NodeBytes
 from .termination import release_in_commands
+from .waiting import Latch
 from .znodes import with_parents
 
 if TYPE_CHECKING:
@@ -340,7 +341,7 @@ class Session:
 
     def ask(self, method: Callable[..., None], *args: Any) -> Future[Any]:
         """Call one of the methods above as soon as connected; return a future for its outcome."""
-        future: Future[Any] = Future()
+        future = _Answer()
 
         def done(value: Any, error: BaseException | None) -> None:
             if not future.set_running_or_notify_cancel():
@@ -591,6 +592,22 @@ def _deletions(paths: list[str], make: Requests) -> list[Any]:
     return [make.deletion(path) for path in paths]
 
 
+class _Answer(Future[Any]):
+    """A future whose waiter holds no lock that the connection thread needs.
+
+    So a signal handler may take locks on top of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latch = Latch()
+        self.add_done_callback(lambda _: self._latch.open())
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._latch.wait(-1 if timeout is None else max(timeout, 0))
+        return super().result(0)
+
+
 def _ignore(value: Any, error: BaseException | None) -> None:
     """For requests whose outcome changes nothing."""
 
@@ -598,7 +615,8 @@ def _ignore(value: Any, error: BaseException | None) -> None:
 # --- the sessions of this process ----------------------------------------------------------------
 
 _sessions: dict[str, Session] = {}
-_sessions_lock = threading.Lock()
+# Reentrant, for a signal handler that takes a first lock on top of code that does.
+_sessions_lock = threading.RLock()
 _told: list[Callable[[str, int, bytes], None]] = []
 #: The process that they belong to.
 pid = os.getpid()
@@ -623,11 +641,23 @@ def session_for(alias: str = "default") -> Session:
     conf = configuration(alias)
     with _sessions_lock:
         session = _sessions.get(alias)
-        if session is None or session.over:
-            release_in_commands()
-            session = _sessions[alias] = Session(conf)
+        if session is not None and not session.over:
+            return session
+        if sys.is_finalizing():
+            raise LockUnavailable(
+                "Python is shutting down, and starts no thread that could connect. Release locks "
+                "before the program ends, and take none in __del__().",
+                key="",
+                using=alias,
+            )
+        release_in_commands()
+        made = Session(conf)
+        if _sessions.get(alias) is session:
+            _sessions[alias] = made
             _close_when_a_child_ends()
-        return session
+            return made
+    made.close()  # a signal handler was faster
+    return session_for(alias)
 
 
 def _close_when_a_child_ends() -> None:
@@ -655,7 +685,7 @@ def _forget_the_parent() -> None:
     global pid, _sessions_lock  # noqa: PLW0603 - the parent may have held the lock at the fork
     _inherited.extend(_sessions.values())
     _sessions.clear()
-    _sessions_lock = threading.Lock()
+    _sessions_lock = threading.RLock()
     pid = os.getpid()
 
 

@@ -8,6 +8,7 @@ the lock. All carry ``key``, ``using`` (the alias) and ``template`` (of `zk_lock
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.dispatch import Signal
@@ -22,20 +23,29 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
+
+class _Signal(Signal):
+    """A signal that may be sent, from a signal handler of Python's, on top of itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.RLock()  # type: ignore[assignment]
+
+
 #: A first (not reentrant) acquire succeeded: ``hold``, ``waited`` (seconds).
-lock_acquired = Signal()
+lock_acquired = _Signal()
 #: The last release of a hold: ``hold``, ``held_for`` (seconds).
-lock_released = Signal()
+lock_released = _Signal()
 #: The connection under a hold is gone, and its deadline has not passed: ``hold``.
-lock_at_risk = Signal()
+lock_at_risk = _Signal()
 #: A hold that was at risk is safe again, since ZooKeeper has confirmed its session: ``hold``.
-lock_safe = Signal()
+lock_safe = _Signal()
 #: A hold was found to be lost: ``hold``, ``reason`` (`Hold.lost_reason`).
-lock_lost = Signal()
+lock_lost = _Signal()
 #: An acquire ended without the lock, since others have it: ``waited`` (seconds).
-lock_contended = Signal()
+lock_contended = _Signal()
 #: An acquire ended without the lock, by an error: ``waited`` (seconds), ``error``.
-lock_failed = Signal()
+lock_failed = _Signal()
 
 
 class Subject(Protocol):

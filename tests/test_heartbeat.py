@@ -300,7 +300,7 @@ def test_the_thread_sleeps_when_nobody_needs_it(lease: Lease, make_line: MakeLin
     line.heartbeat.dismiss(line.place)
     line.heartbeat.dismiss(line.place)
     line.heartbeat.hurry()
-    eventually(lambda: not line.heartbeat._needed.is_set(), SOON)
+    eventually(lambda: line.heartbeat._resting, SOON)
     line.heartbeat.hurry()
     assert line.beats == 1
     line.answer()
@@ -319,7 +319,7 @@ def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
         line.heartbeat.hurry()
         line.heartbeat.attend(line.place)
         line.heartbeat.hurry()
-    assert line.heartbeat._needed.wait(SOON)
+    eventually(lambda: not line.heartbeat._resting, SOON)
     line.step()
 
 
@@ -345,7 +345,7 @@ def test_a_thread_that_sleeps_keeps_nobody_alive(lease: Lease, make_line: MakeLi
     line.step()
     line.heartbeat.dismiss(line.place)
     line.heartbeat.hurry()
-    eventually(lambda: not line.heartbeat._needed.is_set(), SOON)
+    eventually(lambda: line.heartbeat._resting, SOON)
     place = weakref.ref(line.place)
     line.place = Place()
     gc.collect()

@@ -112,7 +112,7 @@ def test_a_session_that_nobody_needs_sends_no_heartbeat(tree: Tree, requests: li
     with zk_lock(KEY) as hold:
         await_own_watch(tree, hold)
     session = session_for()
-    eventually(lambda: not session.heartbeat._needed.is_set(), PATIENCE)
+    eventually(lambda: session.heartbeat._resting, PATIENCE)
     requests.clear()
     pass_time(T / 2)
     assert requests == []
@@ -125,11 +125,11 @@ def test_a_short_hold_costs_no_heartbeat_and_no_watch(
     with zk_lock(KEY):  # makes the parents
         tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
     session = session_for()
-    eventually(lambda: not session.heartbeat._needed.is_set(), PATIENCE)
+    eventually(lambda: session.heartbeat._resting, PATIENCE)
     requests.clear()
     with zk_lock(KEY):
         pass
-    eventually(lambda: not session.heartbeat._needed.is_set(), PATIENCE)
+    eventually(lambda: session.heartbeat._resting, PATIENCE)
     assert requests == ["Create2", "GetChildren", "Delete"]
     forgets_all(session)
 
@@ -138,7 +138,7 @@ def test_the_next_hold_gets_its_heartbeats_after_an_idle_time(requests: list[str
     with zk_lock(KEY):
         pass
     session = session_for()
-    eventually(lambda: not session.heartbeat._needed.is_set(), PATIENCE)
+    eventually(lambda: session.heartbeat._resting, PATIENCE)
     eventually(lambda: session.lease.remaining == 0, PATIENCE)
     requests.clear()
     with zk_lock(KEY) as hold:

@@ -71,16 +71,15 @@ def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, leases: Lease
     semaphore.release()
 
 
-def test_who_wants_several_waits_for_the_limit(make_owner: MakeOwner, leases: Leases) -> None:
+def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: MakeOwner) -> None:
     semaphore = zk_semaphore(KEY, 4)
     assert semaphore.acquire(leases=2)
     semaphore.limit = 2
-    waiting = make_owner().submit(
-        zk_semaphore(KEY, 4, using="other").acquire, timeout=PATIENCE, leases=3
-    )
-    leases.await_(5, 1)
+    late = zk_semaphore(KEY, 4, using="other")
+    with pytest.raises(ValueError, match="can never be had"):
+        make_owner().now(late.acquire, timeout=PATIENCE, leases=3)
     semaphore.limit = 5
-    assert waiting.result(PATIENCE)
+    assert zk_semaphore(KEY, 4, using="other").acquire(timeout=PATIENCE, leases=3)
     zk_semaphore(KEY, 5, using="other").release(3)
     semaphore.release(2)
 
@@ -147,3 +146,19 @@ def test_a_mutex_has_one_lease_whatever_is_set() -> None:
         zk_semaphore(KEY, 1, using="other").limit = 5
         assert not zk_semaphore_mutex(KEY).acquire(timeout=0)
         assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0)
+
+
+def test_a_waiter_that_wants_more_than_a_lowered_limit_is_refused_and_blocks_nobody(
+    make_owner: MakeOwner, leases: Leases
+) -> None:
+    semaphore = zk_semaphore(KEY, 3)
+    assert semaphore.acquire()
+    refused = make_owner().submit(semaphore.acquire, timeout=PATIENCE, leases=3)
+    leases.await_(1 + 3, 1)
+    served = make_owner().submit(semaphore.acquire, timeout=PATIENCE)
+    eventually(lambda: len(semaphore.waiters()) == 2, PATIENCE)
+    semaphore.limit = 2
+    with pytest.raises(ValueError, match="can never be had"):
+        refused.result(PATIENCE)
+    assert served.result(PATIENCE)
+    semaphore.release(2)
