@@ -189,6 +189,42 @@ def broken_early(arena: Arena) -> Finding:
 
 
 @fault(
+    "removed",
+    "An operator removes the whole queue",
+    "The holder's and the rival's nodes and their parent are deleted in one transaction, half a "
+    "session timeout after the acquire.",
+)
+def removed(arena: Arena) -> Finding:
+    with arena.scene() as scene:
+        waiting = scene.hold_and_wait()
+        time.sleep(SESSION_TIMEOUT / 2)
+        nodes = scene.line()
+        with scene.client() as client:
+            removal = client.transaction()
+            for node in nodes:
+                removal.delete(f"{scene.path}/{node}")
+            removal.delete(scene.path)
+            at = time.monotonic()
+            removal.commit()
+        return {**_rejoined(scene, waiting, at), **_ending(scene, waiting)}
+
+
+@fault(
+    "replaced",
+    "The server is replaced by an empty one",
+    "SIGKILL of the server, which starts again without its data. All times count from the moment "
+    "the server serves again.",
+)
+def replaced(arena: Arena) -> Finding:
+    with arena.scene() as scene:
+        waiting = scene.hold_and_wait()
+        arena.server.kill()
+        arena.server.erase()
+        arena.server.start()
+        return {**_rejoined(scene, waiting, time.monotonic()), **_ending(scene, waiting)}
+
+
+@fault(
     "expired",
     "The holder's session is ended by the server",
     "A second client with the session's id and password closes it; the link is in order.",
@@ -253,6 +289,16 @@ def interrupted(arena: Arena) -> Finding:
 def _recovery(waiting: Future[Call], at: float) -> Finding:
     call = outcome(waiting)
     return {RECOVERY: call.ended - at if call and call.outcome == "got" else "never"}
+
+
+def _rejoined(scene: Scene, waiting: Future[Call], at: float) -> Finding:
+    """What comes of a waiting call; one that fails is made anew."""
+    finding = _call("waiting acquire", waiting)
+    last = outcome(waiting)
+    if last is None or last.outcome != "got":
+        last = outcome(scene.rival.order("acquire 25"))
+    recovery = last.ended - at if last and last.outcome == "got" else "not in 25 s"
+    return {RECOVERY: recovery, **_loss(scene, waiting, at), **finding}
 
 
 def _loss(scene: Scene, waiting: Future[Call], at: float) -> Finding:
