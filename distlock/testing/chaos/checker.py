@@ -40,8 +40,9 @@ __all__ = ["Violation", "acts", "check", "margins", "naive_losses", "overrun_tim
 LEASE_ANSWER = 3.0
 #: By how much a call may overrun its time, in seconds (promise 7).
 OVERRUN = 0.5
-#: How long each process may be without a lock once replaced servers serve, in seconds.
-ABSENCE = 10.0
+#: For how much longer than a session timeout each process may be without a lock once replaced
+#: servers serve, in seconds.
+ABSENCE = 6.0
 #: What a recovery may take beyond session timeout and tick, in seconds.
 RECOVERY_SLACK = 1.0
 
@@ -166,14 +167,15 @@ def refusals(timeline: Timeline) -> Iterator[Violation]:
 
 def absences(timeline: Timeline) -> Iterator[Violation]:
     """Processes that get no lock for long after the servers were replaced by empty ones."""
-    for fault in timeline.faults:
+    begins = [*(fault.at for fault in timeline.faults), math.inf]
+    for fault, next_fault in zip(timeline.faults, begins[1:], strict=True):
         if fault.kind != "replaced server":
             continue
         for pid in {call.pid for call in timeline.calls.values() if call.asked < fault.at}:
             got = [hold.got for hold in timeline.holds if hold.pid == pid and hold.got]
-            asked = [call.asked for call in timeline.calls.values() if call.pid == pid]
-            seconds = _first(got, fault.healed, max(asked))
-            if seconds is not None and seconds > ABSENCE:
+            asked = max(call.asked for call in timeline.calls.values() if call.pid == pid)
+            seconds = _first(got, fault.healed, min(asked, next_fault))
+            if seconds is not None and seconds > timeline.session_timeout + ABSENCE:
                 text = f"process {pid} got no lock for {seconds:.3f} s after {fault.kind}"
                 yield Violation("absences", fault.healed, text)
 

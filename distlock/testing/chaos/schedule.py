@@ -29,6 +29,7 @@ class Kind:
     :ivar longest: how long it lasts at most
     :ivar past_expiry: both are counted from the session timeout on
     :ivar of_session: both are parts of the session timeout instead of seconds
+    :ivar settles: how long it takes afterwards until everybody works again, in seconds
     :ivar nodes: the number of servers that it needs
     :ivar network: whether it needs a network of its own (root)
     :ivar named: whether it comes only in runs that name it
@@ -39,6 +40,7 @@ class Kind:
     longest: float = 0.0
     past_expiry: bool = False
     of_session: bool = False
+    settles: float = BREATH
     nodes: int = 1
     network: bool = False
     named: bool = False
@@ -86,7 +88,7 @@ SCENES: Final = {
         shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
     ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
-    "replaced server": Kind(shortest=0.2, longest=2.0, named=True),
+    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True),
     # It needs servers whose clocks can be set, and these a Java compiler.
     "clock step": Kind(shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"})),
 }
@@ -163,7 +165,7 @@ def plan(
         if kind.past_expiry:
             lasts += session_timeout
         # Until then the session of whoever it has hit has expired, in all cases.
-        over = at + max(lasts, session_timeout + 1 if name in LOSES else 0) + BREATH
+        over = at + max(lasts, session_timeout + 1 if name in LOSES else 0) + kind.settles
         if over > seconds:
             return faults
         aimed = chance.randrange(100) < AIMED
