@@ -192,7 +192,7 @@ def broken_early(arena: Arena) -> Finding:
     "removed",
     "An operator removes the whole queue",
     "The holder's and the rival's nodes and their parent are deleted in one transaction, half a "
-    "session timeout after the acquire.",
+    "session timeout after the acquire. A rival whose call fails asks again.",
 )
 def removed(arena: Arena) -> Finding:
     with arena.scene() as scene:
@@ -207,21 +207,6 @@ def removed(arena: Arena) -> Finding:
             at = time.monotonic()
             removal.commit()
         return {**_rejoined(scene, waiting, at), **_ending(scene, waiting)}
-
-
-@fault(
-    "replaced",
-    "The server is replaced by an empty one",
-    "SIGKILL of the server, which starts again without its data. All times count from the moment "
-    "the server serves again.",
-)
-def replaced(arena: Arena) -> Finding:
-    with arena.scene() as scene:
-        waiting = scene.hold_and_wait()
-        arena.server.kill()
-        arena.server.erase()
-        arena.server.start()
-        return {**_rejoined(scene, waiting, time.monotonic()), **_ending(scene, waiting)}
 
 
 @fault(
