@@ -25,11 +25,13 @@ Source: Kleppmann, "How to do distributed locking"; Chubby's sequencers.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core import checks
-from django.db import DatabaseError, models, router, transaction
+from django.db import DatabaseError, Error, connections, models, router, transaction
+from django.db.models.sql.constants import SINGLE
 
 from .exceptions import StaleToken
 from .hold import Hold
@@ -64,7 +66,7 @@ def token_of(fence: Hold | int) -> int:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     _BigIntegerField = models.BigIntegerField[int, int]
 else:  # not generic at run time
@@ -78,6 +80,55 @@ class FenceField(_BigIntegerField):
         kwargs.setdefault("default", 0)
         kwargs.setdefault("editable", False)
         super().__init__(*args, **kwargs)
+
+
+@contextmanager
+def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
+    """Write `rows` all or none, and explain an error that a newer token has caused.
+
+    In a savepoint, since Django forbids queries after an error in a transaction.
+
+    :raises StaleToken: one of the rows has a newer token
+    """
+    try:
+        with transaction.atomic(using=rows.db):
+            yield
+    except DatabaseError as error:
+        newer = _newer_token_after(error, rows, token)
+        if newer is None:
+            raise
+        raise StaleToken.of(rows.model, token, newer=newer) from error
+
+
+def _newer_tokens(rows: models.QuerySet[Any], token: int) -> models.QuerySet[Any, int]:
+    return rows.filter(fence__gt=token).values_list("fence", flat=True)
+
+
+def _newer_token_after(error: DatabaseError, rows: models.QuerySet[Any], token: int) -> int | None:
+    """Return a newer token in `rows`, which may have caused `error`.
+
+    Above READ COMMITTED a transaction sees no token that is newer than its snapshot: PostgreSQL
+    answers the UPDATE with a serialization failure, as it answers any other write over such a row.
+    Only another connection can tell the two apart.
+    """
+    newer = _newer_tokens(rows, token)
+    try:
+        found = newer.first()
+        if found is None and _is_serialization_failure(error):
+            outside = connections[rows.db].copy()
+            try:
+                compiler = newer[:1].query.get_compiler(connection=outside)
+                (found,) = compiler.execute_sql(SINGLE) or [None]
+            finally:
+                outside.close()
+    except Error:  # the database cannot tell: the caller gets the first error
+        return None
+    return found
+
+
+def _is_serialization_failure(error: DatabaseError) -> bool:
+    cause = error.__cause__
+    return "40001" in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
 
 
 class FencedQuerySet(models.QuerySet[_M]):
@@ -98,12 +149,15 @@ class FencedQuerySet(models.QuerySet[_M]):
         """Return the one row that matches, after raising its token: no former holder can write now.
 
         :raises StaleToken: a newer holder has claimed or written the row
+        :raises MultipleObjectsReturned: more than one row matches; none has the token
+        :raises DoesNotExist: no row matches
         """
         if self._token is None:
             raise TypeError("Claim a row with a token: objects.fenced(hold).claim(…).")
-        row = self.filter(*args, **lookup)
-        row.update()
-        return row.get()
+        row = self.filter(*args, **lookup)._for_writing()  # noqa: SLF001 - our own clone
+        with _refusals(row, self._token):
+            row._update_fenced(self._token)  # noqa: SLF001
+            return row.get()
 
     def update(self, **values: Any) -> int:
         """Update the rows, all or none when fenced; return how many.
@@ -113,16 +167,19 @@ class FencedQuerySet(models.QuerySet[_M]):
         token = self._token
         if token is None:
             return super().update(**values)
-        with transaction.atomic(using=self._database_for_writing()):
-            rows = self.filter(fence__lte=token)
-            count = super(FencedQuerySet, rows).update(**values, fence=token)
-            # Only tells why rows were left alone: the UPDATE itself has refused them.
-            stale = self.filter(fence__gt=token).values_list("fence", flat=True).first()
-            if stale is not None:
-                raise StaleToken.of(self.model, token, newer=stale)
-        return count
+        with _refusals(self._for_writing(), token):
+            return self._update_fenced(token, **values)
 
     update.alters_data = True  # type: ignore[attr-defined]
+
+    def _update_fenced(self, token: int, **values: Any) -> int:
+        rows = self.filter(fence__lte=token)
+        count = super(FencedQuerySet, rows).update(**values, fence=token)
+        # Only tells why rows were left alone: the UPDATE itself has refused them.
+        newer = _newer_tokens(self, token).first()
+        if newer is not None:
+            raise StaleToken.of(self.model, token, newer=newer)
+        return count
 
     def create(self, **values: Any) -> _M:
         """Create a row, with the token when fenced."""
@@ -133,7 +190,7 @@ class FencedQuerySet(models.QuerySet[_M]):
     def bulk_update(self, *args: Any, **options: Any) -> int:
         """Update the rows of these objects, all or none when fenced."""
         # A savepoint, so that an outer transaction can go on after a refusal.
-        with transaction.atomic(using=self._database_for_writing()):
+        with transaction.atomic(using=self._for_writing().db):
             return super().bulk_update(*args, **options)
 
     def bulk_create(self, *args: Any, **options: Any) -> list[_M]:
@@ -173,9 +230,9 @@ class FencedQuerySet(models.QuerySet[_M]):
                 "Use claim() and save(fence=hold), or a fenced update()."
             )
 
-    def _database_for_writing(self) -> str:
+    def _for_writing(self) -> FencedQuerySet[_M]:
         self._for_write = True  # as Django's own update does before it asks for the database
-        return self.db
+        return self
 
     def _clone(self) -> Any:
         clone = super()._clone()  # type: ignore[misc]
@@ -189,7 +246,9 @@ class FencedModel(models.Model):
     An unfenced `save` works as ever, and leaves the token in the row alone.
     """
 
-    fence = FenceField()
+    # The database has a default for statements that do not know the column. It is said here and not
+    # in the field: else a migration without it would seem to have it.
+    fence = FenceField(db_default=0)
 
     objects = FencedQuerySet.as_manager()
 
@@ -231,16 +290,9 @@ class FencedModel(models.Model):
         if not self._state.adding:  # else Django would take a refused UPDATE for a missing row
             options["force_update"] = True
         using = options.get("using") or router.db_for_write(type(self), instance=self)
-        try:
-            # A savepoint, since Django forbids queries after an error in a transaction.
-            with transaction.atomic(using=using):
-                super().save(*args, **options)
-        except DatabaseError as error:
-            rows = type(self)._base_manager.using(using)  # noqa: SLF001 - what save() uses
-            newer = rows.filter(pk=self.pk, fence__gt=token).values_list("fence", flat=True).first()
-            if newer is None:
-                raise
-            raise StaleToken.of(type(self), token, newer=newer) from error
+        rows = type(self)._base_manager.using(using)  # noqa: SLF001 - what save() uses
+        with _refusals(rows.filter(pk=self.pk), token):
+            super().save(*args, **options)
 
     def _do_update(
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any, **options: Any

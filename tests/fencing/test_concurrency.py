@@ -1,15 +1,17 @@
 """Two connections at once: the stale UPDATE is decided when the row is free, not when it was sent.
 
-On PostgreSQL the stale writer waits for the row lock of the newer one, and PostgreSQL looks at the
-condition again when it gets the row (READ COMMITTED).
+On PostgreSQL the stale writer waits for the row lock of the newer one. Then READ COMMITTED looks at
+the condition again; REPEATABLE READ and SERIALIZABLE refuse to write over what their transaction
+cannot see, whatever the tokens.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 
 from distlock import StaleToken
 from tests.fencing.models import Stock
@@ -109,3 +111,90 @@ def test_a_claim_reads_what_the_former_holder_was_about_to_write(rival: Owner) -
     with pytest.raises(StaleToken):
         save_with(6, 8)
     assert row() == (9, 7)
+
+
+def claim_with(fence: int, quantity: int) -> None:
+    stock = Stock.objects.fenced(fence).claim(sku="lamp")
+    stock.quantity = quantity
+    stock.save(fence=fence)
+
+
+def bulk_update_with(fence: int, quantity: int) -> None:
+    stock = Stock.objects.get()
+    stock.quantity = quantity
+    Stock.objects.fenced(fence).bulk_update([stock], ["quantity"])
+
+
+snapshots = pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+all_writes = pytest.mark.parametrize(
+    "write", [save_with, update_with, claim_with, bulk_update_with]
+)
+
+
+@contextmanager
+def snapshot(level: str) -> Iterator[None]:
+    """A transaction that goes on to see the rows as they are now."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+        assert row() == (10, 5)
+        yield
+
+
+@only_postgresql
+@snapshots
+@all_writes
+def test_a_stale_writer_whose_snapshot_is_older_than_the_newer_write_learns_that_it_is_stale(
+    rival: Owner, level: str, write: Callable[[int, int], None]
+) -> None:
+    with snapshot(level):
+        rival.now(save_with, 7, 1)
+        with pytest.raises(StaleToken) as refused:
+            write(6, 2)
+        assert (refused.value.token, refused.value.newer) == (6, 7)
+        assert row() == (10, 5)  # its transaction can go on, with what it has seen
+    assert row() == (1, 7)
+
+
+@only_postgresql
+@snapshots
+@all_writes
+def test_a_stale_write_that_waits_is_refused_in_a_snapshot_too(
+    rival: Owner, level: str, write: Callable[[int, int], None]
+) -> None:
+    def stale() -> None:
+        with snapshot(level):
+            write(6, 2)
+
+    with transaction.atomic():
+        save_with(7, 1)
+        waiting = rival.submit(stale)
+        eventually(somebody_awaits_a_row)
+    assert isinstance(waiting.exception(PATIENCE), StaleToken)
+    assert row() == (1, 7)
+
+
+@only_postgresql
+@snapshots
+@all_writes
+def test_a_snapshot_that_is_older_than_a_stale_write_can_be_tried_again(
+    rival: Owner, level: str, write: Callable[[int, int], None]
+) -> None:
+    """The lock is still ours: the serialization failure is no reason to give up."""
+    with snapshot(level):
+        rival.now(save_with, 6, 1)
+        with pytest.raises(OperationalError, match="could not serialize"):
+            write(7, 2)
+    write(7, 2)
+    assert row() == (2, 7)
+
+
+@only_postgresql
+def test_a_serialization_failure_stays_one_when_nobody_can_look_from_outside(
+    rival: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with snapshot("REPEATABLE READ"):
+        rival.now(save_with, 7, 1)
+        monkeypatch.setitem(connection.settings_dict, "PORT", "1")
+        with pytest.raises(OperationalError, match="could not serialize"):
+            save_with(6, 2)

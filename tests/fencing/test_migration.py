@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.apps import apps
 from django.db import IntegrityError, connection
+from django.db.migrations import AlterField
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
 from django.db.migrations.writer import MigrationWriter
 
 from distlock import FenceField, StaleToken
@@ -51,6 +56,29 @@ def test_the_field_says_its_defaults_in_a_migration() -> None:
     text, imports = MigrationWriter.serialize(FenceField())
     assert text == "distlock.fencing.FenceField(default=0, editable=False)"
     assert imports == {"import distlock.fencing"}
+
+
+@pytest.mark.usefixtures("old_product")
+def test_a_statement_that_does_not_know_the_column_may_insert_a_row() -> None:
+    migrate("0004_fence_db_default")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO shop_product (sku, name, quantity, strategy)"
+            " VALUES ('table', 'Table', 5, 'zk')"
+        )
+    assert dict(Product.objects.values_list("sku", "fence")) == {"lamp": 0, "table": 0}
+
+
+def test_a_project_whose_column_has_no_default_gets_a_migration_that_adds_it() -> None:
+    """What ``makemigrations`` finds for a migration that an earlier release has written."""
+    loader = MigrationLoader(None)
+    before = loader.project_state(("shop", "0003_shipped"))
+    now = ProjectState.from_apps(apps)
+    changes = MigrationAutodetector(before, now).changes(loader.graph)
+    (operation,) = changes["shop"][0].operations
+    assert isinstance(operation, AlterField)
+    assert (operation.model_name, operation.name) == ("product", "fence")
+    assert operation.field.deconstruct()[3]["db_default"] == 0
 
 
 def test_the_column_is_not_null(old_product: int) -> None:

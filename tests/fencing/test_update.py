@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -223,6 +224,21 @@ def test_without_a_claim_a_write_between_read_and_write_is_lost() -> None:
 def test_there_is_no_claim_of_a_row_that_is_not_there() -> None:
     with pytest.raises(Stock.DoesNotExist):
         Stock.objects.fenced(5).claim(sku="none")
+
+
+@pytest.mark.parametrize("outside", [nullcontext, transaction.atomic])
+def test_a_claim_of_two_rows_writes_nothing(outside: Callable[[], Any]) -> None:
+    make(a=3, b=4)
+    with outside(), pytest.raises(Stock.MultipleObjectsReturned):
+        Stock.objects.fenced(5).claim(quantity=10)
+    assert rows() == {"a": (10, 3), "b": (10, 4)}
+
+
+def test_a_claim_that_no_longer_finds_its_row_writes_nothing() -> None:
+    make(a=3)
+    with pytest.raises(Stock.DoesNotExist):
+        Stock.objects.fenced(5).claim(fence=3)
+    assert rows() == {"a": (10, 3)}
 
 
 def test_a_claim_needs_a_token() -> None:
