@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connections, transaction
+from django.db import DatabaseError, connections, transaction
 
 from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
 from tests.helpers import eventually
@@ -145,6 +145,73 @@ def test_atomic_names_the_database_and_leaves_the_others_alone() -> None:
     with zk_lock("stock:42", atomic=True):
         assert in_transaction("default")
         assert not in_transaction(ALIAS)
+
+
+@pytest.fixture
+def manual() -> Iterator[None]:
+    """The site begins and ends its transactions itself."""
+    transaction.set_autocommit(False, using=ALIAS)
+    try:
+        yield
+    finally:
+        transaction.rollback(using=ALIAS)
+        transaction.set_autocommit(True, using=ALIAS)
+
+
+@pytest.mark.usefixtures("manual")
+def test_a_transaction_that_no_atomic_block_has_opened_counts(database: ProjectDatabase) -> None:
+    name = database.make_counter()
+    increment(name)
+    with pytest.raises(LockInTransaction, match=f"database '{ALIAS}'"):
+        zk_lock("stock:42").acquire()
+    transaction.commit(using=ALIAS)
+    with zk_lock("stock:42"):
+        increment(name)
+        transaction.commit(using=ALIAS)
+    assert database.value(name) == 2
+
+
+@pytest.mark.usefixtures("manual")
+def test_a_transaction_that_has_failed_counts_until_it_is_rolled_back() -> None:
+    with pytest.raises(DatabaseError):
+        Counter.objects.using(ALIAS).raw("SELECT nonsense")[0]
+    with pytest.raises(LockInTransaction):
+        zk_lock("stock:42").acquire()
+    transaction.rollback(using=ALIAS)
+    with zk_lock("stock:42"):
+        pass
+
+
+@pytest.mark.usefixtures("manual")
+def test_a_block_that_leaves_the_transaction_open_counts(database: ProjectDatabase) -> None:
+    with transaction.atomic(using=ALIAS):
+        increment(database.make_counter())
+    with pytest.raises(LockInTransaction):
+        zk_lock("stock:42").acquire()
+
+
+@pytest.mark.usefixtures("manual")
+def test_a_connection_that_is_gone_has_no_transaction(database: ProjectDatabase) -> None:
+    increment(database.make_counter())
+    connections[ALIAS].connection.close()
+    try:
+        with zk_lock("stock:42"):
+            pass
+    finally:
+        connections[ALIAS].close()
+
+
+def test_a_driver_that_cannot_tell_may_have_a_transaction_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connections[ALIAS].ensure_connection()
+    with monkeypatch.context() as other_driver:
+        other_driver.setattr(connections[ALIAS], "connection", object())
+        with zk_lock("stock:42"):
+            pass
+        other_driver.setattr(connections[ALIAS], "autocommit", False)
+        with pytest.raises(LockInTransaction):
+            zk_lock("stock:42").acquire()
 
 
 def test_an_open_transaction_on_any_database_counts() -> None:
