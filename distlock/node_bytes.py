@@ -42,7 +42,7 @@ class NodeBytes:
     def full(self, path: str, under_way: int) -> bool:
         """Whether one more node might be too many.
 
-        :param under_way: how many requests are unanswered; each may be a node like this one
+        :param under_way: how many nodes like this one are being created
         """
         return self.total + (under_way + 1) * (len(path) + _LENGTH + _SEQUENCE) > self.limit
 

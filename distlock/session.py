@@ -103,6 +103,8 @@ class Session:
         self._deletes: dict[str, Callable[[], None] | None] = {}
         #: The nodes that end with the session.
         self.nodes = NodeBytes(conf.max_node_bytes)
+        #: What is called when the nodes that are being created are there, or not.
+        self._creating: set[Done] = set()
         #: The containers that this process has made, with their czxid, and since when they idle.
         self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
@@ -236,16 +238,22 @@ class Session:
     def _create_node(
         self, path: str, request: Any, done: Done, orphan: Callable[[Any], None]
     ) -> None:
-        if self.nodes.full(path, len(self._in_flight)):
+        if self.nodes.full(path, len(self._creating)):
             done(None, self._too_many_locks())
             return
 
         def created(value: Any, error: BaseException | None) -> None:
+            self._creating.discard(created)
             if error is None:
                 self.nodes.add(value[0])
             done(value, error)
 
-        self.send(request, self._proof(created), orphan=orphan)
+        try:
+            self._creating.add(created)
+            self.send(request, self._proof(created), orphan=orphan)
+        except BaseException:  # a soft time limit landed here
+            self._creating.discard(created)
+            raise
 
     def _too_many_locks(self) -> TooManyLocks:
         return TooManyLocks(
