@@ -364,8 +364,8 @@ class _OpensOwnTransaction(frozenset[str]):
     Django wraps a view in ``atomic()`` from outside, around our lock, so the lock would be released
     before COMMIT (django-pglocks 15). A view that is marked like this is left alone, and opens the
     transaction inside its lock. What the site itself exempts with ``non_atomic_requests`` below our
-    decorator is in the set; above it, Django replaces this object, and we leave the view alone.
-    Frozen, since all ``as_view()`` of a class share it.
+    decorator is in the set; above it, Django replaces this object, and `reclaim_transactions` makes
+    one for this view. Frozen, since all ``as_view()`` of a class share it.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -374,6 +374,18 @@ class _OpensOwnTransaction(frozenset[str]):
     @property
     def exempt(self) -> frozenset[str]:
         return frozenset(self)
+
+
+def reclaim_transactions(view: Any) -> None:
+    """Claim every database again for a locked view, before Django opens their transactions.
+
+    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the one that it
+    exempts.
+    """
+    locked = getattr(view, "distlock", None)
+    marker = getattr(view, "_non_atomic_requests", ())
+    if locked is not None and not isinstance(marker, _OpensOwnTransaction):
+        view._non_atomic_requests = _OpensOwnTransaction({*marker, *locked.marker})  # noqa: SLF001
 
 
 def _request_in(args: tuple[Any, ...]) -> HttpRequest | None:

@@ -18,6 +18,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from .apps import warn_unless_installed
+from .decorators import reclaim_transactions
 from .loggers import safe
 from .mutex import release_all
 from .owner import Owner, current, label
@@ -54,6 +55,8 @@ class DistlockMiddleware:
         warn_unless_installed("DistlockMiddleware", stacklevel=2)
         self.get_response: Any = get_response
         self.is_async = iscoroutinefunction(get_response)
+        # Django calls a synchronous hook of an async stack in another thread.
+        self.process_view = self._aprocess_view if self.is_async else self._process_view
         if self.is_async:
             markcoroutinefunction(self)
 
@@ -87,6 +90,13 @@ class DistlockMiddleware:
                 else:
                     _release_leftovers(owner, before, name)
         return response
+
+    def _process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> None:
+        """Let a locked view open its transactions inside its lock."""
+        reclaim_transactions(view)
+
+    async def _aprocess_view(self, request: HttpRequest, view: Any, *arguments: Any) -> None:
+        reclaim_transactions(view)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Answer for a view that could not get a lock."""

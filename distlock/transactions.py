@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .exceptions import LockInTransaction
 
 if TYPE_CHECKING:
-    from django.db.backends.base.base import BaseDatabaseWrapper
+    from types import FrameType
 
 
 #: The states of libpq's connections, as psycopg numbers them, in which no transaction is open:
@@ -27,17 +30,19 @@ def refuse_open_transaction(key: str) -> None:
             raise LockInTransaction(
                 f"The lock {key!r} was about to be taken inside an open transaction on database "
                 f"{connection.alias!r}. It would be released before COMMIT, and the next holder "
-                "would read the old rows. Take the lock first:\n\n"
-                f"    with zk_lock({key!r}, atomic=True):  # BEGIN inside the lock\n"
-                "        …\n\n"
-                "Where the order does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
+                "would read the old rows. Take the lock first and begin inside it: "
+                f"`with zk_lock({key!r}, atomic=True): …`. Where the order "
+                "does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
             )
 
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
     blocks: list[Any] = connection.atomic_blocks
-    if blocks:  # as durable=True tells the two apart
-        return any(not block._from_testcase for block in blocks)  # noqa: SLF001
+    if blocks:
+        return any(
+            not block._from_testcase and not _is_past(block)  # noqa: SLF001 - as durable=True does
+            for block in blocks
+        )
     if connection.autocommit or connection.connection is None:
         return False
     return _driver_has_transaction(connection.connection)
@@ -49,3 +54,26 @@ def _driver_has_transaction(connection: Any) -> bool:
         return bool(connection.in_transaction)
     info = getattr(connection, "info", None)  # psycopg
     return getattr(info, "transaction_status", None) not in _NO_TRANSACTION
+
+
+#: The code of a function that `atomic` decorates, and of what calls the hooks of ``on_commit``.
+_DECORATED: Final = ContextDecorator()(lambda: None).__code__
+_COMMIT_HOOKS: Final = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
+
+
+def _is_past(block: Any) -> bool:
+    """Tell whether the call that `block` decorates is over, and a commit hook runs meanwhile.
+
+    With ``ATOMIC_REQUESTS`` on two databases Django decorates a view with two blocks. Hooks of the
+    inner one run after its COMMIT and before that of the outer one, and the site cannot move them.
+    A block that a hook itself has opened is not past.
+    """
+    in_hook = False
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001
+    while frame is not None:
+        if frame.f_code is _COMMIT_HOOKS:
+            in_hook = True
+        elif in_hook and frame.f_code is _DECORATED and frame.f_locals["self"] is block:
+            return True
+        frame = frame.f_back
+    return False

@@ -44,6 +44,7 @@ def test_the_message_shows_the_right_order() -> None:
         zk_lock("stock:42").acquire()
     assert "with zk_lock('stock:42', atomic=True):" in str(raised.value)
     assert "database 'default'" in str(raised.value)
+    assert "\N{REPLACEMENT CHARACTER}" not in str(raised.value)
 
 
 @with_database
