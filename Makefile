@@ -26,7 +26,7 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 	.venv/bin/python manage.py serve_demo --load 12 $(ARGS)
 
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps zookeeper postgresql redis faults curator newer-curator chromium axe
+	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/
@@ -76,7 +76,7 @@ docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . build/site
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps zookeeper postgresql redis faults curator newer-curator chromium axe
+	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 
 clean:  ## remove what these targets made
 	rm -rf .venv build dist tests/browser/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,8 +15,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from celery import signals
-from celery._state import get_current_task
+from celery import current_task, signals
 
 from . import checks, decorators, workers
 from .mutex import release_all
@@ -35,8 +34,8 @@ def _runner(locked: Locked) -> Run | None:
 
     A task that is called as a function is one; so is a task's function called within itself.
     """
-    task = get_current_task()
-    if task is None or task.request.called_directly or locked not in locks_of(task):
+    task = current_task and current_task._get_current_object()  # noqa: SLF001 - documented
+    if not task or task.request.called_directly or locked not in locks_of(task):
         return None
     around = task.request.__dict__.setdefault("distlock_around", [])
     return None if locked in around else Run(task, locked, around)

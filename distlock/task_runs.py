@@ -19,6 +19,7 @@ from celery.exceptions import Ignore, Retry
 from celery.utils.log import get_task_logger
 from django.dispatch import Signal
 
+from .brokers import pause_limits, without_way
 from .conf import UNSET, configuration
 from .decorators import PUT_OFF
 from .exceptions import LockBusy, LockUnavailable
@@ -123,7 +124,8 @@ class _PutOff(Exception):
             request,
             retries=request.retries,
             countdown=self.pause,
-            headers={**(request.headers or {}), HEADER: self.record._asdict()},
+            headers={**without_way(request.headers), HEADER: self.record._asdict()},
+            ignore_result=_ignores_result(task),
             # What a publisher hides of the arguments stays hidden.
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
@@ -299,7 +301,7 @@ class Run:
 
         A task gives its lock back just before Celery stores its result, so this waits a moment.
         """
-        if self.task.ignore_result:
+        if _ignores_result(self.task):
             return False
         deadline = time.monotonic() + RESULT_SECONDS
         try:
@@ -361,7 +363,9 @@ class Run:
             longest = self._pause_in_line(self.ticket.ahead)
         else:
             longest = self._pause(record.busy)
-        pause = min(longest * random.uniform(0.5, 1), remaining)  # noqa: S311 - no secret
+        shortest, at_most = pause_limits(self.task.app)
+        pause = min(longest * random.uniform(0.5, 1), remaining, at_most)  # noqa: S311 - no secret
+        pause = max(pause, shortest)
         logger.info(
             "Put off for %.1f s, %d times so far: %s",
             pause,
@@ -421,6 +425,11 @@ class Run:
             waited=self.record.waited,
             put_off=self.record.put_off,
         )
+
+
+def _ignores_result(task: Any) -> bool:
+    """Whether the call, or by default the task, stores no result."""
+    return bool(vars(task.request).get("ignore_result", task.ignore_result))
 
 
 def label_of(task: Any, *, retries: int | None = None) -> str:

@@ -16,6 +16,7 @@ from distlock.mutex import release_all
 from distlock.owner import current
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.helpers import ANSWER_SECONDS
+from tests.rabbitmq import RabbitMQ, RabbitMQNotInstalled
 from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.versions import pytest_report_header
@@ -77,6 +78,20 @@ def redis() -> Iterator[Redis]:
     try:
         server.start()
     except RedisNotInstalled as error:
+        pytest.skip(str(error))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitMQ]:
+    """A RabbitMQ server; each `rabbitmq.new_host()` is a broker of its own."""
+    server = RabbitMQ()
+    try:
+        server.start()
+    except RabbitMQNotInstalled as error:
         pytest.skip(str(error))
     try:
         yield server

@@ -11,7 +11,14 @@ from celery.app.trace import build_tracer
 class Traced:
     """What a worker makes of one run of a task, in this process."""
 
-    def __init__(self, task: Any, *args: Any, headers: Any = None, task_id: str = "the-id") -> None:
+    def __init__(
+        self,
+        task: Any,
+        *args: Any,
+        headers: Any = None,
+        task_id: str = "the-id",
+        **request: Any,
+    ) -> None:
         request = {
             "id": task_id,
             "task": task.name,
@@ -20,6 +27,7 @@ class Traced:
             "retries": 0,
             "headers": headers,
             "delivery_info": {"exchange": "", "routing_key": "celery"},
+            **request,
         }
         tracer = build_tracer(task.name, task, app=task.app)
         traced = tracer(task_id, args, {}, request)

@@ -1,0 +1,80 @@
+"""The message of a task that is put off: its headers, its pause and its options."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import signals, states
+
+from distlock import zk_locked
+from tests.tasks.tools import Traced
+from tests.testproject.elsewhere import held_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from celery import Celery
+
+pytestmark = pytest.mark.usefixtures("distlock_settings")
+
+
+@pytest.fixture
+def task(app: Celery) -> Any:
+    @app.task(shared=False)
+    @zk_locked("<key>", on_busy="retry", timeout=0)
+    def report(key: str) -> str:
+        return key
+
+    return report
+
+
+@contextmanager
+def published() -> Iterator[list[dict[str, Any]]]:
+    """Collect the headers of the messages that are published."""
+    found: list[dict[str, Any]] = []
+
+    def note(headers: dict[str, Any], **_: Any) -> None:
+        found.append(headers)
+
+    signals.before_task_publish.connect(note, weak=False)
+    try:
+        yield found
+    finally:
+        signals.before_task_publish.disconnect(note)
+
+
+def test_the_way_of_a_message_is_not_published_again(task: Any, key: str) -> None:
+    """RabbitMQ would take the next delay for a circle and drop the message."""
+    way = {"x-death": [{"queue": "delay", "count": 1}], "x-first-death-queue": "delay"}
+    with held_elsewhere(key), published() as messages:
+        run = Traced(task, key, headers={**way, "x-trace": "mine"})
+    assert run.state == states.RETRY
+    assert messages[0]["x-trace"] == "mine"
+    assert not [name for name in messages[0] if "death" in name]
+
+
+def test_a_call_that_stores_no_result_stores_none_later(task: Any, key: str) -> None:
+    with held_elsewhere(key), published() as messages:
+        Traced(task, key, ignore_result=True)
+        Traced(task, key, ignore_result=False)
+    assert [message["ignore_result"] for message in messages] == [True, False]
+
+
+@pytest.mark.parametrize("policy", ["retry", "queue"])
+def test_a_pause_ends_before_the_broker_delivers_again(
+    app: Celery, key: str, settings: Any, policy: Any
+) -> None:
+    app.conf.broker_transport_options = {"visibility_timeout": 5}
+    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], "RETRY_AFTER": 60}}
+
+    @app.task(shared=False)
+    @zk_locked("<key>", on_busy=policy, timeout=0)
+    def report(key: str) -> str:
+        return key
+
+    with held_elsewhere(key):
+        run = Traced(report, key)
+    assert run.state == states.RETRY
+    assert run.error.when == 2.5
