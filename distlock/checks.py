@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -65,39 +66,60 @@ def check_templates(**_: Any) -> list[CheckMessage]:
 
 
 def check_views(**_: Any) -> list[CheckMessage]:
-    """E004: ``zk_locked`` on ``get()`` or ``post()`` of a class view under ``ATOMIC_REQUESTS``."""
+    """E004: ``zk_locked`` inside the transaction that ``ATOMIC_REQUESTS`` opens around a view.
+
+    On ``get()`` or ``post()`` of a class view, on an action of a view set, or below ``@api_view``.
+    """
     atomic = {
         alias for alias, options in connections.settings.items() if options["ATOMIC_REQUESTS"]
     }
     if not atomic or not getattr(settings, "ROOT_URLCONF", None):
         return []
     found = dict.fromkeys(
-        (view_class, method)
-        for view, view_class in _class_views(get_resolver().url_patterns)
+        inside
+        for view in _views(get_resolver().url_patterns)
         if not atomic <= set(getattr(view, "_non_atomic_requests", ()))
-        for method in _HTTP_METHODS
-        if hasattr(getattr(view_class, method, None), "distlock")
+        for inside in _locked_inside(view)
     )
     return [
         Error(
-            f"{view_class.__module__}.{view_class.__qualname__}.{method}() is locked inside the "
-            "transaction of ATOMIC_REQUESTS: its lock would be released before COMMIT.",
-            hint='Decorate dispatch: @method_decorator(zk_locked("…"), name="dispatch").',
+            f"{name}() is locked inside the transaction of ATOMIC_REQUESTS: its lock would be "
+            "released before COMMIT.",
+            hint=f"{hint} Or begin inside the lock: transaction.non_atomic_requests on the view, "
+            'and zk_locked("…", atomic=True) where it is now.',
             obj=view_class,
             id="distlock.E004",
         )
-        for view_class, method in found
+        for view_class, name, hint in found
     ]
 
 
-def _class_views(patterns: Iterable[Any]) -> Iterator[tuple[Any, type]]:
+def _views(patterns: Iterable[Any]) -> Iterator[Any]:
     for pattern in patterns:
         if isinstance(pattern, URLResolver):
-            yield from _class_views(pattern.url_patterns)
+            yield from _views(pattern.url_patterns)
         elif isinstance(pattern, URLPattern):
-            view_class = getattr(pattern.callback, "view_class", None)
-            if view_class is not None:
-                yield pattern.callback, view_class
+            yield pattern.callback
+
+
+def _locked_inside(view: Any) -> Iterator[tuple[type, str, str]]:
+    """Yield the class, the name and the hint of each locked function that a class view calls."""
+    # `cls` is the class of Django REST framework's view sets, which have no `view_class`.
+    view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    if view_class is None:
+        return
+    for name in getattr(view, "actions", {}).values() or _HTTP_METHODS:
+        function: Any = getattr(view_class, name, None)
+        if hasattr(function, "distlock"):
+            yield (
+                view_class,
+                f"{view_class.__module__}.{view_class.__qualname__}.{name}",
+                'Decorate dispatch: @method_decorator(zk_locked("…"), name="dispatch").',
+            )
+        elif getattr(function, "__module__", "") == "rest_framework.decorators":
+            below: Any = inspect.getclosurevars(function).nonlocals.get("func")
+            if hasattr(below, "distlock"):
+                yield view_class, below.distlock.name, "Write @zk_locked above @api_view."
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:

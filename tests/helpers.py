@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kazoo.client import KazooClient
@@ -21,6 +22,14 @@ T = TypeVar("T")
 
 #: How long a call waits for an answer where just that is not the subject, in seconds.
 ANSWER_SECONDS = 10.0
+
+
+class Urls(ModuleType):
+    """The URLconf of one test."""
+
+    def __init__(self, *patterns: Any) -> None:
+        super().__init__("urls_of_a_test")
+        self.urlpatterns = list(patterns)
 
 
 def eventually(condition: Callable[[], T], timeout: float = 20, message: str = "") -> T:

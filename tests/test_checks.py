@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,20 +18,19 @@ from django.urls import include, path
 from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.decorators.csrf import csrf_exempt
+from rest_framework.decorators import action, api_view, permission_classes
+from rest_framework.response import Response
+from rest_framework.routers import SimpleRouter
+from rest_framework.viewsets import ViewSet
 
 from distlock import session, zk_locked
 from distlock.checks import MIDDLEWARE
+from tests.helpers import Urls
 
 if TYPE_CHECKING:
+    from django.urls import URLResolver
     from pytest_django import Settings
-
-
-class Urls(ModuleType):
-    """The URLconf of one test."""
-
-    def __init__(self, *patterns: Any) -> None:
-        super().__init__("urls_of_a_test")
-        self.urlpatterns = list(patterns)
+    from rest_framework.request import Request
 
 
 def found(*, deploy: bool = False) -> list[str | None]:
@@ -169,6 +168,59 @@ def test_e004_a_locked_method_under_atomic_requests(
     assert f"{view_class.__qualname__}.{method}()" in message.msg
     assert "released before COMMIT" in message.msg
     assert 'name="dispatch"' in str(message.hint)
+
+
+@zk_locked("stock:<sku>")
+def locked_function(request: Request, sku: str) -> Response:  # noqa: ARG001
+    return Response()
+
+
+class LockedAction(ViewSet):  # type: ignore[misc]  # it has no types
+    @action(["post"], detail=True)  # type: ignore[untyped-decorator]
+    @zk_locked("stock:<pk>")
+    def reserve(self, request: Request, pk: str) -> Response:
+        return Response()
+
+    def list(self, request: Request) -> Response:
+        return Response()
+
+
+def router_of(view_set: type[ViewSet]) -> URLResolver:
+    router = SimpleRouter()
+    router.register("stock", view_set, basename="stock")
+    return path("", include(router.urls))
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_e004_an_action_of_a_view_set(right: Settings) -> None:
+    right.ROOT_URLCONF = Urls(router_of(LockedAction))
+    (message,) = messages()
+    assert message.id == "distlock.E004"
+    assert "LockedAction.reserve()" in message.msg
+    assert "atomic=True" in str(message.hint)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+@pytest.mark.parametrize("between", [lambda function: function, permission_classes([])])
+def test_e004_a_function_below_api_view(right: Settings, between: Any) -> None:
+    right.ROOT_URLCONF = Urls(path("buy/<sku>", api_view(["POST"])(between(locked_function))))
+    (message,) = messages()
+    assert message.id == "distlock.E004"
+    assert f"{__name__}.locked_function()" in message.msg
+    assert "@zk_locked above @api_view" in str(message.hint)
+
+
+@pytest.mark.usefixtures("atomic_requests")
+def test_e004_is_quiet_for_the_right_orders_of_an_api(right: Settings) -> None:
+    exempt = transaction.non_atomic_requests
+    api = api_view(["POST"])
+    exempt_view_set = method_decorator(exempt, name="dispatch")(type("Exempt", (LockedAction,), {}))
+    right.ROOT_URLCONF = Urls(
+        path("exempt/<sku>", exempt(api(locked_function))),
+        path("above/<sku>", zk_locked("stock:<sku>")(api(locked_function.__wrapped__))),  # type: ignore[attr-defined]
+        router_of(exempt_view_set),
+    )
+    assert found() == []
 
 
 @pytest.mark.usefixtures("atomic_requests")

@@ -1,0 +1,120 @@
+"""The examples for Django REST framework sell, refuse and commit in the order that they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, connections, transaction
+from django.test import Client
+from django.urls import path
+from rest_framework.exceptions import NotFound
+
+from distlock import zk_lock
+from distlock.checks import check_views
+from distlock.testing import hold
+from example_project.shop.models import Product
+from tests.docs.running import run_page
+from tests.helpers import Urls
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+    from tests.docs.names import Names
+
+PAGE = "docs/how-to/rest-framework.md"
+
+
+@pytest.fixture
+def page() -> str:
+    return PAGE
+
+
+@pytest.fixture(autouse=True)
+def _site(page: str, names: Names, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's views behind URLs, on a site with ``ATOMIC_REQUESTS``."""
+    run_page(page, names)
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", True)
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    settings.MIDDLEWARE = ["distlock.middleware.DistlockMiddleware"]
+    settings.REST_FRAMEWORK = {
+        **names["REST_FRAMEWORK"],
+        "DEFAULT_AUTHENTICATION_CLASSES": [],
+        "UNAUTHENTICATED_USER": None,
+    }
+    settings.ROOT_URLCONF = Urls(
+        path("buy/<sku>/", names["buy"]),
+        path("stock/<sku>/", names["Stock"].as_view()),
+        path("reserve/<sku>/", names["reserve"]),
+        path("set/<pk>/", names["StockViewSet"].as_view({"post": "update"})),
+        path("all/", names["StockViewSet"].as_view({"get": "list", "post": "create"})),
+    )
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each COMMIT of a product: whether the lamp's lock was held."""
+    held: list[bool] = []
+    save = Product.save
+
+    def save_and_note(product: Product, *args: Any, **options: Any) -> None:
+        assert connection.in_atomic_block
+        save(product, *args, **options)
+        transaction.on_commit(lambda: held.append(zk_lock("stock:lamp").held))
+
+    monkeypatch.setattr(Product, "save", save_and_note)
+    return held
+
+
+def post(view: str) -> Any:
+    return Client().post(f"/{view}/lamp/", {"quantity": 4}, "application/json")
+
+
+WRITES = pytest.mark.parametrize(
+    ("view", "left"), [("buy", 9), ("stock", 11), ("reserve", 9), ("set", 4)]
+)
+
+
+@WRITES
+def test_a_locked_example_commits_inside_its_lock(
+    view: str, left: int, committed: list[bool]
+) -> None:
+    assert post(view).json() == {"left": left}
+    assert committed == [True]
+    assert Product.objects.get(sku="lamp").quantity == left
+
+
+@WRITES
+def test_a_busy_lock_is_423(view: str, left: int) -> None:  # noqa: ARG001
+    with hold("stock:lamp"):
+        response = post(view)
+    assert response.status_code == 423
+    assert "Retry-After" in response
+
+
+@WRITES
+def test_what_a_failed_view_has_written_is_rolled_back(
+    view: str,
+    left: int,  # noqa: ARG001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    save = Product.save
+
+    def save_and_fail(product: Product, *args: Any, **options: Any) -> None:
+        save(product, *args, **options)
+        raise NotFound
+
+    monkeypatch.setattr(Product, "save", save_and_fail)
+    assert post(view).status_code == 404
+    assert Product.objects.get(sku="lamp").quantity == 10
+
+
+def test_the_other_actions_work_without_a_lock() -> None:
+    new = {"sku": "chair", "name": "Chair", "quantity": 2}
+    with hold("stock:chair"):
+        assert Client().post("/all/", new, "application/json").status_code == 201
+    assert {"sku": "chair", "quantity": 2} in Client().get("/all/").json()
+
+
+def test_the_check_has_no_objections() -> None:
+    assert check_views() == []
