@@ -497,8 +497,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._end_if_older(seen, timeout)
         self.negotiated_timeout = granted / 1000
         # What was queued in the instant of the loss must not be carried out now: the requests after
-        # it have failed.
-        self.client._notify_pending(KeeperState.CONNECTING)
+        # it have failed. That ends with the session; only its good-bye must still be sent.
+        if not self.client._stopped.is_set():
+            self.client._notify_pending(KeeperState.CONNECTING)
         return result
 
     def _end_if_older(self, seen: int, timeout: float) -> None:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-SESSION_TIMEOUT = 6.0
+SESSION_TIMEOUT = 10.0
 #: How long a new session may take once the old one must be over, in seconds.
-SOON = 3.0
+SOON = 5.0
 
 
 @pytest.fixture

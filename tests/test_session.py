@@ -341,6 +341,16 @@ def test_a_close_without_a_connection_does_not_wait() -> None:
     assert one.over
 
 
+def test_a_close_while_it_connects_ends_the_session(zookeeper: ZooKeeper) -> None:
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        proxy.delay(0.2)
+        one = Session(Configuration(hosts=proxy.address))
+        eventually(lambda: proxy.connections)
+        assert not one.id
+        one.close()
+        eventually(lambda: not one._client._connection._connection_routine.is_alive(), 5)
+
+
 def test_closed_sessions_leave_no_socket_and_no_thread(make_session: MakeSession) -> None:
     make_session().close()
     eventually(lambda: not named_threads())
