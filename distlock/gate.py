@@ -59,6 +59,9 @@ class LeasePlace(Place):
 class _Gate(FairPlace):
     """A place in the line before a semaphore, which only one may pass at a time."""
 
+    #: Whether the limit and the leases that are taken are being read. The answer says how to go on.
+    counting = False
+
     def __init__(self, of: SemaphorePlace, path: str, passed: Callable[[_Gate], None]) -> None:
         super().__init__(of.session, path, key=of.key, data=of.data, settled=partial(passed, self))
         self._of = of
@@ -110,8 +113,6 @@ class SemaphorePlace(Place):
         self._gate: _Gate | None = None
         self._wanted = wanted
         self._made_in = 0
-        #: Whether the leases are being counted for one who tries.
-        self._counting = False
         #: Whether there are watches on the leases.
         self._watching_limit = self._watching_names = False
 
@@ -151,8 +152,8 @@ class SemaphorePlace(Place):
     def _enter_line(self) -> None:
         self.ahead = None
         self.asked_at = time.monotonic()
-        self._counting = True
         gate = self._gate = _Gate(self, self._line, self._at_gate)
+        gate.counting = True
         gate.join()
         self._count(gate)
         if self.left:  # after the gate: `leave` looks at them in the other order
@@ -164,21 +165,24 @@ class SemaphorePlace(Place):
         if gate.error is not None:
             self.error = gate.error
             self._settled()
-        elif not self._try_only:
-            self._join()
-        elif not self._counting:
+        elif gate.counting:
+            return  # never past the gate by a limit that may not be the one that is set
+        elif self._try_only:
             self._count(gate)
+        else:
+            self.session.read(self.path, self._limit_read)  # somebody may have set another one
+            self._join()
 
     def _count(self, gate: _Gate) -> None:
-        self._counting = True
+        gate.counting = True
         self.session.read(self.path, partial(self._counted, gate))
 
     def _counted(self, gate: _Gate, value: Any, error: BaseException | None) -> None:
-        """Decide whether one who tries need go on; it makes no nodes that could be too many.
+        """Decide whether to go on; one who tries makes no nodes that could be too many.
 
         Who is at the gate takes a moment if leases are free, and is waited for.
         """
-        self._counting = False
+        gate.counting = False
         if gate is not self._gate or self.left or self.granted:
             return
         taken = 0
@@ -187,17 +191,15 @@ class SemaphorePlace(Place):
             self._read_limit(data, stat.version)
             taken = stat.numChildren
         elif isinstance(error, ConnectionLost | SessionOver):
-            if self._try_only:
-                self.session.when_connected(partial(self._count, gate))
+            gate.counting = True
+            self.session.when_connected(partial(self._count, gate))
             return
         elif not isinstance(error, NoNode):
             self._fail(error)
             return
-        if not self._try_only:
-            return
-        if taken + self._wanted > self.limit.now:
+        if self._try_only and taken + self._wanted > self.limit.now:
             self._found_taken(taken)
-        elif gate.granted:
+        elif gate.granted and self.error is None:
             self._join()
 
     def waits_at_gate(self, gate: _Gate) -> None:

@@ -298,9 +298,17 @@ class Session:
 
     def children(self, path: str, done: Done, *, sync: bool = False) -> None:
         """List the names of the children, after what the leader knows now if `sync`."""
-        if sync:
-            self.send(self._client.syncing(path), _ignore)
-        self.send(self._client.listing(path), done)
+        if not sync:
+            self.send(self._client.listing(path), done)
+            return
+        synced: list[BaseException | None] = []
+
+        def listed(names: Any, error: BaseException | None) -> None:
+            # The two may have gone to two servers, when the connection was lost between them.
+            done(names, error or synced[0])
+
+        self.send(self._client.syncing(path), lambda _, error: synced.append(error))
+        self.send(self._client.listing(path), listed)
 
     def read(self, path: str, done: Done) -> None:
         """Read a node; the value is (data, stat)."""

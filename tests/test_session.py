@@ -11,15 +11,17 @@ import os
 import socket
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
+from kazoo.exceptions import ConnectionLoss, NoAuthError
+from kazoo.protocol.serialization import Sync
 from kazoo.security import make_acl
 
 from distlock import LockUnavailable, session, zk_lock
-from distlock.client import SessionOver
+from distlock.client import Reply, SessionOver
 from distlock.conf import Configuration
 from distlock.session import Session, close_sessions, session_for
 from distlock.testing.proxy import TcpProxy
@@ -97,6 +99,25 @@ def test_threads_that_race_for_the_first_use_get_one_session(
     assert len(made) == 1
     assert len(found) == 10
     assert set(found) == set(made)
+
+
+def test_a_list_does_not_count_where_the_sync_before_it_was_lost(
+    make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two go to two servers when the connection is lost in between."""
+    one = make_session()
+    submit = one._client.submit
+
+    def lose_syncs(request: Any, reply: Reply, *, first: bool = False) -> None:
+        if isinstance(request, Sync):
+            reply.set_exception(ConnectionLoss())
+        else:
+            submit(request, reply, first=first)
+
+    monkeypatch.setattr(one._client, "submit", lose_syncs)
+    with pytest.raises(ConnectionLoss):
+        one.ask(partial(one.children, sync=True), "/").result(20)
+    assert one.ask(one.children, "/").result(20)
 
 
 def test_each_alias_has_a_session_of_its_own(

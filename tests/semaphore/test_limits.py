@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import limits, zk_semaphore, zk_semaphore_mutex
+from distlock.gate import SemaphorePlace
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner
 from tests.semaphore.tools import KEY, Leases
@@ -54,6 +57,45 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
         assert not newcomer.acquire(timeout=0)
         assert newcomer.limit == 2
         newcomer.release()
+
+
+def pauses_before_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pause the thread that comes to the gate until it has the lease, for half a second at most."""
+    count = SemaphorePlace._count
+
+    def late(place: SemaphorePlace, gate: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            with suppress(AssertionError):
+                eventually(lambda: place.granted, 0.5)
+        count(place, gate)
+
+    monkeypatch.setattr(SemaphorePlace, "_count", late)
+
+
+def test_a_limit_that_was_set_counts_where_it_is_read_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    semaphore = zk_semaphore(KEY, 2)
+    with semaphore:
+        semaphore.limit = 1
+        pauses_before_the_limit_is_read(monkeypatch)
+        assert not zk_semaphore(KEY, 2, using="other").acquire(timeout=1.5)
+
+
+def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
+    make_owner: MakeOwner, leases: Leases
+) -> None:
+    semaphore = zk_semaphore(KEY, 3)
+    assert semaphore.acquire()
+    head = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=1, leases=3)
+    leases.await_head(3)
+    behind = make_owner().submit(zk_semaphore(KEY, 3, using="other").acquire, timeout=2)
+    leases.await_(1 + 3, 2)
+    semaphore.limit = 1
+    with pytest.raises(ValueError, match="can never be had"):
+        head.result(PATIENCE)
+    assert not behind.result(PATIENCE)
+    semaphore.release()
 
 
 def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, leases: Leases) -> None:

@@ -1,0 +1,180 @@
+"""Requests of one thread reach the server in the order of its calls, whatever others do meanwhile.
+
+The locks rely on it: the list of a line comes after the create of the own node, a read after the
+``sync`` before it, and the removal of a watch after its read. Here the other actors act before each
+line that a sender runs, one line a time: the connection thread, a sender that is in the middle of
+a send, and a server that does not read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import struct
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import client as client_module
+from distlock import connection as connection_module
+from distlock import wire as wire_module
+from distlock.client import Client, Reply
+from distlock.conf import configuration
+from distlock.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType
+
+SOURCES = {module.__file__ for module in (client_module, connection_module, wire_module)}
+REQUESTS = 3
+#: How many lines are between two acts of others.
+DISTANCES = (1, 3, 8, 21)
+
+
+class Rig:
+    """A client on one end of a pair of sockets, without its connection thread.
+
+    :param at_once: how many bytes the kernel takes at once
+    """
+
+    def __init__(self, at_once: int) -> None:
+        mine, self._server = socket.socketpair()
+        self.client = Client(configuration(), lambda _: None)
+        self.connection = connection = self.client._connection
+        connection._read_sock, connection._write_sock = connection.handler.create_socket_pair()
+        self.wire = connection._socket = connection._wire = Wire(mine)
+        self.client._pending = self.wire.pending
+        self._another_sends = False
+        send = self.wire.send
+
+        def send_some(data: Any, flags: int = 0) -> int:
+            return send(data[:at_once], flags)
+
+        self.wire.send = send_some  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        for one in (
+            self.wire,
+            self._server,
+            self.connection._read_sock,
+            self.connection._write_sock,
+        ):
+            one.close()
+
+    def submit(self, number: int) -> None:
+        reply = Reply(lambda *_: None, None, lambda _: None, 0)
+        self.client.submit(self.client.deletion(f"/{number}"), reply)
+
+    def submit_all(self) -> None:
+        for number in range(REQUESTS):
+            self.submit(number)
+
+    def send_queued(self) -> None:
+        """Do what the connection thread does once it is awake."""
+        self.connection._busy = 0
+        self.connection._send_queued(1)
+
+    def begin_another_send(self) -> None:
+        """Take the wire, as a thread does that sends."""
+        self._another_sends = self.wire.lock.acquire(blocking=False)
+
+    def end_another_send(self) -> None:
+        if self._another_sends:
+            self._another_sends = False
+            self.wire.lock.release()
+
+    def finish(self) -> None:
+        self.end_another_send()
+        while self.client._queue or self.wire.rest:
+            self.send_queued()
+
+    def sent(self) -> list[tuple[str, int]]:
+        """The paths of the requests that the server has received, and their numbers."""
+        found, data = [], self._server.recv(1 << 16)
+        while data:
+            length, xid, _, size = struct.unpack_from("!iiii", data)
+            found.append((data[16 : 16 + size].decode(), xid))
+            data = data[4 + length :]
+        return found
+
+
+def with_others(call: Callable[[], None], acts: Mapping[int, Callable[[], None]]) -> int:
+    """Run a call, let another thread act before the lines of these numbers; return how many ran."""
+    line = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal line
+        if frame.f_code.co_filename not in SOURCES:
+            return None
+        if event == "line":
+            line += 1
+            if line in acts:
+                thread = threading.Thread(target=acts[line])
+                thread.start()
+                thread.join()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return line
+
+
+def assert_in_order(rig: Rig) -> None:
+    rig.finish()
+    sent = rig.sent()
+    assert [path for path, _ in sent] == [f"/{number}" for number in range(REQUESTS)]
+    assert [xid for _, xid in sent] == [xid for *_, xid in rig.wire.pending]
+    rig.close()
+
+
+@pytest.mark.parametrize("at_once", [1 << 16, 9])
+@pytest.mark.parametrize(
+    "others",
+    [
+        (Rig.send_queued, Rig.send_queued),
+        (Rig.begin_another_send, Rig.end_another_send),
+        (Rig.begin_another_send, Rig.end_another_send, Rig.send_queued),
+    ],
+    ids=["the connection thread", "another sender", "both"],
+)
+def test_requests_of_one_thread_keep_their_order_whatever_others_do(
+    others: tuple[Callable[[Rig], None], ...], at_once: int
+) -> None:
+    for distance in DISTANCES:
+        for step in itertools.count(1):
+            rig = Rig(at_once)
+            acts = {step + n * distance: partial(act, rig) for n, act in enumerate(others)}
+            lines = with_others(rig.submit_all, acts)
+            assert_in_order(rig)
+            if step > lines:
+                assert lines > 60
+                break
+
+
+@pytest.mark.parametrize("at_once", [1 << 16, 9])
+def test_requests_keep_their_order_while_the_connection_thread_sends_the_first(
+    at_once: int,
+) -> None:
+    for distance in DISTANCES:
+        for step in itertools.count(1):
+            rig = Rig(at_once)
+            rig.begin_another_send()
+            rig.submit(0)
+            rig.end_another_send()
+            acts = {step: partial(rig.submit, 1), step + distance: partial(rig.submit, 2)}
+            lines = with_others(rig.send_queued, acts)
+            for number in (1, 2):
+                if step + (number - 1) * distance > lines:
+                    rig.submit(number)
+            assert_in_order(rig)
+            if step > lines:
+                assert lines > 20
+                break
