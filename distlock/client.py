@@ -272,13 +272,17 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         """Drop the watch callbacks on `path`, once the server has removed its watches."""
         (self._child_watchers if children else self._data_watchers).pop(path, None)
 
-    def say_goodbye(self, seconds: float) -> None:
-        """End the session on the server. kazoo's ``stop`` may take ten seconds and more."""
+    def say_goodbye(self, seconds: float) -> bool:
+        """End the session on the server; return whether it has answered that the session is over.
+
+        kazoo's ``stop`` may take ten seconds and more.
+        """
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
             self._connection.wake()
         self._connection._connection_routine.join(seconds)
+        return bool(self._connection.closed_session)
 
 
 def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause

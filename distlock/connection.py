@@ -173,6 +173,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     negotiated_timeout = 0.0
     connect_timeout = 1.0
     ended = False
+    #: Whether the server has acknowledged the end of the session.
+    closed_session = False
     #: When the last connection was lost.
     lost_at = 0.0
     #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
@@ -359,6 +361,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped(f"The server sent a reply out of order: {header}.")
         request, reply, _ = client._pending[0]
         if reply is None:  # to the request that ends the session
+            self.closed_session = True
             return CLOSE_RESPONSE
         value, error = self._outcome(request, header, content, offset)
         client._pending.popleft()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import ssl
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
+from . import session_reaper
+
 if TYPE_CHECKING:
+    import ssl
+
     from .conf import Configuration
 
 
@@ -32,18 +35,10 @@ def tls_context(conf: Configuration) -> ssl.SSLContext | None:
     if tls is None:
         return None
     try:
-        context = ssl.create_default_context(cafile=tls.get("ca"))
-        if "cert" in tls:
-            # Without a password OpenSSL would ask for one on the terminal.
-            password = tls.get("key_password", "")
-            context.load_cert_chain(tls["cert"], tls.get("key"), password)
+        return session_reaper.tls_context(tls)
     except OSError as error:  # SSLError is one
         files = ", ".join(f"{name} {tls[name]}" for name in ("ca", "cert", "key") if name in tls)
         raise ImproperlyConfigured(
             f"DISTLOCK[{conf.alias!r}]['TLS'] cannot be used: {error}. Look at the files ({files}) "
             "and at key_password."
         ) from error
-    verify = tls.get("verify", True)
-    context.check_hostname = verify and tls.get("check_hostname", True)
-    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-    return context

@@ -75,6 +75,9 @@ CLOSE_MANY_SECONDS = 5.0
 #: Makes the client of a session. `distlock.testing` puts one here that needs no server.
 new_client: Callable[[Configuration, Callable[[bool], None]], Client] = Client
 
+#: Called with the configuration of a session, its id, and its password or None: `observe_sessions`.
+Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"
+
 #: What a watch is on: a path, and whether the names of its children or its own data.
 Watched: TypeAlias = tuple[str, bool]
 
@@ -538,8 +541,8 @@ class Session:
             self.nodes.clear()
             self.lease.end()
             self._warn_of_short_timeout()
-            for told in _told:
-                guarded(self.tell, told)
+            for notify in _observers:
+                guarded(self.notify, notify)
         if not first:  # before the first session nothing was held that could be lost
             self.heartbeat.hurry()
         self._fail_forgotten()
@@ -569,9 +572,9 @@ class Session:
             if reply.session_id != self.id:
                 reply.set_exception(SessionOver())
 
-    def tell(self, told: Callable[[str, int, bytes], None]) -> None:
-        """Call `told` with the alias, and the id and password of the session of the moment."""
-        told(self.conf.alias, *self._client.credentials)
+    def notify(self, notify: Observer) -> None:
+        """Call `notify` with the configuration, id and password of the session of the moment."""
+        notify(self.conf, *self._client.credentials)
 
     def close(self) -> None:
         """End the session, which frees its locks at once. Waits for the server for one second.
@@ -581,7 +584,10 @@ class Session:
         self.heartbeat.stop()
         if not self.over:
             self._delete_many()
-            self._client.say_goodbye(CLOSE_SECONDS)
+            session_id = self.id
+            if self._client.say_goodbye(CLOSE_SECONDS):
+                for notify in _observers:
+                    guarded(notify, self.conf, session_id, None)
 
     def _delete_many(self) -> None:
         """Delete the nodes in batches if they are too many for one message."""
@@ -633,20 +639,23 @@ def _ignore(value: Any, error: BaseException | None) -> None:
 _sessions: dict[str, Session] = {}
 # Reentrant, for a signal handler that takes a first lock on top of code that does.
 _sessions_lock = threading.RLock()
-_told: list[Callable[[str, int, bytes], None]] = []
+_observers: list[Observer] = []
 #: The process that they belong to.
 pid = os.getpid()
 
 
-def tell_sessions(told: Callable[[str, int, bytes], None]) -> None:
-    """Call `told` with the alias, id and password of each session of this process.
+def observe_sessions(notify: Observer) -> None:
+    """Call `notify` with each session of this process when it begins and when it was closed.
 
-    Now and, on the connection thread, whenever one begins; in forked children too.
+    It gets the configuration, the id and the password; None for the password when the session was
+    closed in order. It is called now for sessions that have begun, and may be registered again for
+    that; then on the connection thread or by whoever closes; in forked children, too.
     """
-    _told.append(told)
+    if notify not in _observers:
+        _observers.append(notify)
     for session in list(_sessions.values()):
         if session.id:
-            session.tell(told)
+            session.notify(notify)
 
 
 def session_for(alias: str = "default") -> Session:

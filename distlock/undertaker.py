@@ -1,19 +1,13 @@
-"""A process that ends the sessions of its fellows when they die, so that their locks are free.
+"""Starts the session reaper beside a master process, and reports sessions to it.
 
-ZooKeeper by itself waits for the session timeout. The undertaker is forked from the process that
-calls `start_undertaker`, before the workers are. All of them tell it their sessions, and when one
-has died, of SIGKILL or of the OOM killer, it ends the dead one's sessions in the time of a round
-trip or two (`takeover`).
+The `session_reaper` ends the sessions of processes that die, so that their locks are free at once.
+The process that calls `start_undertaker`, and those that it forks from then on, report their
+sessions when they begin and when they are closed in order.
 
-- *It never ends the session of a living process*: that would give away a lock in use. Who reports
-  is said by the kernel, and that a process has ended too, by a pidfd: one that is stopped lives,
-  and where a process id was used again, the pidfd is of a living one.
-- *It is a process and no thread.* A thread that connects while the master forks the next worker
-  can leave that one with a lock taken for ever. And a process outlives the master, so that it
-  serves workers without children too.
-- *Nothing is on a disk or in a log.* A session's id and password, which are as secret as
-  credentials, go through a pair of sockets that only these processes have.
-- It ends when the last of them has ended. If it is killed, sessions time out as ever.
+A session's id and password, which are as good as credentials, may go to the reaper's socket only.
+A program may close the descriptors that it has inherited, as Celery's embedded beat does, and a
+closed one's number soon belongs to the connection of a broker or a database. So each report looks
+at what the number stands for.
 """
 
 from __future__ import annotations
@@ -21,64 +15,70 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import socket
-import struct
-from contextlib import suppress
-from functools import partial
-from select import select
-from selectors import EVENT_READ, DefaultSelector
-from threading import Thread
-from typing import NoReturn
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.conf import settings
 
+from . import session_reaper, takeover
 from .conf import configuration
 from .loggers import safe
-from .session import tell_sessions
-from .takeover import end_session
+from .session import observe_sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .conf import Configuration
 
 logger = safe(logging.getLogger("distlock"))
 
-#: How long it tries to end a session while ZooKeeper is away, in seconds. A new leader gives every
-#: session its full timeout again.
-TRY_SECONDS = 60.0
+#: What the reaper gets of the environment: where the system and OpenSSL find their files.
+_ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
-#: Linux's ``struct ucred``: process, user and group.
-_CREDENTIALS = struct.Struct("3i")
-_MAX_REPORT = 4096
+
+class _Socket(NamedTuple):
+    """An inherited socket: its number, and the device and inode that the number stands for."""
+
+    number: int
+    identity: tuple[int, int]
+
 
 #: Where this process reports, and its forked children.
-_reports: socket.socket | None = None
+_reports: _Socket | None = None
 
 
 def start_undertaker() -> bool:
     """Let the sessions of this process and of those that it forks from now on end with them.
 
-    To be called once in a master process, before it forks and while it has no other threads. It
-    forks the undertaker, and may be repeated. Children that are spawned instead of forked have no
-    part in it.
+    To be called in a master process before it forks. It starts the session reaper, a small process
+    of its own, and does nothing where this process has one. Children that are spawned instead of
+    forked have no part in it.
 
     :return: False where the system cannot do it: it takes Linux 5.3 or newer
     :raises ImproperlyConfigured: Django has no settings in this process, or wrong ones
     """
     global _reports  # noqa: PLW0603 - one per process
-    if _reports is not None:
-        return True
+    with _own(_reports) as number:
+        if number is not None:
+            return True
     if not _can_see_deaths():
         logger.info("A killed process frees its locks with the session timeout: no pidfd here.")
         return False
     for alias in getattr(settings, "DISTLOCK", ()):
         configuration(alias)
-    heard, told = _line()
-    pid = os.fork()
-    if pid == 0:
-        _become_undertaker(heard, told)
-    heard.close()
-    with suppress(ChildProcessError):  # a master that waits for any child may be faster
-        os.waitpid(pid, 0)
-    _reports = told
-    tell_sessions(_report)
+    receiving, sending = _pair()
+    with receiving:
+        if not _start_reaper(receiving):
+            sending.close()
+            return False
+    # No socket object is kept: it would close its number some day, whatever that stands for then.
+    number = sending.detach()
+    _reports = _Socket(number, _identity(number))
+    observe_sessions(_report)
     return True
 
 
@@ -90,118 +90,91 @@ def _can_see_deaths() -> bool:
     return True
 
 
-def _line() -> tuple[socket.socket, socket.socket]:
-    """Return the socket on which the undertaker hears, and the one on which it is told."""
-    heard, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    heard.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # who has sent it
-    told.setblocking(False)
-    return heard, told
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Return the socket on which the reaper receives, and the one on which processes report."""
+    receiving, sending = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    receiving.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel names the sender
+    sending.setblocking(False)
+    return receiving, sending
 
 
-def _report(alias: str, session_id: int, password: bytes) -> None:
-    if _reports is not None:
-        with suppress(OSError):  # the undertaker has been killed, or is far behind
-            _reports.send(json.dumps([alias, session_id, password.hex()]).encode())
-
-
-# --- the undertaker ------------------------------------------------------------------------------
-
-
-def _become_undertaker(heard: socket.socket, told: socket.socket) -> NoReturn:
+def _start_reaper(receiving: socket.socket) -> bool:
+    """Start the program, without any descriptor, argument or variable that could hold a secret."""
     try:
-        os.setsid()  # what is sent to the terminal's or the master's group is not for it
-        if os.fork():
-            os._exit(0)  # so that the undertaker is nobody's child to wait for
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)
-        told.close()
-        Undertaker(heard).run()
-    except BaseException:
-        logger.exception("The undertaker failed: locks of killed processes wait for the timeout.")
-    finally:
-        os._exit(0)
-
-
-class _Process:
-    """One that has reported."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        #: alias → id and password.
-        self.sessions: dict[str, tuple[int, bytes]] = {}
-        #: Becomes readable when the process has ended; None if it has been waited for already.
-        self.pidfd: int | None = None
-        with suppress(ProcessLookupError):
-            self.pidfd = os.pidfd_open(pid)
-
-    @property
-    def dead(self) -> bool:
-        return self.pidfd is None or bool(select([self.pidfd], [], [], 0)[0])
-
-
-class Undertaker:
-    """Hears of sessions, waits for deaths, and ends the sessions of the dead."""
-
-    def __init__(self, heard: socket.socket) -> None:
-        self._heard = heard
-        self._known: dict[int, _Process] = {}
-        self._burials: list[Thread] = []
-        self._selector = DefaultSelector()
-        self._selector.register(heard, EVENT_READ, self._hear)
-
-    def run(self) -> None:
-        """Serve until all who could report have ended, and their sessions with them."""
-        while self._selector.get_map():
-            for key, _ in self._selector.select():
-                key.data()
-        for burial in self._burials:
-            burial.join()
-
-    def _hear(self) -> None:
-        report, said, _, _ = self._heard.recvmsg(_MAX_REPORT, socket.CMSG_SPACE(_CREDENTIALS.size))
-        if not report:
-            self._selector.unregister(self._heard)
-            return
-        pid = _sender(said)
-        process = self._known.get(pid)
-        if process is not None and process.dead:  # and `pid` has been given to another one
-            self._bury(process)
-            process = None
-        if process is None:
-            process = self._known[pid] = _Process(pid)
-            if process.pidfd is not None:
-                self._selector.register(process.pidfd, EVENT_READ, partial(self._bury, process))
-        alias, session_id, password = json.loads(report)
-        process.sessions[alias] = session_id, bytes.fromhex(password)
-        if process.dead:
-            self._bury(process)
-
-    def _bury(self, process: _Process) -> None:
-        if self._known.get(process.pid) is not process:
-            return  # in the meantime
-        del self._known[process.pid]
-        if process.pidfd is not None:
-            self._selector.unregister(process.pidfd)
-            os.close(process.pidfd)
-        self._burials = [burial for burial in self._burials if burial.is_alive()]
-        for alias, credentials in process.sessions.items():
-            burial = Thread(target=_end, args=(process.pid, alias, *credentials))
-            burial.start()
-            self._burials.append(burial)
-
-
-def _sender(said: list[tuple[int, int, bytes]]) -> int:
-    """Return who has sent a report, as the kernel says."""
-    ((_, _, credentials),) = said
-    pid: int = _CREDENTIALS.unpack(credentials)[0]
-    return pid
-
-
-def _end(pid: int, alias: str, session_id: int, password: bytes) -> None:
-    if end_session(configuration(alias), session_id, password, TRY_SECONDS):
-        logger.warning(
-            "Process %d died without closing its ZooKeeper session (alias %r). The session was "
-            "ended, and its locks are free.",
-            pid,
-            alias,
+        subprocess.run(
+            [_interpreter(), "-I", "-S", session_reaper.__file__],
+            stdin=receiving.fileno(),
+            stdout=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            start_new_session=True,  # away from signals to the terminal's or the master's group
+            check=True,
         )
+    except (OSError, subprocess.CalledProcessError) as error:
+        logger.warning(
+            "The session reaper could not be started (%s): locks of killed processes are free "
+            "after the session timeout.",
+            error,
+        )
+        return False
+    return True
+
+
+def _interpreter() -> str:
+    """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
+    if Path(sys.executable or "").name.startswith(("python", "pypy")):
+        return sys.executable
+    return f"{sys.base_exec_prefix}/bin/python3"
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+
+def _report(conf: Configuration, session_id: int, password: bytes | None) -> None:
+    """Report that a session has begun, or without a password that it was closed."""
+    if password is None:
+        _send({"alias": conf.alias, "session": session_id})
+    else:
+        _send({**takeover.report(conf, session_id, password), "log": _log_files()})
+
+
+def _send(report: dict[str, Any]) -> None:
+    with suppress(OSError), _own(_reports) as number:  # it has been killed, or is far behind
+        if number is not None:
+            os.write(number, json.dumps(report, default=os.fspath).encode())
+
+
+@contextmanager
+def _own(reports: _Socket | None) -> Iterator[int | None]:
+    """Duplicate the socket's number for a block; None if that stands for something else by now.
+
+    What the duplicate stands for cannot change between the look and the use.
+    """
+    number = None
+    if reports is not None:
+        with suppress(OSError):
+            number = os.dup(reports.number)
+    try:
+        same = number is not None and reports is not None and _identity(number) == reports.identity
+        yield number if same else None
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _identity(number: int) -> tuple[int, int]:
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino
+
+
+def _log_files() -> list[str]:
+    """Return the files to which this process logs warnings; none is standard error."""
+    if not logger.isEnabledFor(logging.WARNING):
+        return [os.devnull]
+    files: list[str] = []
+    one: logging.Logger | None = logger
+    while one is not None:
+        files += [
+            each.baseFilename for each in one.handlers if isinstance(each, logging.FileHandler)
+        ]
+        one = one.parent if one.propagate else None
+    return files

@@ -2,8 +2,9 @@
 
 A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
 connects when its first task wants a lock, as ``worker_process_init`` has four seconds for all. At
-its end it closes its session, which frees what a task has left: ``atexit`` does not run in it. What
-is killed is the `undertaker`'s.
+its end it closes its session, which frees what a task has left: ``atexit`` does not run in it. The
+sessions of killed processes are ended by the session reaper, which `undertaker` starts beside a
+worker and beside beat.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def _worker_starts(conf: Any, **_: Any) -> None:
         start_undertaker()
 
 
+def _beat_starts(sender: Any, **_: Any) -> None:
+    """In the process of beat, which has closed the worker's socket where it is an embedded one."""
+    _worker_starts(sender.app.conf)
+
+
 def _child_ends(**_: Any) -> None:
     close_sessions()
 
@@ -29,4 +35,5 @@ def _child_ends(**_: Any) -> None:
 def connect() -> None:
     """Connect to Celery's signals; may be repeated."""
     signals.celeryd_after_setup.connect(_worker_starts, weak=False)
+    signals.beat_init.connect(_beat_starts, weak=False)
     signals.worker_process_shutdown.connect(_child_ends, weak=False)

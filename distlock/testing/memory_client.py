@@ -140,11 +140,12 @@ class MemoryClient(Requests):
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         (self._child_watchers if children else self._data_watchers).pop(path, None)
 
-    def say_goodbye(self, seconds: float) -> None:
+    def say_goodbye(self, seconds: float) -> bool:
         self.stopped = True
         self._wake()
         if threading.current_thread() is not self._thread:
             self._ended.wait(seconds)
+        return self._ended.is_set()
 
     # --- faults, for tests -----------------------------------------------------------------------
 

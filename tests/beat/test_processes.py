@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from distlock.leader import Leader
     from distlock.testing.guard import GuardedProcess
     from distlock.testing.server import ZooKeeper
+    from tests.celery_tools import Worker
     from tests.services import Redis
+
+
+#: ZooKeeper grants 40 s, so a session that nobody ends is there for longer than this.
+AT_ONCE = 20.0
 
 
 class Pair(NamedTuple):
@@ -75,8 +81,6 @@ def await_line(leader: Leader, length: int) -> None:
 def test_one_sends_and_the_next_one_does_when_it_ends_in_order(
     pair: Callable[[float], AbstractContextManager[Pair]],
 ) -> None:
-    # ZooKeeper grants 40 s, so a session that is not ended in order is there for longer than this.
-    at_once = 20.0
     with pair(40) as (first, second, sent, leader):
         sent.await_more(first, 10)
         assert set(sent.by()) == {first.pid}
@@ -84,20 +88,21 @@ def test_one_sends_and_the_next_one_does_when_it_ends_in_order(
         assert here is not None
         assert (here.pid, here.label) == (first.pid, "celery beat")
         first.send(signal.SIGTERM)
-        sent.await_more(second, patience=at_once)
+        sent.await_more(second, patience=AT_ONCE)
         first.wait(PATIENCE)
         by = sent.by()
         assert by == sorted(by, key=[first.pid, second.pid].index)
 
 
-def test_the_next_one_takes_over_from_a_killed_one(
+def test_the_next_one_takes_over_from_a_killed_one_at_once(
     pair: Callable[[float], AbstractContextManager[Pair]],
 ) -> None:
-    with pair(4) as (first, second, sent, _):
+    """The session reaper beside the killed beat ends its session."""
+    with pair(40) as (first, second, sent, _):
         sent.await_more(first)
         first.send(signal.SIGKILL)
         first.wait(PATIENCE)
-        sent.await_more(second)
+        sent.await_more(second, patience=AT_ONCE)
 
 
 def test_one_that_was_stopped_sends_no_more_and_stands_in_line_again(
@@ -116,9 +121,11 @@ def test_one_that_was_stopped_sends_no_more_and_stands_in_line_again(
         sent.await_more(first)
 
 
-def test_a_beat_within_a_worker_leaves_the_line_with_it(
+@contextmanager
+def worker_with_beat(
     zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
-) -> None:
+) -> Iterator[tuple[Worker, Leader]]:
+    """Start ``celery worker -B``, whose beat leads."""
     options = {"celery": {"beat_schedule": EVERY_MOMENT}, "SESSION_TIMEOUT": 40}
     with fleet(zookeeper, tmp_path, redis.new_database(), **options) as host:
         settings.DISTLOCK = host.distlock
@@ -127,6 +134,25 @@ def test_a_beat_within_a_worker_leaves_the_line_with_it(
         within = ["-B", "--scheduler", "distlock.beat:LeaderScheduler", schedule]
         with host.worker(*within, "-Q", "nobodys", concurrency=1) as worker:
             await_line(leader, 1)
-            worker.stop()
-            eventually(lambda: not leader.participants(), 20, "an empty line")
+            yield worker, leader
         close_sessions()
+
+
+def test_a_beat_within_a_worker_leaves_the_line_with_it(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
+) -> None:
+    with worker_with_beat(zookeeper, redis, tmp_path, settings) as (worker, leader):
+        worker.stop()
+        eventually(lambda: not leader.participants(), AT_ONCE, "an empty line")
+
+
+def test_a_killed_beat_within_a_worker_leaves_the_line_at_once(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
+) -> None:
+    """Its process has closed the socket that it inherited, and starts a reaper of its own."""
+    with worker_with_beat(zookeeper, redis, tmp_path, settings) as (worker, leader):
+        beat = leader.leader()
+        assert beat is not None
+        assert beat.pid not in {None, worker.process.pid}
+        os.kill(beat.pid, signal.SIGKILL)
+        eventually(lambda: not leader.participants(), AT_ONCE, "an empty line")

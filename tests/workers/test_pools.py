@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SESSION_SECONDS = 20
 #: Far from the session timeout, and from what it takes.
 SOON = SESSION_SECONDS / 2
-#: What a worker frees at its end is not the undertaker's doing then.
+#: What a worker frees at its end is not the session reaper's doing then.
 NO_UNDERTAKER = {"distlock_undertaker": False}
 
 
@@ -96,11 +96,11 @@ def test_a_cold_shutdown_of_prefork_frees_everything_at_once(
         assert not tree.lock_nodes()
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent"])
 def test_a_killed_worker_frees_its_locks_soon(
     zookeeper: ZooKeeper, broker: str, tmp_path: Path, pool: str
 ) -> None:
-    """The undertaker is no child of the worker; prefork's children are, and die with it."""
+    """The session reaper is no child of the worker; prefork's children are, and die with it."""
     with (
         watched_fleet(zookeeper, tmp_path, broker) as (one, tree),
         one.worker(pool=pool, concurrency=2) as worker,

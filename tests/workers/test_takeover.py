@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock.conf import Configuration
-from distlock.takeover import _Takeover, end_session
+from distlock.session_reaper import Refused
+from distlock.takeover import end_session, report
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import raw_client
-from tests.mutex.tools import PATIENCE
+from tests.mutex.tools import PATIENCE, within
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
     from distlock.testing.proxy import TcpProxy
+    from tests.security.conftest import SecureServer
+
+__all__ = ["secure_server"]
 
 
 @pytest.fixture
@@ -43,16 +51,7 @@ def test_without_the_password_a_session_does_not_end(conf: Configuration, namesp
         assert outside.exists(namespace).ephemeralOwner == number
 
 
-def test_a_session_that_is_over_is_no_reason_for_a_new_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    say_goodbye = _Takeover.say_goodbye
-
-    def say_it_late(client: _Takeover, seconds: float) -> None:
-        client._connection._connection_routine.join(2)
-        say_goodbye(client, seconds)
-
-    monkeypatch.setattr(_Takeover, "say_goodbye", say_it_late)
+def test_a_session_that_is_over_is_no_reason_for_a_new_one() -> None:
     with ZooKeeper() as zookeeper:  # nobody else begins sessions there
         conf = Configuration(hosts=zookeeper.hosts, session_timeout=15)
         with raw_client(zookeeper.hosts) as client:
@@ -65,7 +64,54 @@ def test_a_session_that_is_over_is_no_reason_for_a_new_one(
 def test_it_gives_up_where_nobody_answers() -> None:
     (port,) = free_ports(1)
     conf = Configuration(hosts=f"127.0.0.1:{port}", session_timeout=15)
-    assert end_session(conf, 1, b"p" * 16, 0.3) is False
+    with within(5), pytest.raises(ConnectionRefusedError):
+        end_session(conf, 1, b"p" * 16, 0.3)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"HTTP/1.1 400 Bad Request", id="another protocol"),
+        pytest.param(b"\0\0\0\1\0", id="too short"),
+    ],
+)
+def test_it_gives_up_where_no_server_of_zookeepers_answers(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError):  # the test has ended
+                while True:
+                    with listening.accept()[0] as accepted:
+                        accepted.recv(100)
+                        accepted.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        conf = Configuration(hosts=f"127.0.0.1:{listening.getsockname()[1]}")
+        with within(10), pytest.raises(ConnectionError):
+            end_session(conf, 1, b"p" * 16, 0.3)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_it_asks_the_next_server_where_one_is_down(zookeeper: ZooKeeper, namespace: str) -> None:
+    (port,) = free_ports(1)
+    hosts = f"127.0.0.1:{port}, {zookeeper.hosts}/chroot"
+    conf = Configuration(hosts=hosts.replace(" ", ""), session_timeout=15)
+    with raw_client(zookeeper.hosts) as outside, raw_client(zookeeper.hosts) as victim:
+        victim.create(namespace, ephemeral=True)
+        assert end_session(conf, *credentials(victim), PATIENCE) is True
+        assert outside.exists(namespace) is None
+
+
+@pytest.mark.parametrize(
+    ("hosts", "servers"),
+    [
+        ("zk1,zk2:2182/a/b", [("zk1", 2181), ("zk2", 2182)]),
+        ("[::1]:2183,[::1]", [("::1", 2183), ("::1", 2181)]),
+    ],
+)
+def test_the_servers_of_a_report(hosts: str, servers: list[tuple[str, int]]) -> None:
+    assert report(Configuration(hosts=hosts), 1, b"")["servers"] == servers
 
 
 def test_it_waits_for_a_link_that_is_down(
@@ -75,8 +121,41 @@ def test_it_waits_for_a_link_that_is_down(
     with raw_client(zookeeper.hosts) as outside, raw_client(zookeeper.hosts) as victim:
         victim.create(namespace, ephemeral=True)
         broken_link.cut()
-        assert end_session(conf, *credentials(victim), 0.3) is False
+        with pytest.raises(ConnectionError):
+            end_session(conf, *credentials(victim), 0.3)
         assert outside.exists(namespace)
         broken_link.pass_through()
         assert end_session(conf, *credentials(victim), PATIENCE) is True
         assert outside.exists(namespace) is None
+
+
+# --- credentials ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["digest", "sasl", "tls"])
+def test_a_session_is_ended_with_the_credentials_of_its_alias(
+    way: str, secure_server: SecureServer, namespace: str
+) -> None:
+    secrets: dict[str, Any] = {
+        "digest": {"auth": (("digest", "user:password"),)},
+        "sasl": {"auth": (("sasl", f"{SASL_USER}:{SASL_PASSWORD}"),)},
+        "tls": {"hosts": secure_server.tls, "tls": secure_server.tls_options()},
+    }
+    options = {"hosts": secure_server.plain, "session_timeout": 15, **secrets[way]}
+    conf = Configuration(**options)
+    plain = secure_server.plain
+    with raw_client(plain) as outside, raw_client(plain) as victim:
+        victim.create(namespace, ephemeral=True)
+        assert end_session(conf, *credentials(victim), PATIENCE) is True
+        assert outside.exists(namespace) is None
+
+
+def test_wrong_credentials_are_shown_once(secure_server: SecureServer) -> None:
+    conf = Configuration(hosts=secure_server.plain, auth=(("nonsense", "s3cr3t"),))
+    with (
+        raw_client(secure_server.plain) as victim,
+        within(PATIENCE / 2),
+        pytest.raises(Refused) as refused,
+    ):
+        end_session(conf, *credentials(victim), PATIENCE)
+    assert "s3cr3t" not in str(refused.value)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
 import subprocess
+import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock import undertaker
-from distlock.undertaker import Undertaker, _Process, start_undertaker
+from distlock.conf import Configuration
+from distlock.undertaker import start_undertaker
 from tests.helpers import alive, eventually
 from tests.mutex.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
+from tests.workers.reaping import reaper_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import Settings
 
     from distlock.testing.proxy import TcpProxy
@@ -116,7 +115,7 @@ def test_a_session_that_follows_an_expired_one_is_ended_too(
         one.end()
 
 
-def test_a_child_that_dies_in_an_outage_is_buried_when_it_is_over(
+def test_a_child_that_dies_in_an_outage_is_reaped_when_it_is_over(
     tree: Tree, broken_link: TcpProxy
 ) -> None:
     with master(broken_link.address, tree.namespace) as one:
@@ -131,14 +130,11 @@ def test_a_child_that_dies_in_an_outage_is_buried_when_it_is_over(
         one.end()
 
 
-def test_only_the_end_of_its_fellows_ends_the_undertaker(tree: Tree, zookeeper: ZooKeeper) -> None:
+def test_only_the_end_of_its_fellows_ends_the_reaper(tree: Tree, zookeeper: ZooKeeper) -> None:
     """Neither what a service manager sends, nor what is sent to the group of the master."""
     with master(zookeeper.hosts, tree.namespace) as one:
         dying = one.child("a")
-        listed = ["ps", "-ww", "-eo", "pid=,sid=,args="]
-        lines = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
-        fellows = [line.split() for line in lines.splitlines() if tree.namespace in line]
-        (pid,) = (int(pid) for pid, sid, *_ in fellows if int(sid) != os.getsid(dying))
+        pid = reaper_of(one.pid)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             os.kill(pid, number)
         with within(SOON):
@@ -148,154 +144,67 @@ def test_only_the_end_of_its_fellows_ends_the_undertaker(tree: Tree, zookeeper: 
         eventually(lambda: not alive(pid))
 
 
-# --- what it hears -------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """What the undertaker ends."""
-    ended: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(undertaker, "_end", lambda *what: ended.append(what))
-    return ended
-
-
-@pytest.fixture
-def line() -> Iterator[tuple[Undertaker, socket.socket]]:
-    """An undertaker, and where to report."""
-    heard, told = undertaker._line()
-    with heard, told:
-        yield Undertaker(heard), told
-
-
-def fork(act: Any) -> int:
-    pid = os.fork()
-    if pid == 0:
-        act()
-        os._exit(0)
-    return pid
-
-
-def report(told: socket.socket, alias: str, number: int) -> None:
-    told.send(json.dumps([alias, number, b"secret".hex()]).encode())
-
-
-def test_only_the_latest_session_of_each_alias_is_ended(
-    line: tuple[Undertaker, socket.socket], ended: list[tuple[Any, ...]]
-) -> None:
-    one, told = line
-
-    def act() -> None:
-        for alias, number in (("default", 1), ("other", 2), ("default", 3)):
-            report(told, alias, number)
-        signal.alarm(60)  # if the test fails
-        signal.pause()
-
-    pid = fork(act)
-    for _ in range(3):
-        one._hear()
-    kill(pid)
-    told.close()
-    one.run()
-    os.waitpid(pid, 0)
-    assert sorted(ended) == [(pid, "default", 3, b"secret"), (pid, "other", 2, b"secret")]
-
-
-def test_who_has_closed_its_end_of_the_line_lives(
-    line: tuple[Undertaker, socket.socket], ended: list[tuple[Any, ...]]
-) -> None:
-    one, told = line
-
-    def act() -> None:
-        report(told, "default", 1)
-        told.close()
-        signal.alarm(60)  # if the test fails
-        signal.pause()
-
-    pid = fork(act)
-    told.close()
-    one._hear()
-    one._hear()  # nobody can say anything any more
-    assert list(one._known) == [pid]
-    assert not ended
-    kill(pid)
-    one.run()
-    os.waitpid(pid, 0)
-    assert ended == [(pid, "default", 1, b"secret")]
-
-
-def test_a_process_that_has_a_dead_ones_id_is_not_taken_for_it(
-    line: tuple[Undertaker, socket.socket], ended: list[tuple[Any, ...]]
-) -> None:
-    """The worst case: its first report is read before the death of the other one is seen."""
-    one, told = line
-    dead = _Process(fork(lambda: None))
-    os.waitpid(dead.pid, 0)
-    dead.pid = os.getpid()
-    dead.sessions["default"] = 1, b"secret"
-    one._known[dead.pid] = dead
-    one._selector.register(dead.pidfd or 0, 1, lambda: one._bury(dead))
-    report(told, "default", 2)
-    one._hear()
-    eventually(lambda: ended)
-    assert ended == [(os.getpid(), "default", 1, b"secret")]
-    assert one._known[os.getpid()].sessions == {"default": (2, b"secret")}
-    one._bury(dead)  # seen now, and done already
-    assert os.getpid() in one._known
-    assert len(ended) == 1
-
-
-def test_who_reports_is_said_by_the_kernel(
-    line: tuple[Undertaker, socket.socket], ended: list[tuple[Any, ...]]
-) -> None:
-    one, told = line
-    pid = fork(lambda: report(told, "default", 1))
-    report(told, "default", 2)
-    os.waitpid(pid, 0)
-    one._hear()
-    one._hear()
-    eventually(lambda: ended)
-    assert ended == [(pid, "default", 1, b"secret")]
-    assert one._known[os.getpid()].sessions == {"default": (2, b"secret")}
-
-
 # --- starting ------------------------------------------------------------------------------------
 
 
-def test_without_pidfds_there_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("started"))
+
+
+@pytest.mark.usefixtures("no_start")
+def test_without_pidfds_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(pid: int) -> int:
         raise PermissionError(f"no pidfd of {pid} in this sandbox")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
     assert start_undertaker() is False
     assert undertaker._reports is None
 
 
-def test_wrong_settings_are_said_before_it_starts(
-    monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
-    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+@pytest.mark.usefixtures("no_start")
+def test_wrong_settings_are_said_before_it_starts(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {}, "wrong": {"HOST": "x"}}
     with pytest.raises(ImproperlyConfigured, match="HOSTS"):
         start_undertaker()
     assert undertaker._reports is None
 
 
-def test_a_full_or_closed_line_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch, line: tuple[Undertaker, socket.socket]
+@pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
+def test_a_master_goes_on_where_the_reaper_cannot_start(
+    python: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, told = line
-    monkeypatch.setattr(undertaker, "_reports", told)
+    monkeypatch.setattr(undertaker, "_interpreter", lambda: python)
+    assert start_undertaker() is False
+    assert undertaker._reports is None
+    assert "could not be started" in caplog.text
+
+
+def test_within_another_program_the_interpreter_is_the_one_that_it_was_built_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uWSGI would take the arguments for its own, and the socket for one to serve."""
+    assert undertaker._interpreter() == sys.executable
+    for other in ("/usr/bin/uwsgi", "", None):
+        monkeypatch.setattr(sys, "executable", other)
+        assert undertaker._interpreter() == f"{sys.base_exec_prefix}/bin/python3"
+
+
+def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiving, sending = undertaker._pair()
+    line = undertaker._Socket(sending.fileno(), undertaker._identity(sending.fileno()))
+    monkeypatch.setattr(undertaker, "_reports", line)
+    conf = Configuration()
 
     def report_often() -> None:
         for number in range(10_000):
-            undertaker._report("default", number, b"secret")
+            undertaker._report(conf, number, b"secret")
 
-    thread = threading.Thread(target=report_often, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-    told.close()
-    undertaker._report("default", 1, b"secret")
+    with receiving, sending:
+        thread = threading.Thread(target=report_often, daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        receiving.close()
+        undertaker._report(conf, 1, b"secret")
+    undertaker._report(conf, 1, b"secret")

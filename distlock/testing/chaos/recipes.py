@@ -30,7 +30,7 @@ from distlock import (
 )
 from distlock.conf import configuration
 from distlock.keys import znode_name
-from distlock.session import close_sessions, session_for, tell_sessions
+from distlock.session import close_sessions, observe_sessions, session_for
 
 if TYPE_CHECKING:
     import random
@@ -127,7 +127,9 @@ class Distlock:
         """Report every loss to `lost`, with key and token, and every session's id to `began`."""
         self._receiver = lambda *, key, hold, **_: lost(key, hold.token)
         signals.lock_lost.connect(self._receiver)
-        tell_sessions(lambda _alias, session_id, _password: began(session_id))
+        observe_sessions(
+            lambda _conf, session_id, password: began(session_id) if password else None
+        )
 
     def choose(self, keys: Sequence[str], chance: random.Random) -> Want:
         return Want((chance.choice(keys),), self.mode)

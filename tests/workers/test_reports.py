@@ -1,0 +1,209 @@
+"""Where a process sends its sessions' passwords, and what others may see of the session reaper."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import undertaker
+from distlock.session import close_sessions
+from distlock.testing.proxy import TcpProxy, _Link
+from tests.fork.tools import heard
+from tests.helpers import spawn_python
+from tests.lease.tools import tell as order
+from tests.mutex.tools import PATIENCE, await_connection, within
+from tests.workers.master import SESSION_SECONDS, master
+from tests.workers.reaping import memory_of, reaper_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.testing.server import ZooKeeper
+    from tests.mutex.tools import Tree
+
+#: Far from the session timeout, and from what it takes: some hundredths of a second.
+SOON = SESSION_SECONDS / 2
+
+#: A master whose child closes all descriptors, as the process of Celery's embedded beat does, and
+#: whose numbers belong to other sockets then. With an argument it starts a reaper of its own.
+CLOSES_ALL = """
+import os, socket, sys
+from tests.fork.tools import hear, tell
+from tests.mutex.tools import set_up
+set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
+from distlock import zk_lock
+from distlock.undertaker import start_undertaker
+
+assert start_undertaker()
+if pid := os.fork():
+    os.waitpid(pid, 0)
+    sys.exit()
+os.closerange(3, 1000)
+pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(100)]
+if sys.argv[3:]:
+    assert start_undertaker()
+with zk_lock("key"):
+    arrived = 0
+    for end in (end for pair in pairs for end in pair):
+        end.setblocking(False)
+        try:
+            arrived += len(end.recv(4096))
+        except BlockingIOError:
+            pass
+    tell([os.getpid(), arrived])
+    hear()
+"""
+
+
+def test_a_password_never_goes_into_a_socket_that_has_the_number_of_the_reapers(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with spawn_python(CLOSES_ALL, zookeeper.hosts, tree.namespace) as process:
+        _, arrived = heard(process)
+        assert arrived == 0
+        order(process, "end")
+        process.communicate(timeout=2 * PATIENCE)
+
+
+def test_a_process_that_has_closed_the_socket_may_start_a_reaper_of_its_own(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with spawn_python(CLOSES_ALL, zookeeper.hosts, tree.namespace, "again") as process:
+        pid, arrived = heard(process)
+        assert arrived == 0
+        assert len(tree.line("key")) == 1
+        with within(SOON):
+            os.kill(pid, signal.SIGKILL)
+            tree.await_line("key", 0)
+        process.communicate(timeout=2 * PATIENCE)
+
+
+def test_an_orderly_end_costs_the_reaper_no_connection_and_no_line_in_the_log(
+    tree: Tree, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted: list[Any] = []
+    accept = _Link._accept
+
+    async def count(link: _Link, *ends: Any) -> None:
+        accepted.append(ends)
+        await accept(link, *ends)
+
+    monkeypatch.setattr(_Link, "_accept", count)
+    host, _, port = zookeeper.hosts.rpartition(":")
+    with TcpProxy(host, int(port)) as link, master(link.address, tree.namespace) as one:
+        for key in "abc":
+            one.child(key)
+        said = one.end()  # when the reaper has ended, too
+        assert len(accepted) == 3
+    assert "WARNING" not in said
+
+
+def test_the_reaper_shows_nothing_of_its_master(
+    tree: Tree, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its arguments can be read by all users of the machine, its environment by this one's."""
+    monkeypatch.setenv("DATABASE_URL", "postgres://user:s3cr3t@host/db")
+    with master(zookeeper.hosts, tree.namespace) as one:
+        one.child("a")
+        password = one.tell("a", "tell the password")
+        process = Path(f"/proc/{reaper_of(one.pid)}")
+        assert b"s3cr3t" in Path(f"/proc/{one.pid}/environ").read_bytes()
+        shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        assert b"session_reaper.py" in shown
+        for secret in ("s3cr3t", tree.namespace, zookeeper.hosts, password):
+            assert secret.encode() not in shown
+        one.end()
+
+
+def test_the_reaper_has_no_file_of_its_master(tree: Tree, zookeeper: ZooKeeper) -> None:
+    """A descriptor that it kept would keep a port, a lock or a pipe of the master busy."""
+    with master(zookeeper.hosts, tree.namespace) as one:
+        one.child("a")
+        files = Path(f"/proc/{reaper_of(one.pid)}/fd").iterdir()
+        kinds = sorted(str(file.readlink()).partition(":")[0] for file in files)
+        one.end()
+    assert kinds == ["/dev/null", "anon_inode", "pipe", "socket"]  # the pidfd, and standard error
+
+
+def test_the_reaper_takes_little_memory(tree: Tree, zookeeper: ZooKeeper) -> None:
+    """It took 33 MB a worker when it was forked; half of that was the aim."""
+    with master(zookeeper.hosts, tree.namespace) as one:
+        dying = one.child("a")
+        pid = reaper_of(one.pid)
+        assert memory_of(pid)["Pss"] < 12_000
+        os.kill(dying, signal.SIGKILL)
+        tree.await_line("a", 0)
+        assert memory_of(pid)["Pss"] < 12_000
+        one.end()
+
+
+# --- what is reported ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """Where a reaper would receive the reports of this process."""
+    receiving, sending = undertaker._pair()
+    with receiving, sending:
+        number = sending.fileno()
+        line = undertaker._Socket(number, undertaker._identity(number))
+        monkeypatch.setattr(undertaker, "_reports", line)
+        monkeypatch.setattr("distlock.session._observers", [undertaker._report])
+        yield receiving
+
+
+def received(reports: socket.socket) -> Any:
+    reports.settimeout(PATIENCE)
+    return json.loads(reports.recv(65_536))
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_session_is_reported_when_it_begins_and_when_it_was_closed(
+    reports: socket.socket,
+) -> None:
+    session = await_connection()
+    began = received(reports)
+    session_id, password = session._client.credentials
+    assert (began["alias"], began["session"]) == ("default", session_id)
+    assert began["password"] == password.hex()
+    close_sessions()
+    assert received(reports) == {"alias": "default", "session": session_id}
+
+
+@pytest.mark.usefixtures("tree")
+def test_a_session_that_could_not_be_closed_is_not_reported_as_closed(
+    reports: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its locks would wait for the session timeout if the reaper forgot it."""
+    session = await_connection()
+    received(reports)
+    monkeypatch.setattr(session._client, "say_goodbye", lambda _: False)
+    session.close()
+    reports.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        reports.recv(1)
+    monkeypatch.undo()
+    session.close()
+
+
+def test_reports_name_the_files_that_warnings_go_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("distlock.tests.reports")
+    parent = logging.getLogger("distlock.tests")
+    handler = logging.FileHandler(tmp_path / "log", delay=True)
+    monkeypatch.setattr(parent, "handlers", [handler, logging.StreamHandler()])
+    monkeypatch.setattr(parent, "propagate", False)
+    monkeypatch.setattr(undertaker, "logger", logger)
+    assert undertaker._log_files() == [str(tmp_path / "log")]
+    monkeypatch.setattr(logger, "propagate", False)
+    assert undertaker._log_files() == []
+    monkeypatch.setattr(logger, "disabled", True)
+    assert undertaker._log_files() == [os.devnull]
