@@ -292,7 +292,8 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
         case NoAuthError():
             return (
                 f"{where} refused the request under {conf.namespace}: no permission. "
-                "Check AUTH and ACL, and who created the parent nodes."
+                "Check AUTH and ACL, and who created the parent nodes; "
+                "`manage.py distlock doctor` tells what this user may do."
             )
         case InvalidACLError():
             return (

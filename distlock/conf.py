@@ -25,6 +25,7 @@ from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
 from . import keys
+from .roles import is_roles
 
 
 class _Unset(Enum):
@@ -214,6 +215,12 @@ def _auth(value: object) -> bool:
     )
 
 
+def _acl(value: object) -> bool:
+    if isinstance(value, str):
+        return value in ACL_NAMES
+    return (isinstance(value, list) and bool(value)) or is_roles(value)
+
+
 def _tls(value: object) -> bool:
     if value is None:
         return True
@@ -249,8 +256,12 @@ _RULES: dict[str, tuple[Any, str]] = {
     "CONNECT_TIMEOUT": (_seconds, _A_TIME),
     "AUTH": (_auth, 'a list of pairs such as [("digest", "user:password")]'),
     "ACL": (
-        lambda v: v in ACL_NAMES if isinstance(v, str) else isinstance(v, list) and bool(v),
-        '"open", "creator" (with AUTH), or a list of kazoo ACL objects',
+        _acl,
+        (
+            '"open", "creator" (with AUTH), a list of kazoo ACL objects, or a dict of "app", '
+            '"operators" and perhaps "readers", each a list of pairs such as '
+            '("digest", "user:" + its digest) or ("sasl", "user")'
+        ),
     ),
     "TLS": (
         _tls,

@@ -12,6 +12,7 @@ from uuid import uuid4
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from . import access
 from . import session as sessions
 from .checks import check_middleware
 from .client import NodeExists, NoNode
@@ -23,7 +24,7 @@ from .exceptions import LockUnavailable
 from .heartbeat import TICKS
 from .reads import Reads
 from .session import CLOSE_SECONDS, session_for
-from .znodes import LOCK, protected_prefix
+from .znodes import LOCK, clipped, protected_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +41,15 @@ SKEW: Final = 1.0
 _JUTE_MAXBUFFER: Final = 0xFFFFF
 #: What is asked for to learn the least session timeout, in seconds: less than two ticks of anybody.
 _LEAST: Final = 0.5
+#: How many nodes' ACLs are looked at.
+_ACLS: Final = 1000
+_PERMISSIONS: Final = {
+    "c": "create",
+    "d": "delete",
+    "r": "read",
+    "w": "write",
+    "a": "set ACLs",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +98,18 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     yield _ok("session", f"0x{session.id:x}, after {took:.2f} s")
     yield _session_timeout(session)
     yield _ticks(session, reads)
-    yield _acl(conf)
-    yield from _writes(session, reads)
-    yield _clock(session, reads)
+    may: str | None = None
+    try:
+        yield _acl(conf, reads)
+        if access.has_roles(conf):
+            may = access.permissions(reads)
+            yield _role(session, may)
+    except LockUnavailable as error:
+        yield _error("ACL", str(error), "Look at the servers above.")
+        return
+    if may is None or "c" in may:  # others take no locks, and make no nodes to try
+        yield from _writes(session, reads)
+        yield _clock(session, reads)
 
 
 def _ok(subject: str, message: str) -> Finding:
@@ -249,9 +268,9 @@ def _shortest_timeout(session: Session, reads: Reads) -> float:
         client.say_goodbye(CLOSE_SECONDS)
 
 
-def _acl(conf: Configuration) -> Finding:
+def _acl(conf: Configuration, reads: Reads) -> Finding:
     if conf.acl != "open":
-        return _ok("ACL", "only those whom ACL names may touch the locks")
+        return _effective_acl(reads)
     if not conf.auth and conf.tls is None:
         return _ok("ACL", "open: whoever reaches the servers may break every lock")
     return _warning(
@@ -259,6 +278,47 @@ def _acl(conf: Configuration) -> Finding:
         "open, although there are credentials: whoever reaches the servers may break every lock.",
         'Set ACL to "creator".',
     )
+
+
+def _effective_acl(reads: Reads) -> Finding:
+    """Compare the ACLs of the namespace, and of some nodes under it, with the setting."""
+    found = access.audit(reads, limit=_ACLS)
+    if found.wrong:
+        return _warning(
+            "ACL",
+            f"{len(found.wrong)} of {found.looked_at} nodes have another ACL than the setting's, "
+            f"{clipped(found.wrong[0])} among them: others may touch these locks, or we may not.",
+            "manage.py distlock set-acl --dry-run shows them all; without --dry-run it gives them "
+            "the setting's.",
+        )
+    if found.unread:
+        return _warning(
+            "ACL",
+            f"{len(found.unread)} nodes may not be read, {clipped(found.unread[0])} among them.",
+            "Look who made them; manage.py distlock set-acl with the credentials of these changes "
+            "their ACL.",
+        )
+    return _ok(
+        "ACL",
+        "only those whom ACL names may touch the locks; "
+        f"{found.looked_at} nodes have the setting's ACL",
+    )
+
+
+def _role(session: Session, may: str | None) -> Finding:
+    if may is None:
+        return _warning(
+            "role",
+            f"{session.root} does not exist, so its ACL says nothing of this user.",
+            "Let manage.py distlock set-acl create it.",
+        )
+    words = ", ".join(_PERMISSIONS[letter] for letter in may) or "do nothing"
+    role = access.role(may)
+    if role is not None:
+        return _ok("role", f"{role}: this user may {words}")
+    advice = "Compare AUTH with the users in ACL, and run manage.py distlock set-acl."
+    message = f"none of the three: this user may {words}"
+    return _warning("role", message, advice) if "r" in may else _error("role", message, advice)
 
 
 def _clock(session: Session, reads: Reads) -> Finding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.protocol.serialization import (
@@ -10,15 +10,19 @@ from kazoo.protocol.serialization import (
     Create,
     Create2,
     Delete,
+    GetACL,
     GetChildren,
     GetData,
+    SetACL,
     SetData,
     Sync,
     Transaction,
     write_string,
 )
 from kazoo.protocol.states import EventType
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
+
+from .roles import ROLES, bits
 
 if TYPE_CHECKING:
     from .conf import Configuration
@@ -95,6 +99,14 @@ class Requests:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
         return SetData(path, data, version)
 
+    def acl_reading(self, path: str) -> Any:
+        """Read a node's ACL; answers (acl, stat)."""
+        return GetACL(path)
+
+    def acl_writing(self, path: str, version: int = -1) -> Any:
+        """Give a node the ACL of new nodes, if its ACL has this version; answers the stat."""
+        return SetACL(path, self._acl, version)
+
     def creation(self, path: str) -> Any:
         """Create a node that outlives the session, without data; a step of a `multi`."""
         return Create(path, b"", self._acl, _PERSISTENT)
@@ -141,4 +153,10 @@ def access_list(conf: Configuration) -> list[Any]:
         return list(OPEN_ACL_UNSAFE)
     if conf.acl == "creator":
         return list(CREATOR_ALL_ACL)
+    if isinstance(conf.acl, Mapping):
+        return [
+            ACL(bits(may), Id(scheme, name))
+            for role, may in ROLES.items()
+            for scheme, name in conf.acl.get(role, ())
+        ]
     return list(conf.acl)

@@ -317,6 +317,14 @@ class Session:
         """Read a node; the value is (data, stat)."""
         self.send(self._client.reading(path), done)
 
+    def read_acl(self, path: str, done: Done) -> None:
+        """Read a node's ACL; the value is (acl, stat)."""
+        self.send(self._client.acl_reading(path), done)
+
+    def write_acl(self, path: str, done: Done, *, version: int = -1) -> None:
+        """Give a node the ACL of the setting if its ACL has this version, -1 for any."""
+        self.send(self._client.acl_writing(path, version), done)
+
     def verify(self, path: str, done: Done) -> None:
         """Read a node as `read` does, as the leader knows it now; renew the lease, too."""
         proven: list[bool] = []

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 SASL_USER = "shop"
+SASL_USERS = (SASL_USER, "operator", "auditor")
 SASL_PASSWORD = "s3cr3t-of-sasl"
 
 #: Sets the options of the alias "default" beside those that every test has.
@@ -59,7 +60,8 @@ def secure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureSe
     jaas = folder / "jaas.conf"
     jaas.write_text(
         "Server { org.apache.zookeeper.server.auth.DigestLoginModule required "
-        f'user_{SASL_USER}="{SASL_PASSWORD}"; }};\n'
+        + " ".join(f'user_{user}="{SASL_PASSWORD}"' for user in SASL_USERS)
+        + "; };\n"
     )
     (port,) = free_ports(1)
     zookeeper = ZooKeeper(
