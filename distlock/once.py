@@ -6,75 +6,113 @@
     @zk_locked("report:<day>")
     def report(day): ...
 
-A lease (`leases`) under the key of the task's lock belongs to the task's id, from `apply_async` to
-the end of its last run. It outlives the publisher and the worker, and ends by itself where the task
-was lost. Source: celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
+A lease (`leases`) belongs to the task's id, from `apply_async` to the end of the last run. Its key
+is the task's name and the key of the task's lock. The message carries it, since a worker cannot
+always compute it again: JSON turns tuples into lists, and a retry may change the arguments.
+
+The process that ends a task gives the lease back. Where that process died, the worker does, and
+where that did too, the next publisher, if the result backend knows that the task has ended. Without
+all of these the lease ends by itself. Source: celery-once's ``QueueOnce``, procrastinate's
+``queueing_lock``.
 """
 
 from __future__ import annotations
 
 import inspect
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
+from celery import current_task, signals, states
+from celery.app.task import Context
+from celery.backends.base import DisabledBackend
 from celery.contrib.django.task import DjangoTask
+from celery.exceptions import Reject, WorkerLostError
 from celery.utils import uuid
+from celery.utils.functional import maybe_list
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from .exceptions import LockBusy, LockUnavailable, NotOwner
+from .exceptions import LockBusy, LockKeyError, LockUnavailable, NotOwner
+from .lease_nodes import LONGEST, check_ttl
 from .leases import PersistentLease
-from .task_runs import locks_of, logger
+from .task_runs import CopyDropped, locks_of, logger
+
+#: The message header with the key of the lease and its owner.
+HEADER: Final = "distlock_once"
+
+
+class AlreadyQueued(LockBusy):
+    """The task is queued or runs already.
+
+    :ivar task_id: the id of that one
+    """
+
+    def __init__(self, message: str = "", *, task_id: str = "", **facts: Any) -> None:
+        super().__init__(message, **facts)
+        self.task_id = task_id
 
 
 class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     """The base of a locked task that is not queued again while it is queued or runs.
 
-    ``delay()`` and ``apply_async()`` return the `AsyncResult` of the first one then.
+    ``delay()`` and ``apply_async()`` return the `AsyncResult` of the first one then; see
+    `is_duplicate`.
     """
 
     abstract = True
-    #: How long a task may take from its publication, or its last retry, to its end; then it counts
-    #: as lost, and another may be queued. Seconds or a timedelta.
+    #: How long a task may take from its publication, its ``eta`` or its last retry to its end; then
+    #: it counts as lost, and another may be queued. Seconds or a timedelta.
     once_ttl: ClassVar[float | timedelta] = 3600.0
+    #: What publishing a duplicate does: ``"return"`` the result of the first one, or ``"raise"``
+    #: `AlreadyQueued`.
+    on_duplicate: ClassVar[Literal["return", "raise"]] = "return"
 
     def apply_async(
-        self, args: Any = None, kwargs: Any = None, task_id: str | None = None, **options: Any
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        *more: Any,
+        once_ttl: float | timedelta | None = None,
+        **options: Any,
     ) -> Any:
         """Publish the task, or return the result of the one that is queued or runs.
 
-        :raises LockBusy: one is, and the caller needs one with this `task_id`, as chains do
+        :param once_ttl: for this call in place of the task's `once_ttl`
+        :raises AlreadyQueued: one is, and ``on_duplicate`` is ``"raise"``, or the caller needs one
+            with this `task_id`, as chains do
         :raises LockUnavailable: nobody knows whether one is
         """
         if self.app.conf.task_always_eager:
-            return super().apply_async(args, kwargs, task_id=task_id, **options)
+            return super().apply_async(args, kwargs, task_id, *more, **options)
         own = task_id or uuid()
-        lease = self._lease(tuple(args or ()), dict(kwargs or {}), own)
-        # Its own retries renew it.
-        while not lease.acquire(timeout=0):
-            first = lease.holder()
-            if first is None:  # it has ended just now
-                continue
-            if task_id is None and first.owner_id:
-                return self.AsyncResult(first.owner_id)
-            raise LockBusy(
-                f"{self.name} is queued or runs already: {first}. A chain, group or chord cannot "
-                "wait for that one; queue it by itself.",
-                key=lease.key,
-                using=lease.using,
-            )
+        request = self._run_here(own)
+        ttl = min(check_ttl(once_ttl or self.once_ttl) + self._seconds_to_eta(options), LONGEST)
+        lease = request and _lease_of(request, ttl)
+        if lease is None:
+            key, using = self._key(tuple(args or ()), dict(kwargs or {}))
+            lease = PersistentLease(key, ttl, owner=own, using=using)
+        if request is not None:  # this run goes on: it is put off, or retries
+            request.distlock_comes_again = True
+            _renew(lease)
+        elif (first := self._first(lease)) is not None:
+            if task_id is None and first.task_id and self.on_duplicate == "return":
+                result = self.AsyncResult(first.task_id)
+                result.distlock_duplicate = True
+                return result
+            if not _continues_chain(options):
+                raise first
+            self._fail(own, first, options)
+            return self.AsyncResult(own)
+        header = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
+        headers = {**(options.pop("headers", None) or {}), HEADER: header}
         try:
-            return super().apply_async(args, kwargs, task_id=own, **options)
+            return super().apply_async(args, kwargs, own, *more, headers=headers, **options)
         except BaseException:
-            self._release(lease)
+            _release(lease)
             raise
 
-    def after_return(self, *ended: Any) -> None:
-        """Let the next one be queued. Celery does not call this for a task that comes again."""
-        super().after_return(*ended)
-        request = self.request
-        if not request.is_eager:
-            self._release(self._lease(tuple(request.args), dict(request.kwargs), request.id))
-
-    def _lease(self, args: tuple[Any, ...], kwargs: dict[str, Any], owner: str) -> PersistentLease:
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+        """Return the key of the lease for a call, and the alias in ``DISTLOCK``."""
         locked = locks_of(self)
         if not locked:
             raise TypeError(
@@ -84,13 +122,151 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         run = getattr(self, "_orig_run", self.run)  # autoretry_for puts a function around it
         bound = (self,) if inspect.ismethod(run) else ()
         key = locked[0].key(bound + args, kwargs)
-        using = locked[0].make_mutex.keywords["using"]
-        return PersistentLease(key, self.once_ttl, owner=owner, using=using)
+        return f"{self.name}:{key}", locked[0].make_mutex.keywords["using"]
 
-    def _release(self, lease: PersistentLease) -> None:
+    def _seconds_to_eta(self, options: dict[str, Any]) -> float:
+        """Return in how many seconds a call is to begin."""
+        if options.get("eta") is None:
+            return max(float(options.get("countdown") or 0), 0.0)
+        eta = maybe_make_aware(maybe_iso8601(options["eta"]), self.app.timezone)
+        return max(float((eta - self.app.now()).total_seconds()), 0.0)
+
+    def _run_here(self, task_id: str) -> Any:
+        """Return the request of the run that publishes itself again, None for any other call."""
+        request = current_task.request if current_task else None
+        if request is None or request.id != task_id or current_task.name != self.name:
+            return None
+        return request
+
+    def _first(self, lease: PersistentLease) -> AlreadyQueued | None:
+        """Take the lease, or return the error that names the task which has it."""
+        while not lease.acquire(timeout=0):
+            first = lease.holder()
+            if first is None:  # it has ended just now
+                continue
+            if first.owner_id and self._has_ended(first.owner_id):
+                ended = PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using)
+                _release(ended)
+                continue
+            return AlreadyQueued(
+                f"{self.name} is queued or runs already: {first}. A chain, group or chord cannot "
+                "wait for that one; queue it by itself.",
+                key=lease.key,
+                using=lease.using,
+                task_id=first.owner_id,
+            )
+        return None
+
+    def _has_ended(self, task_id: str) -> bool:
+        """Whether the result backend, where there is one, knows that a task has ended."""
+        if isinstance(self.backend, DisabledBackend):
+            return False
         try:
-            lease.release()
-        except NotOwner:
+            return bool(self.AsyncResult(task_id).state in states.READY_STATES)
+        except Exception:  # noqa: BLE001 - any backend's own; a duplicate is better refused than queued
+            logger.warning("The result backend could not be asked.", exc_info=True)
+            return False
+
+    def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
+        """Fail the next link of a chain, and all after it.
+
+        An error raised here would fail the link before, which has done its work.
+        """
+        request = Context(
+            id=task_id,
+            task=self.name,
+            chain=options.get("chain"),
+            chord=options.get("chord"),
+            group=options.get("group_id"),
+            group_index=options.get("group_index"),
+            errbacks=maybe_list(options.get("link_error")),
+            parent_id=options.get("parent_id"),
+            root_id=options.get("root_id"),
+        )
+        logger.error("The next link of a chain was refused: %s", error)
+        self.backend.mark_as_failure(
+            task_id, error, request=request, store_result=not self.ignore_result
+        )
+
+
+def is_duplicate(result: Any) -> bool:
+    """Tell whether ``delay()`` returned the result of a task that was queued before.
+
+    :param result: what `QueuedOnce.apply_async` or ``delay()`` returned
+    """
+    return getattr(result, "distlock_duplicate", False) is True
+
+
+def _continues_chain(options: dict[str, Any]) -> bool:
+    """Whether the worker publishes the link after the task that has just ended."""
+    parent = options.get("parent_id")
+    return bool(parent and current_task and current_task.request.id == parent)
+
+
+def _lease_of(request: Any, ttl: float = 1) -> PersistentLease | None:
+    """Return the lease that a message names, None where it names none of its own."""
+    header: Any = (request.headers or {}).get(HEADER)
+    try:
+        if header["owner"] != request.id:
+            return None
+        return PersistentLease(header["key"], ttl, owner=request.id, using=header["using"])
+    except (TypeError, KeyError, ValueError, LockKeyError):
+        return None
+
+
+def _renew(lease: PersistentLease) -> None:
+    """Let the lease of a run that comes again last longer; the run comes again without it, too."""
+    try:
+        if not lease.acquire(timeout=0):
             logger.warning("%r had ended before the task: once_ttl is too short.", lease)
-        except LockUnavailable as error:
-            logger.warning("%r is left to its expiry: %s", lease, error)
+    except LockUnavailable as error:
+        logger.warning("%r could not be renewed: %s", lease, error)
+
+
+def _release(lease: PersistentLease, *, expected: bool = False) -> None:
+    """Give a lease back.
+
+    :param expected: whether its loss would be worth a warning
+    """
+    try:
+        lease.release()
+    except NotOwner:
+        if expected:
+            logger.warning("%r had ended before the task: once_ttl is too short.", lease)
+    except LockUnavailable as error:
+        logger.warning("%r is left to its expiry: %s", lease, error)
+
+
+def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any) -> None:
+    """Let the next one be queued when a run has ended that does not come again."""
+    request = task.request
+    if not isinstance(task, QueuedOnce) or request.is_eager:
+        return
+    comes_again = (
+        state == states.RETRY
+        or (state is None and task.acks_late)  # interrupted, and perhaps delivered again
+        or (isinstance(retval, Reject) and retval.requeue)
+        or isinstance(retval, CopyDropped)  # the original runs
+        or getattr(request, "distlock_comes_again", False)
+    )
+    lease = None if comes_again else _lease_of(request)
+    if lease is not None:
+        _release(lease, expected=True)
+
+
+def _revoked(sender: Any, request: Any, **_: Any) -> None:
+    """Let the next one be queued when the worker drops or terminates a task."""
+    lease = isinstance(sender, QueuedOnce) and _lease_of(request)
+    if lease:
+        _release(lease)
+
+
+def _process_lost(sender: Any, exception: Any = None, **_: Any) -> None:
+    """Let the next one be queued when a process has died with its task."""
+    if isinstance(exception, WorkerLostError):
+        _revoked(sender, sender.request)
+
+
+signals.task_postrun.connect(_run_ended, weak=False)
+signals.task_revoked.connect(_revoked, weak=False)
+signals.task_failure.connect(_process_lost, weak=False)

@@ -97,6 +97,10 @@ class Record(NamedTuple):
         return max(time.time() - self.since, 0.0)
 
 
+class CopyDropped(Ignore):  # type: ignore[misc]  # Celery has no types
+    """Ends a copy of a task that runs, or has run."""
+
+
 class _PutOff(Exception):
     """Ends a run that is to be repeated.
 
@@ -322,7 +326,7 @@ class Run:
             extra=self._fields("dropped"),
         )
         self._announce("dropped", busy)
-        raise Ignore("a copy of a task that runs, or has run")
+        raise CopyDropped("a copy of a task that runs, or has run")
 
     # --- doing without it ------------------------------------------------------------------------
 

@@ -1,19 +1,25 @@
 """``QueuedOnce``: a task is queued once, from being published to its end, over all publishers."""
 
+# ruff: noqa: ARG001 - keys are for the locks
+
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import chain, states
+from celery import chain, signals, states
+from celery.app.task import Context
+from celery.exceptions import Ignore, Reject, WorkerLostError
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
-from distlock.once import QueuedOnce
+from distlock.once import HEADER, AlreadyQueued, QueuedOnce, is_duplicate
 from distlock.testing.server import free_ports
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually
+from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
@@ -36,8 +42,30 @@ def report(app: Celery) -> Any:
     return report
 
 
-def free(key: str) -> bool:
-    return not zk_lease(key, 60).locked()
+class Message:
+    """A message that was published, and its runs in this process."""
+
+    def __init__(self, task: Any, *args: Any) -> None:
+        self.task = task
+        self.args = args
+        self.headers: dict[str, Any] = {}
+
+        def note(headers: dict[str, Any], **_: Any) -> None:
+            self.headers[HEADER] = headers[HEADER]
+
+        signals.before_task_publish.connect(note, weak=False)
+        try:
+            self.id = task.delay(*args).id
+        finally:
+            signals.before_task_publish.disconnect(note)
+
+    def run(self, *args: Any, **request: Any) -> Traced:
+        args = args or self.args
+        return Traced(self.task, *args, headers=self.headers, task_id=self.id, **request)
+
+
+def free(task: Any, key: str) -> bool:
+    return not zk_lease(f"{task.name}:{key}", 60).locked()
 
 
 def test_a_duplicate_is_the_first_one_until_that_has_ended(troupe: Fleet, key: str) -> None:
@@ -52,7 +80,7 @@ def test_a_duplicate_is_the_first_one_until_that_has_ended(troupe: Fleet, key: s
     assert duplicate.id == first.id
     troupe.stage.let_go(key)
     assert duplicate.get(timeout=PATIENCE) == key
-    eventually(lambda: free(key), PATIENCE, "the lease given back")
+    eventually(lambda: free(once, key), PATIENCE, "the lease given back")
     second = once.delay(key, key)
     assert second.id != first.id
     assert second.get(timeout=PATIENCE) == key
@@ -64,7 +92,7 @@ def test_a_task_that_fails_lets_the_next_one_be_queued(troupe: Fleet, key: str) 
     first = task.delay(key)
     with pytest.raises(ZeroDivisionError):
         first.get(timeout=PATIENCE)
-    eventually(lambda: free(f"{key}:{task.name}"), PATIENCE, "the lease given back")
+    eventually(lambda: free(task, f"{key}:{task.name}"), PATIENCE, "the lease given back")
     assert task.delay(key).id != first.id
 
 
@@ -91,7 +119,7 @@ def test_what_could_not_be_published_is_not_queued(app: Celery, report: Any) -> 
     )
     with pytest.raises(OperationalError):
         report.delay("monday")
-    assert free("report:monday")
+    assert free(report, "report:monday")
 
 
 @pytest.mark.usefixtures("distlock_settings")
@@ -99,14 +127,180 @@ def test_a_chain_that_would_wait_for_ever_is_refused(report: Any) -> None:
     first = report.delay("monday")
     with pytest.raises(LockBusy, match=first.id):
         chain(report.si("monday"), report.si("tuesday")).apply_async()
-    assert free("report:tuesday")
+    assert free(report, "report:tuesday")
+
+
+ENDS = {
+    "ignored": Ignore("no"),
+    "rejected": Reject("no"),
+    "failed": ZeroDivisionError(),
+}
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("end", ENDS)
+def test_every_end_lets_the_next_one_be_queued(app: Celery, key: str, end: str) -> None:
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("<key>")
+    def report(key: str) -> None:
+        raise ENDS[end]
+
+    message = Message(report, key)
+    message.run()
+    assert free(report, key)
+    assert report.delay(key).id != message.id
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_task_that_is_rejected_to_the_queue_stays_queued(app: Celery, key: str) -> None:
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("<key>")
+    def report(key: str) -> None:
+        raise Reject("later", requeue=True)
+
+    message = Message(report, key)
+    message.run()
+    assert report.delay(key).id == message.id
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_task_that_is_replaced_lets_the_next_one_be_queued(app: Celery, key: str) -> None:
+    @app.task(shared=False)
+    def other() -> None: ...
+
+    @app.task(base=QueuedOnce, bind=True, shared=False)
+    @zk_locked("<key>")
+    def report(self: Any, key: str) -> None:
+        raise self.replace(other.si())
+
+    Message(report, key).run()
+    assert free(report, key)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_revoked_task_lets_the_next_one_be_queued(report: Any, key: str) -> None:
+    message = Message(report, key)
+    context = Context(id=message.id, headers=message.headers)
+    for _ in range(2):  # the second announcement is harmless
+        signals.task_revoked.send(
+            report, request=context, terminated=False, signum=None, expired=False
+        )
+    assert free(report, f"report:{key}")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lost_process_lets_the_next_one_be_queued(report: Any, key: str) -> None:
+    message = Message(report, key)
+    report.request_stack.push(Context(id=message.id, headers=message.headers))
+    try:
+        signals.task_failure.send(report, task_id=message.id, exception=WorkerLostError())
+    finally:
+        report.request_stack.pop()
+    assert free(report, f"report:{key}")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("state", [states.REVOKED, states.FAILURE, states.SUCCESS])
+def test_a_task_that_has_ended_by_its_result_blocks_nobody(
+    report: Any, key: str, state: str
+) -> None:
+    """The hard time limit ends a process, and then nobody gives the lease back."""
+    first = report.delay(key)
+    assert is_duplicate(report.delay(key))
+    report.backend.store_result(first.id, None, state)
+    second = report.delay(key)
+    assert second.id != first.id
+    assert not is_duplicate(second)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_the_worker_takes_the_key_from_the_message(app: Celery, key: str) -> None:
+    """JSON makes lists of tuples, so that their text is another one."""
+
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("<key>:<pair>")
+    def report(key: str, pair: str) -> None: ...
+
+    message = Message(report, key, "sent")
+    message.run(key, "received")
+    assert free(report, f"{key}:sent")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_retry_with_other_arguments_keeps_the_lease(app: Celery, key: str) -> None:
+    @app.task(base=QueuedOnce, bind=True, shared=False)
+    @zk_locked("<key>:<page>")
+    def report(self: Any, key: str, page: int) -> None:
+        if page == 1:
+            self.retry(args=(key, 2))
+
+    message = Message(report, key, 1)
+    message.run()
+    assert report.delay(key, 1).id == message.id
+    assert free(report, f"{key}:2")
+    message.run(key, 2)
+    assert free(report, f"{key}:1")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_two_tasks_with_one_lock_are_both_queued(app: Celery, report: Any, key: str) -> None:
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("report:<day>")
+    def other(day: str) -> None: ...
+
+    assert report.delay(key).id != other.delay(key).id
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("when", ["countdown", "eta"])
+def test_the_lease_lasts_from_the_eta_on(report: Any, key: str, when: str) -> None:
+    report.once_ttl = 60
+    later = {"countdown": 3600, "eta": datetime.now(timezone.utc) + timedelta(hours=1)}[when]
+    report.apply_async((key,), **{when: later})
+    holder = zk_lease(f"{report.name}:report:{key}", 60).holder()
+    assert holder is not None
+    assert holder.expires is not None
+    remaining = (holder.expires - datetime.now(timezone.utc)).total_seconds()
+    assert 3600 < remaining < 3700
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_call_may_have_a_ttl_of_its_own(report: Any, key: str) -> None:
+    first = report.apply_async((key,), once_ttl=0.5)
+    eventually(lambda: report.delay(key).id != first.id, PATIENCE, "the lease ended")
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_duplicate_may_raise(report: Any, key: str) -> None:
+    report.on_duplicate = "raise"
+    first = report.delay(key)
+    with pytest.raises(AlreadyQueued) as refused:
+        report.delay(key)
+    assert refused.value.task_id == first.id
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_refused_link_fails_and_not_the_one_before(app: Celery, report: Any, key: str) -> None:
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("before:<key>")
+    def before(key: str) -> None: ...
+
+    report.delay(key)
+    message = Message(before, key)
+    link = report.si(key)
+    result = link.freeze()
+    run = message.run(chain=[dict(link)])
+    assert run.state == states.SUCCESS
+    assert free(before, f"before:{key}")
+    assert result.state == states.FAILURE
+    assert "queued or runs already" in str(result.result)
 
 
 @pytest.mark.usefixtures("distlock_settings")
 def test_eager_mode_queues_nothing(app: Celery, report: Any) -> None:
     app.conf.task_always_eager = True
     assert [report.delay("monday").get() for _ in range(2)] == ["monday", "monday"]
-    assert free("report:monday")
+    assert free(report, "report:monday")
 
 
 def test_a_task_without_a_lock_is_told_what_is_missing(app: Celery) -> None:
