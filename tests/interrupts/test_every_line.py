@@ -3,7 +3,6 @@
 RecursionError and MemoryError may come from any line, as may what a signal handler raises. By the
 technique, and with the exceptions, of tests/lease/test_every_step.py. The next acquire is measured
 because of a wake-up that an exception once swallowed: every later acquire of the process took 3 s.
-Leases wait for the server in ``__exit__``: tests/leases has tests of their own.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def _heads_of_exits_are_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [RecursionError, technique.SoftLimit])
-@pytest.mark.parametrize("recipe", [name for name in RECIPES if name != "lease"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_next_call(
     tree: Tree, recipe: str, error: type[BaseException]
 ) -> None:
