@@ -7,19 +7,24 @@ because of a wake-up that an exception once swallowed: every later acquire of th
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import linecache
+import sys
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from distlock.mutex import release_all
+from distlock.owner import current
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
 from tests.lease import test_every_step as technique
 from tests.mutex.tools import await_connection
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
     from tests.mutex.tools import Tree
@@ -74,3 +79,34 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
             raise AssertionError(f"interrupted at {interruption.landed}: {failure!r}") from failure
     assert len(steps) > 80
     assert {"session.py", "client.py"} <= {one.partition(":")[0] for one in steps}
+
+
+def with_frames_left(frames: int, call: Callable[[], None]) -> None:
+    """Make a call with so many frames left before the recursion limit."""
+    limit = sys.getrecursionlimit()
+    depth = len(inspect.stack(0))
+    sys.setrecursionlimit(depth + frames)
+    try:
+        call()
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_a_recursion_error_at_any_depth_slows_down_no_call(tree: Tree) -> None:
+    """One at some line comes again in the handler of that line, other than a signal's exception."""
+    parents(tree)
+    await_connection()
+    call = block_of("mutex")
+    call()
+    refused = 0
+    for frames in range(5, 40):
+        started = time.monotonic()
+        with suppress(RecursionError):
+            refused += 1
+            with_frames_left(frames, call)
+            refused -= 1
+        call()
+        assert time.monotonic() - started < PROMPT_SECONDS, f"{frames} frames left"
+    assert 5 < refused < 35
+    release_all(current())
+    nothing_is_left(tree)
