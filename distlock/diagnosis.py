@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from uuid import uuid4
 
@@ -22,6 +24,8 @@ from .ensemble import members
 from .ensemble import tick as ensemble_tick
 from .exceptions import LockUnavailable
 from .heartbeat import TICKS
+from .inspection import snapshot
+from .node_bytes import size_of
 from .reads import Reads
 from .session import CLOSE_SECONDS, session_for
 from .znodes import LOCK, clipped, protected_prefix
@@ -110,6 +114,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     if may is None or "c" in may:  # others take no locks, and make no nodes to try
         yield from _writes(session, reads)
         yield _clock(session, reads)
+    yield _nodes(conf, reads)
 
 
 def _ok(subject: str, message: str) -> Finding:
@@ -337,6 +342,29 @@ def _clock(session: Session, reads: Reads) -> Finding:
         "clock",
         message,
         "Locks do not go by it, but log lines and `since` do. Run NTP on both machines.",
+    )
+
+
+def _nodes(conf: Configuration, reads: Reads) -> Finding:
+    """Look for a session whose end would take a long message (ZOOKEEPER-4306)."""
+    try:
+        seen = snapshot(conf.alias, depth=None, budget=reads.left)
+    except LockUnavailable as error:
+        return _warning("nodes", str(error), "Look at the permissions above.")
+    sizes: Counter[int] = Counter()
+    for lock in seen.locks:
+        for one in lock.contenders:
+            sizes[one.participant.session_id] += size_of(one.participant.path)
+    session_id, most = max(sizes.items(), key=itemgetter(1), default=(0, 0))
+    message = f"{most} bytes of paths in one session at most"
+    if most <= conf.max_node_bytes / 2:
+        return _ok("nodes", f"{message}{' of those that were read' if seen.cut else ''}")
+    return _warning(
+        "nodes",
+        f"{message} (0x{session_id:x}). A process gets TooManyLocks at MAX_NODE_BYTES = "
+        f"{conf.max_node_bytes}, and beyond jute.maxbuffer the end of such a session takes the "
+        "ensemble down.",
+        "Hold fewer locks at a time, or spread them over more processes.",
     )
 
 

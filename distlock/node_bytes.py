@@ -12,6 +12,11 @@ _LENGTH = 4
 _SEQUENCE = 10
 
 
+def size_of(path: str) -> int:
+    """Return the bytes that a node takes in the message; the paths of locks are ASCII."""
+    return len(path) + _LENGTH
+
+
 class NodeBytes:
     """The ephemeral nodes of a session. Changed on the connection thread alone.
 
@@ -27,7 +32,7 @@ class NodeBytes:
     def add(self, path: str) -> None:
         """Count a node that was created."""
         if path not in self._sizes:
-            size = self._sizes[path] = len(path) + _LENGTH
+            size = self._sizes[path] = size_of(path)
             self.total += size
 
     def discard(self, path: str) -> None:
@@ -44,7 +49,7 @@ class NodeBytes:
 
         :param under_way: how many nodes like this one are being created
         """
-        return self.total + (under_way + 1) * (len(path) + _LENGTH + _SEQUENCE) > self.limit
+        return self.total + (under_way + 1) * (size_of(path) + _SEQUENCE) > self.limit
 
     def paths(self) -> list[str]:
         """Return the paths of the nodes."""

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from django.apps import AppConfig
 
 from distlock.lease_hold import LeaseHold
+from distlock.session import session_for
 
 from . import Receivers, extra, outcome_of
 
@@ -84,6 +85,13 @@ class Metrics(Receivers):
             _LABELS,
             registry=registry,
         )
+        self.node_bytes = Gauge(
+            "distlock_node_bytes",
+            "Bytes of the paths of all lock nodes of one process; MAX_NODE_BYTES is the most.",
+            ["using"],
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
         #: What the gauge counts, and where: a hold may be released that was never announced, or
         #: lost first.
         self._counted: WeakKeyDictionary[Hold, Gauge] = WeakKeyDictionary()
@@ -91,6 +99,7 @@ class Metrics(Receivers):
     def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
         labels = _labels_of(**facts)
         self._ended(labels, "acquired", waited)
+        self._measure(hold.using)
         if not isinstance(hold, LeaseHold):  # that may be released in another process, or never
             self._counted[hold] = held = self.held.labels(*labels)
             held.inc()
@@ -117,7 +126,11 @@ class Metrics(Receivers):
 
     def _released(self, *, hold: Hold, held_for: float, **facts: Any) -> None:
         self._count_down(hold)
+        self._measure(hold.using)
         self.hold.labels(*_labels_of(**facts)).observe(held_for)
+
+    def _measure(self, using: str) -> None:
+        self.node_bytes.labels(using).set(session_for(using).nodes.total)
 
     def _count_down(self, hold: Hold) -> None:
         held = self._counted.pop(hold, None)

@@ -18,7 +18,7 @@ from distlock.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
-from tests.inspection.tools import ONLY_NOBODY, cleared
+from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.mutex.conftest import make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE
 
@@ -50,7 +50,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
     assert {one.level for one in found.values()} == {"ok"}
     server = f"server {zookeeper.servers[0].address}"
     expected = ["settings", server, "session", "timeout", "ticks", "ACL", "namespace"]
-    assert list(found) == [*expected, "permissions", "clock"]
+    assert list(found) == [*expected, "permissions", "clock", "nodes"]
     assert found[server].message.startswith("standalone, 3.")
     assert all(f"{subject}: " in out for subject in expected)
     told = run_json("doctor")
@@ -231,3 +231,15 @@ def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(settings: Settin
     finding = findings()["settings"]
     assert finding.level == "warning"
     assert "ZOOKEEPER-4306" in finding.message
+
+
+def test_a_session_with_many_nodes_is_warned_of(tree: Tree, settings: Settings) -> None:
+    with_options(settings, MAX_NODE_BYTES=1000)
+    with cleared(tree):
+        paths = [stand(tree, f"key{number}") for number in range(4)]
+        assert findings()["nodes"].level == "ok"
+        paths += [stand(tree, f"key{number}") for number in range(4, 8)]
+        found = findings()["nodes"]
+    assert found.level == "warning"
+    size = sum(len(path) + 4 for path in paths)
+    assert found.message.startswith(f"{size} bytes of paths in one session at most (0x")

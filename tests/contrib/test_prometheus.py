@@ -204,6 +204,13 @@ def test_readers_are_counted_as_holders(samples: Samples, make_owner: MakeOwner)
     assert samples("held") == 0
 
 
+def test_the_bytes_of_lock_nodes_are_measured(samples: Samples) -> None:
+    with zk_lock("one") as one, zk_lock("two") as two:
+        expected = sum(len(hold.path) + 4 for hold in (one, two))
+        value = samples.registry.get_sample_value("distlock_node_bytes", {"using": "default"})
+        assert value == expected
+
+
 def test_a_persistent_lease_is_not_in_the_gauge(samples: Samples) -> None:
     lease = zk_lease("export", 60, owner="task")
     assert lease.acquire()

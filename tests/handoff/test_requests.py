@@ -76,9 +76,11 @@ def test_a_waiter_behind_one_of_its_process_asks_only_how_old_the_line_is(
 def test_of_those_who_come_at_once_the_first_alone_lists(
     tree: Tree, sent: list[str], make_owner: MakeOwner
 ) -> None:
-    lock, session, may_send = zk_lock(KEY), session_for(), threading.Event()
+    lock, session = zk_lock(KEY), session_for()
+    held_back, may_send = threading.Event(), threading.Event()
 
     def hold_back() -> None:
+        held_back.set()
         assert may_send.wait(PATIENCE)
 
     def creates_under_way(number: int) -> bool:
@@ -86,6 +88,7 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         return sent.count("Create2") == number
 
     session.soon(hold_back)
+    assert held_back.wait(PATIENCE)  # or the first answer would be read before it
     owners = [make_owner() for _ in range(3)]
     granted = []
     for number, owner in enumerate(owners, start=1):

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
+from distlock.session import close_sessions
 from tests.mutex.conftest import make_owner, tree, two_sessions
 
 __all__ = ["make_owner", "tree", "two_sessions"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_reconnects() -> None:
+    """A session that has lost its server draws random pauses, and hypothesis takes offence."""
+    close_sessions()
