@@ -69,9 +69,7 @@ def _worth_logging(record: logging.LogRecord) -> bool:
 
 
 #: kazoo's own messages about connections.
-_logger = logging.getLogger("distlock.kazoo")
-_logger.addFilter(_worth_logging)
-safe(_logger)  # after the filter, which looks at the arguments, not at their text
+_logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging)
 
 #: Called once with (value, None) or (None, error), on the connection thread.
 Done = Callable[[Any, BaseException | None], None]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .znodes import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How many characters of one argument a line has: an error names several nodes.
 _LONGEST: Final = 2000
@@ -41,10 +44,14 @@ class _Printable(logging.Filter):
 _printable = _Printable()
 
 
-def safe(logger: logging.Logger) -> logging.Logger:
+def safe(logger: logging.Logger, *filters: Callable[[logging.LogRecord], bool]) -> logging.Logger:
     """Return `logger`, whose records have printable arguments from now on.
 
     A logger's filter is not asked for the records of its children, so each logger needs it.
+
+    :param filters: of this logger; they see the arguments before these become text
     """
+    for one in filters:
+        logger.addFilter(one)
     logger.addFilter(_printable)
     return logger

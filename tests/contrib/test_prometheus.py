@@ -73,7 +73,8 @@ def metrics() -> Iterator[Metrics]:
 @pytest.fixture
 def samples(metrics: Metrics) -> Samples:
     registry = CollectorRegistry()
-    for metric in (metrics.wait, metrics.hold, metrics.held, metrics.acquires, metrics.lost):
+    kept = (metrics.wait, metrics.hold, metrics.held, metrics.acquires, metrics.lost)
+    for metric in (*kept, metrics.node_bytes):
         registry.register(metric)
     return Samples(registry)
 
