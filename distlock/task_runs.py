@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
+from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from celery import states
@@ -129,7 +130,7 @@ class _PutOff(Exception):
             retries=request.retries,
             countdown=self.pause,
             headers={**without_way(request.headers), HEADER: self.record._asdict()},
-            ignore_result=_ignores_result(task),
+            ignore_result=_ignores_result(task, request),
             # What a publisher hides of the arguments stays hidden.
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
@@ -199,17 +200,17 @@ class Run:
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self._mutex(**self._patience())
         # Who waits without end is never told who holds, and asks before.
-        holder = mutex.holder() if self._may_be_copy else None
-        if not self._is_this_task(holder):
+        other = self._other_run(mutex) if self._may_be_copy else None
+        if other is None:
             try:
                 if self.locked.on_busy == "queue" and self.in_worker and not mutex.held:
                     return self._enter_in_turn(stack)
                 return stack.enter_context(mutex)
             except LockBusy as busy:
-                holder = busy.holder
-                if not self._is_this_task(holder):
+                other = busy.holder
+                if not self._is_this_task(other):
                     raise
-        return self._outlive(stack, is_copy=self._is_copy(holder))
+        return self._outlive(stack, is_copy=self._is_copy(other))
 
     def _enter_in_turn(self, stack: ExitStack) -> Hold:
         """Take the lock if no ticket is ahead, and draw one where that fails."""
@@ -269,6 +270,10 @@ class Run:
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
         return self.in_worker and bool(redelivered or waits_again)
 
+    def _other_run(self, mutex: Mutex) -> Participant | None:
+        """Return another run of this task that holds the lock or waits for it, before this one."""
+        return next(filter(self._is_this_task, mutex.participants()), None)
+
     def _is_this_task(self, holder: Participant | None) -> bool:
         """Whether the holder is another run of this task: a copy, or one that has just retried."""
         own = label_of(self.task, retries=0)
@@ -293,9 +298,13 @@ class Run:
         try:
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
-            if self._is_copy(busy.holder):
-                self._drop(f"{busy.holder} runs", busy)
-            raise
+            other = self._other_run(mutex)
+            if other is not None and self._is_copy(other):
+                self._drop(f"{other} runs, or waits", busy)
+            if other is not None:
+                raise
+            # The dead one was only waiting, and a rival holds the lock.
+            hold = stack.enter_context(self._mutex(**self._patience()))
         if is_copy and self._has_succeeded():
             self._drop("has just ended")
         return hold
@@ -305,7 +314,7 @@ class Run:
 
         A task gives its lock back just before Celery stores its result, so this waits a moment.
         """
-        if _ignores_result(self.task):
+        if _ignores_result(self.task, self.request):
             return False
         deadline = time.monotonic() + RESULT_SECONDS
         try:
@@ -431,9 +440,9 @@ class Run:
         )
 
 
-def _ignores_result(task: Any) -> bool:
+def _ignores_result(task: Any, request: Any) -> bool:
     """Whether the call, or by default the task, stores no result."""
-    return bool(vars(task.request).get("ignore_result", task.ignore_result))
+    return bool(vars(request).get("ignore_result", task.ignore_result))
 
 
 def label_of(task: Any, *, retries: int | None = None) -> str:
@@ -449,9 +458,26 @@ def label_of(task: Any, *, retries: int | None = None) -> str:
 
 
 def locks_of(task: Any) -> list[Locked]:
-    """Return the locks that decorate a task's own function."""
-    found, function = [], task.run
-    while function is not None:
-        found.append(getattr(function, "distlock", None))
-        function = getattr(function, "__wrapped__", None)
-    return [locked for locked in found if locked is not None]
+    """Return the locks that decorate a task's own function, and those that its class overrides."""
+    runs = [task.run, *(vars(base).get("run") for base in type(task).__mro__)]
+    layers: dict[int, Any] = {}
+    for run in runs:
+        _add_layers(run, layers)
+    locks = {getattr(layer, "distlock", None): None for layer in layers.values()}
+    return [locked for locked in locks if locked is not None]
+
+
+def _add_layers(function: Any, layers: dict[int, Any]) -> None:
+    """Add a function and those that it wraps, also where its decorator forgot `functools.wraps`."""
+    function = getattr(function, "__func__", function)
+    if function is None or id(function) in layers:
+        return
+    layers[id(function)] = function
+    if hasattr(function, "__wrapped__"):
+        _add_layers(function.__wrapped__, layers)
+        return
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_flags & CO_VARARGS and code.co_flags & CO_VARKEYWORDS:
+        for cell in function.__closure__ or ():
+            if isfunction(cell.cell_contents):
+                _add_layers(cell.cell_contents, layers)

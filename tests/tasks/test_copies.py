@@ -18,7 +18,7 @@ from redis import Redis as Client
 from distlock import task_runs, zk_lock
 from tests.celery_tools import PATIENCE, Fleet, fleet
 from tests.helpers import eventually
-from tests.testproject.elsewhere import in_line
+from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +96,44 @@ def test_a_copy_whose_original_ends_while_it_waits_is_dropped_too(
     assert len(troupe.stage.told(key, "enter")) == 1
     assert result.state == states.SUCCESS
     eventually(lambda: in_line(key) == 0, PATIENCE, "an empty line")
+
+
+def test_a_copy_of_a_waiting_task_is_dropped(troupe: Fleet, worker: Worker, key: str) -> None:
+    with held_elsewhere(key):
+        result = troupe.task("late_wait", TASKS).apply_async((key, key), task_id=key)
+        eventually(lambda: in_line(key) == 2, PATIENCE, "the task in line")
+        deliver_again(troupe)
+        eventually(lambda: in_line(key) == 3, PATIENCE, "its copy in line")
+        eventually(lambda: dropped(worker, result), PATIENCE, "the copy dropped")
+    troupe.stage.await_entry(key)
+    troupe.stage.let_go(key)
+    assert result.get(timeout=PATIENCE) == key
+    assert len(troupe.stage.told(key, "enter")) == 1
+    eventually(lambda: in_line(key) == 0, PATIENCE, "an empty line")
+
+
+def test_a_copy_of_a_task_that_died_waiting_runs(troupe: Fleet, key: str) -> None:
+    task = troupe.task("late_wait", TASKS)
+    with held_elsewhere(key):
+        result = task.apply_async((key, key), task_id=key)
+        eventually(lambda: in_line(key) == 2, PATIENCE, "the task in line")
+        waiting = zk_lock(key).participants()[1]
+        assert waiting.pid is not None
+        os.kill(waiting.pid, signal.SIGKILL)
+        eventually(lambda: in_line(key) == 3, PATIENCE, "its second run in line")
+        second = zk_lock(key).participants()[2]
+        eventually(
+            lambda: (
+                len(zk_lock(key).participants()) == 2
+                and zk_lock(key).participants()[1].path != second.path
+            ),
+            PATIENCE,
+            "the second run waits by itself",
+        )
+        assert result.state != states.FAILURE
+    troupe.stage.await_entry(key)
+    troupe.stage.let_go(key)
+    assert result.get(timeout=PATIENCE) == key
 
 
 def test_copies_of_dead_tasks_run_when_their_session_ends(troupe: Fleet) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import signals, states
 
-from distlock import zk_locked
+from distlock import LockBusy, zk_locked
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -78,3 +78,50 @@ def test_a_pause_ends_before_the_broker_delivers_again(
         run = Traced(report, key)
     assert run.state == states.RETRY
     assert run.error.when == 2.5
+
+
+def test_a_locked_run_that_a_subclass_calls_is_put_off(app: Celery, key: str) -> None:
+    class Base(app.Task):  # type: ignore[misc]
+        @zk_locked("<key>", on_busy="retry", timeout=0)
+        def run(self, key: str) -> str:
+            return key
+
+    class Sub(Base):
+        name = "sub"
+
+        def run(self, key: str) -> str:
+            return super().run(key).upper()
+
+    task = app.register_task(Sub())
+    with held_elsewhere(key):
+        assert Traced(task, key).state == states.RETRY
+
+
+def test_a_lock_below_a_decorator_without_wraps_puts_off(app: Celery, key: str) -> None:
+    def plain(function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        return call
+
+    @app.task(shared=False)
+    @plain
+    @zk_locked("<key>", on_busy="retry", timeout=0)
+    def report(key: str) -> str:
+        return key
+
+    with held_elsewhere(key):
+        assert Traced(report, key).state == states.RETRY
+
+
+def test_a_locked_function_that_a_task_calls_is_not_put_off(app: Celery, key: str) -> None:
+    @zk_locked("<key>", on_busy="retry", timeout=0)
+    def helper(key: str) -> str:
+        return key
+
+    @app.task(shared=False)
+    def report(key: str) -> str:
+        return helper(key)
+
+    with held_elsewhere(key):
+        assert isinstance(Traced(report, key).error, LockBusy)
