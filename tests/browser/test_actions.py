@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -69,7 +68,7 @@ def test_a_broken_holder_loses_the_lock_to_the_next(
     tab.sees("tr[data-state=holds]", text="a patient job")
     ((name, flag, message),) = sites.log_entries(key)
     assert (name, flag) == ("breaker", DELETION)
-    assert "a stuck job" in json.dumps(json.loads(message))
+    assert "a stuck job" in message
     tab.sees(".distlock-log", text="breaker")
 
 
