@@ -7,11 +7,11 @@ because of a wake-up that an exception once swallowed: every later acquire of th
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import linecache
 import sys
 import time
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -84,7 +84,7 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
 def with_frames_left(frames: int, call: Callable[[], None]) -> None:
     """Make a call with so many frames left before the recursion limit."""
     limit = sys.getrecursionlimit()
-    depth = len(inspect.stack(0))
+    depth = len(list(traceback.walk_stack(None)))
     sys.setrecursionlimit(depth + frames)
     try:
         call()
