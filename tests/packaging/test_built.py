@@ -81,4 +81,4 @@ def test_the_extras_are_these(built: Built) -> None:
     found = metadata(built)
     assert set(found.provides_extra or ()) - OWN_EXTRAS == EXTRAS
     required = {one.name for one in found.requires_dist or () if one.marker is None}
-    assert required == {"django", "kazoo"}
+    assert required == {"asgiref", "django", "kazoo"}  # asgiref is Django's, and bounded
