@@ -84,8 +84,9 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         assert may_send.wait(PATIENCE)
 
     def creates_under_way(number: int) -> bool:
-        sent = [type(request).__name__ for request, *_ in session._client._pending]
-        return sent.count("Create2") == number
+        client = session._client  # one that finds another thread sending is queued
+        asked = [type(one[0]).__name__ for one in (*client._pending, *client._queue)]
+        return asked.count("Create2") == number
 
     session.soon(hold_back)
     assert held_back.wait(PATIENCE)  # or the first answer would be read before it
