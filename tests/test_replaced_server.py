@@ -115,6 +115,6 @@ def test_a_session_goes_on_when_the_server_comes_back_with_all_its_data(
     down_until = time.monotonic() + seconds_down
     eventually(lambda: time.monotonic() > down_until)
     node.start()
-    eventually(lambda: can_lock("key"))
+    eventually(lambda: can_lock("key"), 60)
     assert session_for() is session
     assert session.id == old
