@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from .moved import keep_old_paths
+
 if TYPE_CHECKING:
     from .decorators import zk_locked
     from .exceptions import (
@@ -135,3 +137,6 @@ if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+keep_old_paths()

@@ -24,7 +24,7 @@ class DistlockConfig(AppConfig):
         if apps.is_installed("django.contrib.admin"):  # whose page shows it
             history.connect()
         if "celery" in sys.modules:  # for a site that has it
-            from . import celery  # noqa: F401, PLC0415 - it connects to Celery's signals
+            from .celery import receivers  # noqa: F401, PLC0415 - it connects to Celery's signals
 
 
 def warn_unless_installed(used: str, *, stacklevel: int) -> None:

@@ -229,7 +229,7 @@ class Locked:
             # A bound function is made anew for every request.
             declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
-            from . import celery  # noqa: F401, PLC0415 - sets `task_runner`
+            from .celery import receivers  # noqa: F401, PLC0415 - sets `task_runner`
         return call
 
     @property

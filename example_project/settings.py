@@ -55,7 +55,7 @@ PAYMENT_SECONDS = float(os.environ.get("PAYMENT_SECONDS", "0.1"))
 RESERVED_SECONDS = float(os.environ.get("RESERVED_SECONDS", "900"))
 
 # Only the tasks need it:
-# celery -A example_project.celery worker -B --scheduler distlock.beat:LeaderScheduler
+# celery -A example_project.celery worker -B --scheduler distlock.celery.beat:LeaderScheduler
 CELERY_BROKER_URL = CELERY_RESULT_BACKEND = os.environ.get("BROKER_URL", "redis://127.0.0.1:6379/0")
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE = {

@@ -75,7 +75,7 @@ import sys
 {steps[1]}
 from distlock import zk_locked
 zk_locked("feed")(lambda: None)
-print("distlock.celery" in sys.modules)
+print("distlock.celery.receivers" in sys.modules)
 """
     with spawn_python(code) as process:
         out, err = process.communicate(timeout=30)

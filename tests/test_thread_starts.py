@@ -14,7 +14,7 @@ from celery.beat import Scheduler
 
 from distlock import admin_panel, alarm
 from distlock.admin_panel import ask_members
-from distlock.beat import LeaderMixin
+from distlock.celery.beat import LeaderMixin
 from distlock.conf import Configuration
 from distlock.heartbeat import Heartbeat, Lease
 from tests.helpers import eventually

@@ -28,7 +28,7 @@ settings.configure(
 django.setup()
 
 from distlock import zk_locked  # noqa: E402 - after the settings
-from distlock.once import QueuedOnce  # noqa: E402
+from distlock.celery.queued_once import QueuedOnce  # noqa: E402
 
 app = Celery("benchmark", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
 app.conf.update(

@@ -14,7 +14,7 @@ from django.db.models import Count, F
 from django.utils import timezone
 
 from distlock import zk_lock, zk_locked
-from distlock.once import QueuedOnce
+from distlock.celery.queued_once import QueuedOnce
 from example_project.shop import payment
 from example_project.shop.models import Order, Product
 

@@ -13,7 +13,7 @@ from celery import Celery
 from celery.beat import Scheduler
 
 from distlock import Hold, LockLost, zk_leader
-from distlock.beat import LOOK_SECONDS, LeaderMixin, LeaderScheduler, _Runs
+from distlock.celery.beat import LOOK_SECONDS, LeaderMixin, LeaderScheduler, _Runs
 from distlock.leader import Leader
 from distlock.session import session_for
 from tests.helpers import eventually

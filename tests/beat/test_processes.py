@@ -131,7 +131,7 @@ def worker_with_beat(
         settings.DISTLOCK = host.distlock
         leader = zk_leader("beat:testproject")
         schedule = f"--schedule={tmp_path / 'schedule'}"
-        within = ["-B", "--scheduler", "distlock.beat:LeaderScheduler", schedule]
+        within = ["-B", "--scheduler", "distlock.celery.beat:LeaderScheduler", schedule]
         with host.worker(*within, "-Q", "nobodys", concurrency=1) as worker:
             await_line(leader, 1)
             yield worker, leader

@@ -42,7 +42,9 @@ def beat(fleet: Fleet, name: str) -> Iterator[GuardedProcess]:
         "STAGE": str(fleet.folder),
         "PYTHONPATH": str(ROOT),
     }
-    command = "-m celery -A tests.testproject.celery beat -S distlock.beat:LeaderScheduler -l INFO"
+    command = (
+        "-m celery -A tests.testproject.celery beat -S distlock.celery.beat:LeaderScheduler -l INFO"
+    )
     files = [f"--schedule={fleet.folder / name}.schedule", "--pidfile="]
     log = fleet.folder / f"{name}.log"
     with patch.dict(os.environ, said):

@@ -66,7 +66,7 @@ for module in pkgutil.walk_packages(distlock.__path__, "distlock."):
 print(json.dumps(missed))
 """
 
-CELERY = ("celery", "once", "task_runs", "tasks", "workers")
+CELERY = ("celery.queued_once", "celery.receivers", "celery.runs", "tasks")
 
 
 def test_an_empty_environment_locks_against_a_real_server(
@@ -86,7 +86,7 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
     missed = json.loads(installed.run("-c", MODULES, cwd=tmp_path).splitlines()[-1])
     assert {name: top.partition(".")[0] for name, (top, _) in missed.items()} == {
         **{f"distlock.{name}": "celery" for name in CELERY},
-        "distlock.beat": "billiard",  # Celery's own
+        "distlock.celery.beat": "billiard",  # Celery's own
         "distlock.contrib.health_check": "health_check",
         "distlock.contrib.opentelemetry": "opentelemetry",
         "distlock.contrib.prometheus": "prometheus_client",

@@ -15,7 +15,8 @@ import pytest
 from celery import states
 from redis import Redis as Client
 
-from distlock import task_runs, zk_lock
+from distlock import zk_lock
+from distlock.celery import runs as task_runs
 from tests.celery_tools import PATIENCE, Fleet, fleet
 from tests.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line

@@ -13,7 +13,7 @@ import pytest
 from celery import Celery, Task
 
 from distlock import LockKeyError, zk_locked
-from distlock.celery import _check
+from distlock.celery.receivers import _check
 from tests.test_checks import messages
 
 

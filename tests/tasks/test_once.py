@@ -15,7 +15,7 @@ from celery.exceptions import Ignore, Reject, WorkerLostError
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
-from distlock.once import HEADER, AlreadyQueued, QueuedOnce, is_duplicate
+from distlock.celery.queued_once import HEADER, AlreadyQueued, QueuedOnce, is_duplicate
 from distlock.testing.server import free_ports
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually

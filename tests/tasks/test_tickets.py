@@ -15,11 +15,12 @@ from celery.signals import before_task_publish
 from django.core.management import call_command
 from kombu.exceptions import OperationalError
 
-from distlock import LockBusy, tickets, zk_lock, zk_locked
+from distlock import LockBusy, zk_lock, zk_locked
+from distlock.celery import tickets
+from distlock.celery.runs import HEADER
+from distlock.celery.tickets import sweep_tickets
 from distlock.keys import znode_name
-from distlock.task_runs import HEADER
 from distlock.testing.server import free_ports
-from distlock.tickets import sweep_tickets
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually, raw_client
 from tests.mutex.conftest import tree, two_sessions
@@ -261,7 +262,7 @@ def test_an_interrupted_task_gives_its_ticket_back(
     """As a soft time limit does, at any point of the way."""
     with held_elsewhere("feed:7"):
         run(refresh, "a")
-        monkeypatch.setattr("distlock.tickets.Ticket.stand", _interrupted)
+        monkeypatch.setattr("distlock.celery.tickets.Ticket.stand", _interrupted)
         last = run(refresh, "a", AGAIN)
     assert (last.state, type(last.error)) == (states.FAILURE, ZeroDivisionError)
     eventually(lambda: not tickets_of(tree))

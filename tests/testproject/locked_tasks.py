@@ -13,7 +13,7 @@ from celery._state import connect_on_app_finalize
 from celery.utils.log import get_task_logger
 
 from distlock import LockBusy, zk_lock, zk_locked
-from distlock.once import QueuedOnce
+from distlock.celery.queued_once import QueuedOnce
 from distlock.owner import label
 from tests.testproject.tasks import stage
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.celery.tickets import sweep_tickets
 from distlock.exceptions import LockUnavailable
 from distlock.sweeping import sweep
-from distlock.tickets import sweep_tickets
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,13 +1,10 @@
-"""Celery: which task runs here, and what it leaves behind.
+"""Connects to Celery's signals: a task's run, and the life of workers, their processes and beat.
 
-::
-
-    @shared_task
-    @zk_locked("feed:<feed_id>", on_busy="retry")
-    def refresh(feed_id): ...
-
-What such a task does while its lock is busy is in `task_runs`. This is imported when Celery is (see
-`apps`), and connects to Celery's signals and to nothing else.
+A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
+connects when its first task wants a lock, as ``worker_process_init`` has four seconds for all. At
+its end it closes its session, which frees what a task has left: ``atexit`` does not run in it. The
+session reaper, which `undertaker` starts beside a worker and beside beat, ends the sessions of
+killed processes.
 """
 
 from __future__ import annotations
@@ -17,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from celery import current_task, signals
 
-from . import checks, decorators, workers
-from .mutex import release_all
-from .owner import current, label
-from .task_runs import Run, label_of, locks_of, logger, task_refused
+from distlock import checks, decorators
+from distlock.mutex import release_all
+from distlock.owner import current, label
+from distlock.session import close_sessions
+from distlock.undertaker import start_undertaker
+
+from .runs import Run, label_of, locks_of, logger
 
 if TYPE_CHECKING:
-    from .decorators import Locked
-    from .owner import Owner
-
-__all__ = ["connect", "task_refused"]
+    from distlock.decorators import Locked
+    from distlock.owner import Owner
 
 
 def _runner(locked: Locked) -> Run | None:
@@ -69,16 +67,33 @@ def _check(**_: Any) -> None:
         logger.error("%s", message)
 
 
+def _worker_starts(conf: Any, **_: Any) -> None:
+    """Start the reaper before the pool is forked, with logging set up."""
+    if conf.get("distlock_undertaker", True):
+        start_undertaker()
+
+
+def _beat_starts(sender: Any, **_: Any) -> None:
+    """Start one for beat: where it is embedded, it has closed the worker's socket."""
+    _worker_starts(sender.app.conf)
+
+
+def _child_ends(**_: Any) -> None:
+    close_sessions()
+
+
 def connect() -> None:
     """Connect to Celery; may be repeated."""
     decorators.task_runner = _runner
     for signal, receiver in (
         (signals.celeryd_after_setup, _check),
+        (signals.celeryd_after_setup, _worker_starts),
+        (signals.beat_init, _beat_starts),
         (signals.task_prerun, _begin),
         (signals.task_postrun, _end),
+        (signals.worker_process_shutdown, _child_ends),
     ):
         signal.connect(receiver, weak=False)
-    workers.connect()
 
 
 connect()

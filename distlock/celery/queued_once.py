@@ -31,10 +31,11 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from .exceptions import LockBusy, LockKeyError, LockUnavailable, NotOwner
-from .lease_nodes import LONGEST, check_ttl
-from .leases import PersistentLease
-from .task_runs import CopyDropped, locks_of, logger
+from distlock.exceptions import LockBusy, LockKeyError, LockUnavailable, NotOwner
+from distlock.lease_nodes import LONGEST, check_ttl
+from distlock.leases import PersistentLease
+
+from .runs import CopyDropped, locks_of, logger
 
 #: The message header with the key of the lease and its owner.
 HEADER: Final = "distlock_once"

@@ -20,14 +20,14 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .client import BadVersion, ConnectionLost, NoNode, SessionOver
-from .keys import znode_name
-from .session import session_for
-from .waiting import Latch
-from .znodes import read_json
+from distlock.client import BadVersion, ConnectionLost, NoNode, SessionOver
+from distlock.keys import znode_name
+from distlock.session import session_for
+from distlock.waiting import Latch
+from distlock.znodes import read_json
 
 if TYPE_CHECKING:
-    from .session import Session
+    from distlock.session import Session
 
 #: No ticket lasts longer without a renewal, whatever its data say, in seconds.
 LONGEST: Final = 600.0

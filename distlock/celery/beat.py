@@ -2,7 +2,7 @@
 
 ::
 
-    celery -A proj beat -S distlock.beat:LeaderScheduler
+    celery -A proj beat -S distlock.celery.beat:LeaderScheduler
 
 The hosts stand in line for the leadership (`leader`), and the next one takes over when the leader
 ends. When each task was sent last they share in the node ``<root>/@beat/<name>``, so the next one
@@ -23,18 +23,18 @@ from billiard.util import Finalize
 from celery.beat import PersistentScheduler, Scheduler
 from celery.utils.log import get_logger
 
-from .client import BadVersion, NodeExists, NoNode
-from .exceptions import LockLost, LockUnavailable
-from .keys import znode_name
-from .leader import Leader, zk_leader
-from .loggers import safe
-from .owner import label
-from .session import close_sessions, session_for
+from distlock.client import BadVersion, NodeExists, NoNode
+from distlock.exceptions import LockLost, LockUnavailable
+from distlock.keys import znode_name
+from distlock.leader import Leader, zk_leader
+from distlock.loggers import safe
+from distlock.owner import label
+from distlock.session import close_sessions, session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from .hold import Hold
+    from distlock.hold import Hold
 
 logger = safe(get_logger(__name__))
 

@@ -18,31 +18,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from celery import states
 from celery.exceptions import Ignore, Retry
 from celery.utils.log import get_task_logger
-from django.dispatch import Signal
 
+from distlock.conf import UNSET, configuration
+from distlock.decorators import PUT_OFF
+from distlock.exceptions import LockBusy, LockUnavailable
+from distlock.loggers import safe
+from distlock.session import session_for
+from distlock.signals import announce
+from distlock.znodes import printable
+
+from . import task_refused
 from .brokers import pause_limits, without_way
-from .conf import UNSET, configuration
-from .decorators import PUT_OFF
-from .exceptions import LockBusy, LockUnavailable
-from .loggers import safe
-from .session import session_for
-from .signals import announce
 from .tickets import Ticket
-from .znodes import printable
 
 if TYPE_CHECKING:
-    from .decorators import Locked
-    from .hold import Hold
-    from .mutex import Mutex
-    from .znodes import Participant
+    from distlock.decorators import Locked
+    from distlock.hold import Hold
+    from distlock.mutex import Mutex
+    from distlock.znodes import Participant
 
 #: Its lines carry the name and the id of the task.
 logger = safe(get_task_logger("distlock.celery"))
-
-#: A task did not get its lock: ``key``, ``task_id``, ``outcome`` ("retried", "skipped", "dropped",
-#: "answered" by a callable or "failed"), ``holder``, ``waited`` (seconds since it first asked) and
-#: ``put_off`` (how often before). The sender is the task's class.
-task_refused = Signal()
 
 #: The message header with the `Record`.
 HEADER = "distlock"

@@ -1,0 +1,21 @@
+"""Celery: tasks that hold locks, tasks that are queued once, and beat on many hosts.
+
+`receivers` connects to Celery's signals; `apps` imports it where Celery is used. It gives the
+decorator its `runs`: one run of a task under its lock, with all that a task does while the lock is
+busy. A task that comes again later keeps its place in the wait queue by one of the `tickets`, and
+`brokers` says how long a broker can hold a message back. `queued_once` is a base class for tasks
+of which one message is queued at a time. `beat` lets one scheduler of many send.
+
+Only `tickets` can be imported without Celery.
+"""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+__all__ = ["task_refused"]
+
+#: A task did not get its lock: ``key``, ``task_id``, ``outcome`` ("retried", "skipped", "dropped",
+#: "answered" by a callable or "failed"), ``holder``, ``waited`` (seconds since it first asked) and
+#: ``put_off`` (how often before). The sender is the task's class.
+task_refused = Signal()
