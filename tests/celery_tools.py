@@ -120,7 +120,7 @@ class Fleet:
     def close(self) -> None:
         """Give back the app's connections."""
         if hasattr(self.app.backend, "client"):
-            self.app.backend.client.close()
+            self.app.backend.client.connection_pool.disconnect()  # close() would leave some
         self.app.close()
 
 

@@ -123,14 +123,12 @@ def test_a_copy_of_a_task_that_died_waiting_runs(troupe: Fleet, key: str) -> Non
         os.kill(waiting.pid, signal.SIGKILL)
         eventually(lambda: in_line(key) == 3, PATIENCE, "its second run in line")
         second = zk_lock(key).participants()[2]
-        eventually(
-            lambda: (
-                len(zk_lock(key).participants()) == 2
-                and zk_lock(key).participants()[1].path != second.path
-            ),
-            PATIENCE,
-            "the second run waits by itself",
-        )
+
+        def waits_by_itself() -> bool:
+            line = zk_lock(key).participants()
+            return len(line) == 2 and line[1].path != second.path
+
+        eventually(waits_by_itself, PATIENCE, "the second run waits by itself")
         assert result.state != states.FAILURE
     troupe.stage.await_entry(key)
     troupe.stage.let_go(key)
