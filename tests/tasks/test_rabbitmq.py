@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.celery_tools import PATIENCE, fleet
 from tests.helpers import eventually
+from tests.tasks.tools import QUEUES, broker_settings
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
@@ -19,37 +19,22 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
     from tests.celery_tools import Fleet
-    from tests.rabbitmq import RabbitMQ
     from tests.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 
 
-@pytest.fixture(params=["classic", "quorum"])
+@pytest.fixture(params=QUEUES)
 def troupe(
     request: pytest.FixtureRequest,
     *,
     zookeeper: ZooKeeper,
-    rabbitmq: RabbitMQ,
     redis: Redis,
     tmp_path: Path,
     settings: Settings,
 ) -> Iterator[Fleet]:
-    if request.param == "quorum" and not find_spec("celery.utils.quorum_queues"):
-        pytest.skip("Celery before 5.5 cannot consume from quorum queues.")
-    queue = {
-        "exchange": "celery",
-        "exchange_type": "topic",
-        "routing_key": "celery",
-        "queue_arguments": {"x-queue-type": request.param},
-    }
-    celery: dict[str, Any] = {
-        "task_queues": {"celery": queue},
-        "task_default_exchange_type": "topic",
-        "result_backend": redis.new_database(),
-        "broker_transport_options": {"confirm_publish": True},
-    }
-    with fleet(zookeeper, tmp_path, rabbitmq.new_host(), celery=celery, RETRY_AFTER=0.1) as one:
+    broker, celery = broker_settings(request, redis)
+    with fleet(zookeeper, tmp_path, broker, celery=celery, RETRY_AFTER=0.1) as one:
         settings.DISTLOCK = one.distlock
         yield one
 
