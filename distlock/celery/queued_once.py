@@ -31,7 +31,7 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from distlock.exceptions import LockBusy, LockKeyError, LockUnavailable, NotOwner
+from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
 from distlock.lease_nodes import LONGEST, check_ttl
 from distlock.leases import PersistentLease
 
@@ -39,6 +39,8 @@ from .runs import CopyDropped, locks_of, logger
 
 #: The message header with the key of the lease and its owner.
 HEADER: Final = "distlock_once"
+#: How late a task may begin after it should have expired, in seconds, by another host's clock.
+LATE: Final = 5.0
 
 
 class AlreadyQueued(LockBusy):
@@ -60,6 +62,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     """
 
     abstract = True
+    Request = f"{__package__}.once_requests:OnceRequest"
     #: How long a task may take from its publication, its ``eta`` or its last retry to its end; then
     #: it counts as lost, and another may be queued. Seconds or a timedelta.
     once_ttl: ClassVar[float | timedelta] = 3600.0
@@ -87,11 +90,16 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             return super().apply_async(args, kwargs, task_id, *more, **options)
         own = task_id or uuid()
         request = self._run_here(own)
-        ttl = min(check_ttl(once_ttl or self.once_ttl) + self._seconds_to_eta(options), LONGEST)
-        lease = request and _lease_of(request, ttl)
+        wait = self._seconds_until(options.get("eta") or options.get("countdown") or 0)
+        ttl = min(check_ttl(once_ttl or self.once_ttl) + wait, LONGEST)
+        until_start = ttl
+        if (expires := options.get("expires", self.expires)) is not None:
+            # RabbitMQ drops an expired message, of which no worker hears.
+            until_start = min(ttl, self._seconds_until(expires) + LATE)
+        lease = request and _lease_of(request, until_start)
         if lease is None:
             key, using = self._key(tuple(args or ()), dict(kwargs or {}))
-            lease = PersistentLease(key, ttl, owner=own, using=using)
+            lease = PersistentLease(key, until_start, owner=own, using=using)
         if request is not None:  # this run goes on: it is put off, or retries
             request.distlock_comes_again = True
             _renew(lease)
@@ -125,12 +133,12 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         key = locked[0].key(bound + args, kwargs)
         return f"{self.name}:{key}", locked[0].make_mutex.keywords["using"]
 
-    def _seconds_to_eta(self, options: dict[str, Any]) -> float:
-        """Return in how many seconds a call is to begin."""
-        if options.get("eta") is None:
-            return max(float(options.get("countdown") or 0), 0.0)
-        eta = maybe_make_aware(maybe_iso8601(options["eta"]), self.app.timezone)
-        return max(float((eta - self.app.now()).total_seconds()), 0.0)
+    def _seconds_until(self, when: Any) -> float:
+        """Return the seconds until a time, which may be a number of seconds from now."""
+        if isinstance(when, int | float):
+            return max(float(when), 0.0)
+        moment = maybe_make_aware(maybe_iso8601(when), self.app.timezone)
+        return max(float((moment - self.app.now()).total_seconds()), 0.0)
 
     def _run_here(self, task_id: str) -> Any:
         """Return the request of the run that publishes itself again, None for any other call."""
@@ -204,13 +212,17 @@ def _continues_chain(options: dict[str, Any]) -> bool:
     return bool(parent and current_task and current_task.request.id == parent)
 
 
-def _lease_of(request: Any, ttl: float = 1) -> PersistentLease | None:
-    """Return the lease that a message names, None where it names none of its own."""
+def _lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
+    """Return the lease that a message names, None where it names none of its own.
+
+    :param ttl: seconds; by default those of the message
+    """
     header: Any = (request.headers or {}).get(HEADER)
     try:
         if header["owner"] != request.id:
             return None
-        return PersistentLease(header["key"], ttl, owner=request.id, using=header["using"])
+        key, using, ttl = header["key"], header["using"], ttl or header["ttl"]
+        return PersistentLease(key, ttl, owner=request.id, using=using)
     except (TypeError, KeyError, ValueError, LockKeyError):
         return None
 
@@ -238,6 +250,17 @@ def _release(lease: PersistentLease, *, expected: bool = False) -> None:
         logger.warning("%r is left to its expiry: %s", lease, error)
 
 
+def _run_begins(task: Any, **_: Any) -> None:
+    """Let the lease of a task that expires last for its run."""
+    if not isinstance(task, QueuedOnce) or task.request.expires is None:
+        return
+    if lease := _lease_of(task.request):
+        try:
+            lease.renew()
+        except (LockLost, LockUnavailable) as error:
+            logger.warning("%r could not be renewed: %s", lease, error)
+
+
 def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any) -> None:
     """Let the next one be queued when a run has ended that does not come again."""
     request = task.request
@@ -252,22 +275,29 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
     )
     lease = None if comes_again else _lease_of(request)
     if lease is not None:
-        _release(lease, expected=True)
+        _release(lease, expected=state is not None)  # the main process releases, too
 
 
-def _revoked(sender: Any, request: Any, **_: Any) -> None:
-    """Let the next one be queued when the worker drops or terminates a task."""
-    lease = isinstance(sender, QueuedOnce) and _lease_of(request)
-    if lease:
+def release_lost(request: Any) -> None:
+    """Let the next one be queued when a task was dropped, terminated or lost with its process.
+
+    :param request: what the worker's main process knows of the task
+    """
+    if lease := _lease_of(request):
         _release(lease)
 
 
+def _revoked(sender: Any, request: Any, **_: Any) -> None:
+    if isinstance(sender, QueuedOnce):
+        release_lost(request)
+
+
 def _process_lost(sender: Any, exception: Any = None, **_: Any) -> None:
-    """Let the next one be queued when a process has died with its task."""
     if isinstance(exception, WorkerLostError):
         _revoked(sender, sender.request)
 
 
+signals.task_prerun.connect(_run_begins, weak=False)
 signals.task_postrun.connect(_run_ended, weak=False)
 signals.task_revoked.connect(_revoked, weak=False)
 signals.task_failure.connect(_process_lost, weak=False)
