@@ -119,8 +119,11 @@ class Fleet:
 
     def close(self) -> None:
         """Give back the app's connections."""
-        if hasattr(self.app.backend, "client"):
-            self.app.backend.client.connection_pool.disconnect()  # close() would leave some
+        backend = self.app.backend
+        if hasattr(backend, "client"):
+            backend.client.connection_pool.disconnect()  # close() would leave some
+            # Results that are collected later would connect again to unsubscribe.
+            backend.result_consumer._pubsub = None
         self.app.close()
 
 
