@@ -21,8 +21,8 @@ import django
 from django.conf import settings
 from kazoo.client import KazooClient
 
-from distlock.inspection import snapshot
-from distlock.owner import current
+from distlock.inspection.tree import snapshot
+from distlock.owner.owner import current
 from distlock.testing.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -23,16 +23,17 @@ if TYPE_CHECKING:
         TooManyLocks,
     )
     from .fencing import FencedModel, FenceField
-    from .hold import Hold
-    from .keys import escape_key
-    from .leader import Leader, zk_leader
-    from .leases import zk_lease
-    from .multilock import zk_multilock
-    from .mutex import Mutex, zk_lock
-    from .revocation import revoke
-    from .rwlock import zk_rwlock
-    from .semaphore import zk_semaphore
-    from .semaphore_mutex import zk_semaphore_mutex
+    from .keys.templates import escape_key
+    from .lease.persistent import zk_lease
+    from .locks.leader import Leader, zk_leader
+    from .locks.multilock import zk_multilock
+    from .locks.mutex import Mutex, zk_lock
+    from .locks.revocation import revoke
+    from .locks.rwlock import zk_rwlock
+    from .locks.semaphore import zk_semaphore
+    from .locks.semaphore_mutex import zk_semaphore_mutex
+    from .owner.hold import Hold
+    from .session.termination import release_on_sigterm
     from .signals import (
         lock_acquired,
         lock_at_risk,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         lock_released,
         lock_safe,
     )
-    from .termination import release_on_sigterm
 
 __all__ = [
     "DeadlockDetected",
@@ -87,19 +87,19 @@ _MODULES: Final = {
     "DistlockError": "exceptions",
     "FenceField": "fencing",
     "FencedModel": "fencing",
-    "Hold": "hold",
+    "Hold": "owner.hold",
     "IncompatiblePeer": "exceptions",
-    "Leader": "leader",
+    "Leader": "locks.leader",
     "LockBusy": "exceptions",
     "LockInTransaction": "exceptions",
     "LockKeyError": "exceptions",
     "LockLost": "exceptions",
     "LockUnavailable": "exceptions",
-    "Mutex": "mutex",
+    "Mutex": "locks.mutex",
     "NotOwner": "exceptions",
     "StaleToken": "exceptions",
     "TooManyLocks": "exceptions",
-    "escape_key": "keys",
+    "escape_key": "keys.templates",
     "lock_acquired": "signals",
     "lock_at_risk": "signals",
     "lock_contended": "signals",
@@ -107,16 +107,16 @@ _MODULES: Final = {
     "lock_lost": "signals",
     "lock_released": "signals",
     "lock_safe": "signals",
-    "release_on_sigterm": "termination",
-    "revoke": "revocation",
-    "zk_leader": "leader",
-    "zk_lease": "leases",
-    "zk_lock": "mutex",
+    "release_on_sigterm": "session.termination",
+    "revoke": "locks.revocation",
+    "zk_leader": "locks.leader",
+    "zk_lease": "lease.persistent",
+    "zk_lock": "locks.mutex",
     "zk_locked": "decorators",
-    "zk_multilock": "multilock",
-    "zk_rwlock": "rwlock",
-    "zk_semaphore": "semaphore",
-    "zk_semaphore_mutex": "semaphore_mutex",
+    "zk_multilock": "locks.multilock",
+    "zk_rwlock": "locks.rwlock",
+    "zk_semaphore": "locks.semaphore",
+    "zk_semaphore_mutex": "locks.semaphore_mutex",
 }
 
 

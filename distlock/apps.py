@@ -16,15 +16,22 @@ class DistlockConfig(AppConfig):
     verbose_name = _("Distributed locks")
 
     def ready(self) -> None:
-        from . import checks, history, logs, termination  # noqa: PLC0415 - they need the app registry
+        # These need the app registry.
+        from . import checks  # noqa: PLC0415
+        from .logs import receivers as logs  # noqa: PLC0415
+        from .session import termination  # noqa: PLC0415
 
         checks.register()
         logs.connect()
         termination.release_in_commands()
-        if apps.is_installed("django.contrib.admin"):  # whose page shows it
+        if apps.is_installed("django.contrib.admin"):
+            from .admin import history  # noqa: PLC0415
+
             history.connect()
         if "celery" in sys.modules:  # for a site that has it
-            from .celery import receivers  # noqa: F401, PLC0415 - it connects to Celery's signals
+            from .celery import receivers as celery  # noqa: PLC0415
+
+            celery.connect()
 
 
 def warn_unless_installed(used: str, *, stacklevel: int) -> None:

@@ -24,8 +24,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from . import keys
-from .roles import is_roles
+from .engine.roles import is_roles
+from .keys import templates
 
 
 class _Unset(Enum):
@@ -200,7 +200,7 @@ def _namespace(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("/") or not value.strip("/"):
         return False
     names = value.rstrip("/").split("/")[1:]
-    return all(name and keys.znode_name(name) == name for name in names)
+    return all(name and templates.znode_name(name) == name for name in names)
 
 
 def _auth(value: object) -> bool:

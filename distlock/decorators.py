@@ -18,16 +18,16 @@ from django.utils.decorators import method_decorator
 
 from . import conf
 from .apps import warn_unless_installed
-from .batch import check_handoff
 from .conf import UNSET
 from .exceptions import LockBusy
-from .keys import KeyTemplate
-from .loggers import safe
-from .mutex import Mutex
-from .revocation import check_listener
+from .keys.templates import KeyTemplate
+from .locks.mutex import Mutex
+from .locks.revocation import check_listener
+from .logs.loggers import safe
+from .queue.batch import check_handoff
 
 if TYPE_CHECKING:
-    from .hold import Hold
+    from .owner.hold import Hold
 
 P = ParamSpec("P")
 R = TypeVar("R")

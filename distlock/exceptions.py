@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .znodes import printable
+from .keys.znodes import printable
 
 if TYPE_CHECKING:
-    from .hold import Hold
-    from .znodes import Participant
+    from .keys.znodes import Participant
+    from .owner.hold import Hold
 
 
 #: How many characters a message has at most: a key may have millions.
@@ -49,7 +49,7 @@ class LockBusy(DistlockError):
     Nothing is wrong. Try again later, wait longer (``timeout=``), or do without.
 
     :ivar key: the key that was asked for
-    :ivar holder: the :class:`~distlock.znodes.Participant` who holds it, as far as known
+    :ivar holder: the :class:`~distlock.keys.znodes.Participant` who holds it, as far as known
     :ivar waited: seconds spent waiting
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     :ivar using: the alias in ``DISTLOCK``
@@ -156,8 +156,8 @@ class DeadlockDetected(DistlockError):
 
     :ivar key: the key that was asked for
     :ivar using: the alias in ``DISTLOCK``
-    :ivar cycle: the :class:`~distlock.znodes.Participant` of each who waits in the circle; empty
-        where the asker waits for itself alone
+    :ivar cycle: the :class:`~distlock.keys.znodes.Participant` of each member of the cycle; empty
+        where the caller waits for itself alone
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     """
 

@@ -34,7 +34,7 @@ from django.db import DatabaseError, Error, connections, models, router, transac
 from django.db.models.sql.constants import SINGLE
 
 from .exceptions import StaleToken
-from .hold import Hold
+from .owner.hold import Hold
 
 _M = TypeVar("_M", bound="FencedModel")
 

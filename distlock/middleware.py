@@ -19,9 +19,9 @@ from django.http import HttpRequest, HttpResponse
 
 from .apps import warn_unless_installed
 from .decorators import reclaim_transactions
-from .loggers import safe
-from .mutex import release_all
-from .owner import Owner, current, label
+from .locks.mutex import release_all
+from .logs.loggers import safe
+from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
 
 if TYPE_CHECKING:

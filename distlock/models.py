@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .contention import key_of
-from .znodes import printable
+from .inspection.snapshot import key_of
+from .keys.znodes import printable
 
 
 class Lock(models.Model):

@@ -16,7 +16,19 @@ if TYPE_CHECKING:
 #: Where each module of `distlock` is now.
 MOVED: Final = {
     "beat": "celery.beat",
+    "hold": "owner.hold",
+    "leader": "locks.leader",
+    "lease_hold": "lease.hold",
+    "leases": "lease.persistent",
+    "multilock": "locks.multilock",
+    "mutex": "locks.mutex",
     "once": "celery.queued_once",
+    "revocation": "locks.revocation",
+    "rwlock": "locks.rwlock",
+    "semaphore": "locks.semaphore",
+    "semaphore_mutex": "locks.semaphore_mutex",
+    "termination": "session.termination",
+    "znodes": "keys.znodes",
 }
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django.dispatch import Signal
 
 from .exceptions import DistlockError
-from .loggers import safe
+from .logs.loggers import safe
 
 if TYPE_CHECKING:
-    from .hold import Hold
-    from .place import Node
-    from .waiting import Attempt
+    from .owner.hold import Hold
+    from .queue.contender import Node
+    from .queue.waiting import Attempt
 
 logger = safe(logging.getLogger("distlock"))
 

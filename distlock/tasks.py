@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from . import leases
+from .lease import persistent
 
 
 @shared_task(name="distlock.sweep")
@@ -13,4 +13,4 @@ def sweep(using: str = "default") -> int:
 
     :param using: the alias in ``DISTLOCK``
     """
-    return leases.sweep(using).removed
+    return persistent.sweep(using).removed

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
-from distlock import Hold, waiting
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock import Hold
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
+from distlock.queue import waiting
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.helpers import ANSWER_SECONDS
 from tests.rabbitmq import RabbitMQ, RabbitMQNotInstalled

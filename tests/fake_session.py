@@ -12,22 +12,22 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from distlock.batch import Seat
-from distlock.client import NoNode, NotConnected, NotEmpty
+from distlock.engine.client import NoNode, NotConnected, NotEmpty
+from distlock.engine.deadline import Lease, now
 from distlock.exceptions import LockUnavailable
-from distlock.handover import MutexPlace
-from distlock.heartbeat import Lease, now
-from distlock.neighbours import Neighbours
-from distlock.place import Place
-from distlock.queue import FairPlace, UnfairPlace
+from distlock.keys.znodes import REVOKE
+from distlock.queue.batch import Seat
+from distlock.queue.contender import Place
+from distlock.queue.handoff import MutexPlace
+from distlock.queue.local_contenders import Neighbours
+from distlock.queue.order import FairPlace, UnfairPlace
 from distlock.testing.memory import LAST_NUMBER
-from distlock.znodes import REVOKE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.client import Done
-    from distlock.session import Session
+    from distlock.engine.client import Done
+    from distlock.session.session import Session
 
 LINE = "/distlock/stock:42"
 AN_HOUR = 3600.0

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from distlock import alarm
-from distlock.alarm import call_later
+from distlock.queue import timer
+from distlock.queue.timer import call_later
 from tests.helpers import eventually
 
 PATIENCE = 20.0
@@ -24,7 +24,7 @@ class Step:
 
 @pytest.fixture
 def _own_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alarm, "_alarm", None)
+    monkeypatch.setattr(timer, "_alarm", None)
 
 
 @pytest.mark.usefixtures("_own_alarm")
@@ -60,12 +60,12 @@ def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
 def test_steps_whose_objects_are_gone_are_forgotten() -> None:
     kept = Step()
     call_later(3600, kept.take)
-    for _ in range(3 * alarm.MANY):
+    for _ in range(3 * timer.MANY):
         call_later(3600, Step().take)
     gc.collect()
-    running = alarm._alarm
+    running = timer._alarm
     assert running is not None
     eventually(running.orders.empty, PATIENCE)
     call_later(0, kept.take)
     assert kept.done.wait(PATIENCE)
-    eventually(lambda: len(running.due) <= alarm.MANY + 1, PATIENCE)
+    eventually(lambda: len(running.due) <= timer.MANY + 1, PATIENCE)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockKeyError, zk_lock, zk_locked
-from distlock.owner import label
-from distlock.session import session_for
+from distlock.owner.owner import label
+from distlock.session.session import session_for
 from tests.helpers import eventually, raw_client
 
 if TYPE_CHECKING:

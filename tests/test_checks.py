@@ -23,8 +23,9 @@ from rest_framework.response import Response
 from rest_framework.routers import SimpleRouter
 from rest_framework.viewsets import ViewSet
 
-from distlock import session, zk_locked
+from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
+from distlock.session import session
 from tests.helpers import Urls
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.connection import Connection, Handler
-from distlock.session import close_sessions, session_for
+from distlock.engine.connection import Connection, Handler
+from distlock.session.session import close_sessions, session_for
 from tests.frames import FrameProxy, frame
 from tests.helpers import eventually
 

@@ -15,11 +15,11 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.contention import Contender, Lock
-from distlock.drawing import MAX_NODES, draw
-from distlock.graph import Cycle, Link, cycles, links
-from distlock.layout import NODE_WIDTH
-from distlock.znodes import Participant
+from distlock.admin.drawing import MAX_NODES, draw
+from distlock.admin.layout import NODE_WIDTH
+from distlock.inspection.snapshot import Contender, Lock
+from distlock.inspection.wait_graph import Cycle, Link, cycles, links
+from distlock.keys.znodes import Participant
 from tests.testproject.templates import TEMPLATES
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.contention import Kind
-    from distlock.drawing import Drawing
+    from distlock.admin.drawing import Drawing
+    from distlock.inspection.snapshot import Kind
 
 NAMES = "abcdefgh"
 

@@ -26,8 +26,8 @@ from distlock import (
     TooManyLocks,
     zk_lock,
 )
+from distlock.keys.znodes import Participant
 from distlock.testing.server import free_ports
-from distlock.znodes import Participant
 from tests.helpers import raw_client, spawn_python
 from tests.stopwatch import Stopwatch
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import heartbeat
-from distlock.heartbeat import Heartbeat, Lease
+from distlock.engine import deadline
+from distlock.engine.deadline import Heartbeat, Lease
 from tests.helpers import eventually
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(heartbeat, "now", clock)
+    monkeypatch.setattr(deadline, "now", clock)
     return clock
 
 
@@ -190,22 +190,22 @@ def test_a_renewal_in_the_middle_of_a_look_does_not_revive_what_was_lost(
     clock.time += T  # a gap, which loses what was held before it
 
     def renewed_meanwhile() -> float:
-        monkeypatch.setattr(heartbeat, "now", clock)
+        monkeypatch.setattr(deadline, "now", clock)
         lease.renew(clock.time, T)
         return clock.time
 
-    monkeypatch.setattr(heartbeat, "now", renewed_meanwhile)
+    monkeypatch.setattr(deadline, "now", renewed_meanwhile)
     assert not lease.unbroken(epoch)
     assert lease.running
 
 
 def test_the_clock_goes_on_while_the_machine_is_stopped() -> None:
     # Not time.monotonic(), which stands still in a suspended machine.
-    clock = heartbeat._CLOCK
+    clock = deadline._CLOCK
     assert clock == getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    first = heartbeat.now()
-    assert heartbeat.now() >= first
-    assert abs(heartbeat.now() - time.clock_gettime(clock)) < SOON
+    first = deadline.now()
+    assert deadline.now() >= first
+    assert abs(deadline.now() - time.clock_gettime(clock)) < SOON
 
 
 # --- its thread ----------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_nothing_runs_before_somebody_needs_it(lease: Lease, make_line: MakeLine
 
 def test_a_heartbeat_comes_every_sixth_of_the_session_timeout(make_line: MakeLine) -> None:
     lease = Lease()
-    lease.renew(heartbeat.now(), 1000)
+    lease.renew(deadline.now(), 1000)
     line = make_line(lease, 0.6)
     began = time.monotonic()
     line.heartbeat.attend(line.place)
@@ -284,7 +284,7 @@ def test_a_heartbeat_that_fails_at_once_is_followed_by_another(
 
 def test_the_thread_wakes_when_the_lease_runs_out(make_line: MakeLine) -> None:
     lease = Lease()
-    lease.renew(heartbeat.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
+    lease.renew(deadline.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
     line = make_line(lease)
     began = time.monotonic()
     line.heartbeat.attend(line.place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from distlock.hops import _current_frames
+from distlock.owner.call_stack import _current_frames
 from tests.helpers import spawn_python
 from tests.mutex.tools import PATIENCE
 
@@ -14,7 +14,7 @@ LOOKS_AMONG_RUBBISH = """
 import gc, threading, time
 import django
 django.setup()
-from distlock.hops import _current_frames
+from distlock.owner.call_stack import _current_frames
 
 class Rubbish:
     def __init__(self):

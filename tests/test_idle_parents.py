@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
-from distlock import session, zk_lock
-from distlock.session import session_for
+from distlock import zk_lock
+from distlock.session import session
+from distlock.session.session import session_for
 from distlock.testing.server import ZooKeeper
 from tests.helpers import eventually, raw_client
 

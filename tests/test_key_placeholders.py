@@ -20,7 +20,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.keys import KeyTemplate, literal_key
+from distlock.keys.templates import KeyTemplate, literal_key
 
 FORGOTTEN = {
     "stock:<sku>": "f'stock:{sku}'",

@@ -12,7 +12,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from distlock import LockKeyError, zk_locked
-from distlock.keys import KeyTemplate, znode_name
+from distlock.keys.templates import KeyTemplate, znode_name
 
 
 def fill(template: str, *values: str) -> str:

@@ -16,7 +16,7 @@ import pytest
 from django.utils.functional import SimpleLazyObject
 
 from distlock import LockKeyError
-from distlock.keys import KeyTemplate
+from distlock.keys.templates import KeyTemplate
 
 
 def bind(template: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -27,7 +27,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext_lazy
 
 from distlock import LockKeyError
-from distlock.keys import KeyTemplate
+from distlock.keys.templates import KeyTemplate
 from tests.helpers import spawn_python
 
 HOUR = timezone(timedelta(hours=1))

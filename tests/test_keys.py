@@ -17,7 +17,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from distlock import LockKeyError, zk_lock
-from distlock.keys import MAX_NAME, key_of, znode_name
+from distlock.keys.templates import MAX_NAME, key_of, znode_name
 
 #: What UTF-8 can say: all but lone surrogates.
 texts = st.text(min_size=1)

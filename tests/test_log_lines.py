@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import distlock
 from distlock import DistlockError, LockBusy, exceptions, zk_lock
 from distlock.checks import MIDDLEWARE
-from distlock.loggers import safe
-from distlock.owner import label
+from distlock.logs.loggers import safe
+from distlock.owner.owner import label
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -71,7 +71,7 @@ CALLS = _logger_calls()
 
 def test_the_calls_are_found() -> None:
     assert len(CALLS) >= 25
-    assert {call.where.partition(":")[0] for call in CALLS} >= {"middleware.py", "task_runs.py"}
+    assert {call.where.partition(":")[0] for call in CALLS} >= {"middleware.py", "runs.py"}
 
 
 def test_every_logger_is_safe() -> None:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockUnavailable, TooManyLocks, session, zk_lock
-from distlock.session import close_sessions, session_for
+from distlock import LockUnavailable, TooManyLocks, zk_lock
+from distlock.session import session
+from distlock.session.session import close_sessions, session_for
 from tests.helpers import eventually, raw_client
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlock.client import NoNode
+from distlock.engine.client import NoNode
 from tests.fake_session import CountingPlace, FakeSession, Tree
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
-from distlock import owner as module
-from distlock.owner import Owner, current
+from distlock.owner import owner as module
+from distlock.owner.owner import Owner, current
 from tests.helpers import eventually
 
 if TYPE_CHECKING:

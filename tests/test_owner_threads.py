@@ -16,7 +16,7 @@ import pytest
 
 from distlock import NotOwner, zk_lock
 from distlock.conf import Configuration
-from distlock.owner import Owner, current, label
+from distlock.owner.owner import Owner, current, label
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.conf import Configuration
-from distlock.owner import current, label
-from distlock.znodes import REVOKE, Participant
+from distlock.keys.znodes import REVOKE, Participant
+from distlock.owner.owner import current, label
 
 PATH = "/distlock/stock:42/_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000007"
 OURS = {"v": 1, "host": "web1", "pid": 41, "worker": "MainThread", "owner": "abc", "label": "GET /"}

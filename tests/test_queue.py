@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from kazoo.exceptions import AuthFailedError
 
-from distlock.client import NotConnected
+from distlock.engine.client import NotConnected
 from distlock.exceptions import IncompatiblePeer, LockUnavailable
-from distlock.znodes import WORN, is_worn
+from distlock.keys.znodes import WORN, is_worn
 from tests.fake_session import CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1
@@ -129,7 +129,7 @@ def test_whoever_joins_while_a_worn_line_is_removed_is_waited_for() -> None:
 
 
 def test_a_peer_that_stays_in_a_worn_line_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distlock.queue.WORN_SECONDS", -1.0)
+    monkeypatch.setattr("distlock.queue.order.WORN_SECONDS", -1.0)
     tree = Tree(sequence=WORN + 1)
     tree.add(f"_c_java-lock-{WORN}", 77)
     place = FakeSession(tree).join()
@@ -144,7 +144,7 @@ def test_a_peer_that_stays_in_a_worn_line_is_told_of(monkeypatch: pytest.MonkeyP
 def test_a_holder_of_a_line_that_is_not_worn_yet_is_no_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distlock.queue.WORN_SECONDS", -1.0)
+    monkeypatch.setattr("distlock.queue.order.WORN_SECONDS", -1.0)
     tree = Tree(sequence=WORN - 1)
     _, place = standing_in_line(tree, 2)
     place.leave()

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from distlock.batch import Seat
-from distlock.client import NoAuth, NotConnected
-from distlock.znodes import WORN
+from distlock.engine.client import NoAuth, NotConnected
+from distlock.keys.znodes import WORN
+from distlock.queue.batch import Seat
 from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1

@@ -20,10 +20,11 @@ from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.protocol.serialization import Sync
 from kazoo.security import make_acl
 
-from distlock import LockUnavailable, session, zk_lock
-from distlock.client import Reply, SessionOver
+from distlock import LockUnavailable, zk_lock
 from distlock.conf import Configuration
-from distlock.session import Session, close_sessions, session_for
+from distlock.engine.client import Reply, SessionOver
+from distlock.session import session
+from distlock.session.session import Session, close_sessions, session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import eventually, raw_client
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.client import Done
+    from distlock.engine.client import Done
 
     MakeSession = Callable[..., Session]
 

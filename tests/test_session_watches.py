@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import make_acl
 
-from distlock.client import NoNode
 from distlock.conf import Configuration
-from distlock.session import Session
+from distlock.engine.client import NoNode
+from distlock.session.session import Session
 from distlock.testing.proxy import TcpProxy
 from tests.helpers import eventually, raw_client
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.sparkline import HEIGHT, MARGIN, WIDTH, sparkline
+from distlock.admin.sparkline import HEIGHT, MARGIN, WIDTH, sparkline
 
 
 def pairs(text: str) -> list[tuple[float, float]]:

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 )
 
 from distlock import LockUnavailable, NotOwner, zk_lock
-from distlock.owner import current
+from distlock.owner.owner import current
 from tests.helpers import eventually
 
 if TYPE_CHECKING:

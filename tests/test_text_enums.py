@@ -23,7 +23,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.keys import KeyTemplate
+from distlock.keys.templates import KeyTemplate
 from tests.mutex.tools import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")

@@ -12,11 +12,12 @@ import pytest
 from celery import Celery
 from celery.beat import Scheduler
 
-from distlock import admin_panel, alarm
-from distlock.admin_panel import ask_members
+from distlock.admin import session_panel
+from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
 from distlock.conf import Configuration
-from distlock.heartbeat import Heartbeat, Lease
+from distlock.engine.deadline import Heartbeat, Lease
+from distlock.queue import timer
 from tests.helpers import eventually
 
 if TYPE_CHECKING:
@@ -77,11 +78,11 @@ class Rings:
     """A step that is due."""
 
     def __init__(self) -> None:
-        alarm._forget_the_parent()
+        timer._forget_the_parent()
         self.rung = 0
 
     def use(self) -> None:
-        alarm.call_later(0, self._ring)
+        timer.call_later(0, self._ring)
 
     def works(self) -> bool:
         return bool(eventually(lambda: self.rung))
@@ -89,13 +90,13 @@ class Rings:
     def _ring(self) -> None:
         self.rung += 1
 
-    steps = alarm._running
+    steps = timer._running
 
 
 @pytest.fixture(params=[Ensemble, Beats, Rings])
 def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Somebody who needs a thread."""
-    monkeypatch.setattr(admin_panel, "_asked", {})
+    monkeypatch.setattr(session_panel, "_asked", {})
     return request.param
 
 
@@ -118,7 +119,7 @@ def cannot_start(_: threading.Thread) -> None:
 def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(user: Any) -> None:
     for line in itertools.count():
         one = user()
-        admin_panel._asked.clear()
+        session_panel._asked.clear()
         if not interrupted(user.steps.__code__, line, one.use):
             break
         one.use()

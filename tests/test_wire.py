@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import client as client_module
-from distlock import connection as connection_module
-from distlock import wire as wire_module
-from distlock.client import Client, Reply
 from distlock.conf import configuration
-from distlock.wire import Wire
+from distlock.engine import client as client_module
+from distlock.engine import connection as connection_module
+from distlock.engine import wire as wire_module
+from distlock.engine.client import Client, Reply
+from distlock.engine.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock.znodes import LOCK, in_line, incompatible_recipe, parse, protected_prefix
+from distlock.keys.znodes import LOCK, in_line, incompatible_recipe, parse, protected_prefix
 
 LAST, FIRST = 2**31 - 1, -(2**31)
 

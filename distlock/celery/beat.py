@@ -23,18 +23,18 @@ from billiard.util import Finalize
 from celery.beat import PersistentScheduler, Scheduler
 from celery.utils.log import get_logger
 
-from distlock.client import BadVersion, NodeExists, NoNode
+from distlock.engine.client import BadVersion, NodeExists, NoNode
 from distlock.exceptions import LockLost, LockUnavailable
-from distlock.keys import znode_name
-from distlock.leader import Leader, zk_leader
-from distlock.loggers import safe
-from distlock.owner import label
-from distlock.session import close_sessions, session_for
+from distlock.keys.templates import znode_name
+from distlock.locks.leader import Leader, zk_leader
+from distlock.logs.loggers import safe
+from distlock.owner.owner import label
+from distlock.session.session import close_sessions, session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from distlock.hold import Hold
+    from distlock.owner.hold import Hold
 
 logger = safe(get_logger(__name__))
 

@@ -32,8 +32,8 @@ from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
-from distlock.lease_nodes import LONGEST, check_ttl
-from distlock.leases import PersistentLease
+from distlock.lease.nodes import LONGEST, check_ttl
+from distlock.lease.persistent import PersistentLease
 
 from .runs import CopyDropped, locks_of, logger
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 from celery import current_task, signals
 
 from distlock import checks, decorators
-from distlock.mutex import release_all
-from distlock.owner import current, label
-from distlock.session import close_sessions
-from distlock.undertaker import start_undertaker
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current, label
+from distlock.session.reaper import start_undertaker
+from distlock.session.session import close_sessions
 
 from .runs import Run, label_of, locks_of, logger
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
-    from distlock.owner import Owner
+    from distlock.owner.owner import Owner
 
 
 def _runner(locked: Locked) -> Run | None:

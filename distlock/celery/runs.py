@@ -22,10 +22,10 @@ from celery.utils.log import get_task_logger
 from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
-from distlock.loggers import safe
-from distlock.session import session_for
+from distlock.keys.znodes import printable
+from distlock.logs.loggers import safe
+from distlock.session.session import session_for
 from distlock.signals import announce
-from distlock.znodes import printable
 
 from . import task_refused
 from .brokers import pause_limits, without_way
@@ -33,9 +33,9 @@ from .tickets import Ticket
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
-    from distlock.hold import Hold
-    from distlock.mutex import Mutex
-    from distlock.znodes import Participant
+    from distlock.keys.znodes import Participant
+    from distlock.locks.mutex import Mutex
+    from distlock.owner.hold import Hold
 
 #: Its lines carry the name and the id of the task.
 logger = safe(get_task_logger("distlock.celery"))

@@ -20,14 +20,14 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.client import BadVersion, ConnectionLost, NoNode, SessionOver
-from distlock.keys import znode_name
-from distlock.session import session_for
-from distlock.waiting import Latch
-from distlock.znodes import read_json
+from distlock.engine.client import BadVersion, ConnectionLost, NoNode, SessionOver
+from distlock.keys.templates import znode_name
+from distlock.keys.znodes import read_json
+from distlock.queue.waiting import Latch
+from distlock.session.session import session_for
 
 if TYPE_CHECKING:
-    from distlock.session import Session
+    from distlock.session.session import Session
 
 #: No ticket lasts longer without a renewal, whatever its data say, in seconds.
 LONGEST: Final = 600.0

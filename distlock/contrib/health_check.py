@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.session import session_for
+from distlock.session.session import session_for
 
 from . import extra
 
@@ -26,7 +26,7 @@ with extra("health"):
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.session import Session
+    from distlock.session.session import Session
 
 _TIMEOUT: Final = timedelta(seconds=3)
 

@@ -25,7 +25,7 @@ with extra("otel"):
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from distlock.hold import Hold
+    from distlock.owner.hold import Hold
 
 
 class Spans(Receivers):

@@ -14,8 +14,8 @@ from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
-from distlock.lease_hold import LeaseHold
-from distlock.session import session_for
+from distlock.lease.hold import LeaseHold
+from distlock.session.session import session_for
 
 from . import Receivers, extra, outcome_of
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-    from distlock.hold import Hold
+    from distlock.owner.hold import Hold
 
 #: In seconds: from a round trip to ZooKeeper to a job of an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

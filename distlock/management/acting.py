@@ -11,16 +11,17 @@ from django.contrib.auth.management import get_system_username
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from distlock import process
-from distlock.admin_actions import Target
-from distlock.audit import carry_out
-from distlock.inspection import look
-from distlock.management.faces import NOTHING, USAGE, contender_as_json, table
-from distlock.znodes import printable
+from distlock.admin.actions import Target
+from distlock.inspection.tree import look
+from distlock.keys.znodes import printable
+from distlock.logs.audit import carry_out
+from distlock.owner import process
+
+from .output import NOTHING, USAGE, contender_as_json, table
 
 if TYPE_CHECKING:
-    from distlock.audit import Action
-    from distlock.contention import Contender, Lock
+    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.logs.audit import Action
 
 _DONE: Final = {"revoke": "asked", "break": "broken"}
 

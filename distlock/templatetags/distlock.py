@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from django import template
 from django.utils.translation import gettext, pgettext
 
-from distlock.lease_nodes import LeaseHolder
-from distlock.znodes import printable as printable_text
+from distlock.keys.znodes import printable as printable_text
+from distlock.lease.nodes import LeaseHolder
 
 if TYPE_CHECKING:
-    from distlock.contention import Contender
+    from distlock.inspection.snapshot import Contender
 
 register = template.Library()
 

@@ -1,4 +1,4 @@
-"""A client whose server is a tree in this process; stands in for `distlock.client.Client`.
+"""A client whose server is a tree in this process; stands in for `distlock.engine.client.Client`.
 
 As there, everything happens on one thread for each client, the connection thread: requests are
 carried out and answered in order, watches fire between the answers where the changes were, and no
@@ -35,14 +35,14 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from distlock.connection import guarded
-from distlock.requests import Requests, access_list
+from distlock.engine.connection import guarded
+from distlock.engine.requests import Requests, access_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.client import Reply
     from distlock.conf import Configuration
+    from distlock.engine.client import Reply
 
     from .memory import MemoryTree
 

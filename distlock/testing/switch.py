@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 from django.conf import settings
 from django.core.signals import setting_changed
 
-from distlock import session as sessions
-from distlock import shelf
-from distlock.client import Client
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock.engine.client import Client
+from distlock.locks import held_permits
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
+from distlock.session import session as sessions
 
 from .memory import MemoryTree
 from .memory_client import MemoryClient
@@ -53,7 +53,7 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
         release_all(current())
         sessions.new_client = Client
         _begin_anew()
-        shelf.clear()
+        held_permits.clear()
         tree.closed.set()
 
 

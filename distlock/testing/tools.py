@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distlock.conf import configuration
 from distlock.exceptions import LockBusy
-from distlock.inspection import look, snapshot
-from distlock.keys import literal_key, znode_name
-from distlock.queue import FairPlace, ReaderPlace, WriterPlace
-from distlock.session import Session, session_for
+from distlock.inspection.tree import look, snapshot
+from distlock.keys.templates import literal_key, znode_name
+from distlock.queue.order import FairPlace, ReaderPlace, WriterPlace
+from distlock.queue.waiting import wait
+from distlock.session.ending import end_session
+from distlock.session.session import Session, session_for
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
-from distlock.takeover import end_session
-from distlock.waiting import wait
 
 from .memory_client import MemoryClient
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from distlock.contention import Contender
-    from distlock.place import Place
-    from distlock.waiting import Attempt
+    from distlock.inspection.snapshot import Contender
+    from distlock.queue.contender import Place
+    from distlock.queue.waiting import Attempt
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0

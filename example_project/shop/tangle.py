@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from distlock import DistlockError, zk_lock
-from distlock.owner import label
+from distlock.owner.owner import label
 from distlock.testing.guard import GuardedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -19,7 +19,7 @@ from django.db import connection
 from django.utils import timezone
 
 from distlock import DistlockError, zk_lease, zk_lock, zk_rwlock, zk_semaphore
-from distlock.owner import label
+from distlock.owner.owner import label
 from example_project.shop.buyers import Shop, Visit
 from example_project.shop.models import Order, Payment, Product
 from example_project.shop.strategies import LOCKED

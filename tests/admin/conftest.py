@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from distlock import admin_graph, admin_panel
+from distlock.admin import session_panel, wait_graph
 from example_project import settings as example_settings
 from tests.inspection.conftest import (
     _no_clock_is_known,
@@ -44,8 +44,8 @@ def _site(settings: Settings, db: None) -> Iterator[None]:  # noqa: ARG001 - ope
     """The site as the example project sets it up, and nothing left of the test before."""
     for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
         setattr(settings, name, getattr(example_settings, name))
-    admin_graph._known.clear()
-    admin_panel._asked.clear()
+    wait_graph._known.clear()
+    session_panel._asked.clear()
     with translation.override("en"):  # LocaleMiddleware leaves its thread in another language
         yield
 

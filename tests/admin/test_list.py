@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import admin_list, inspection, zk_lease, zk_lock, zk_semaphore
-from distlock.graph import deadlocks
-from distlock.reads import UNREAD, Reads
+from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock.admin import lock_list
+from distlock.engine.bulk_reads import UNREAD, Reads
+from distlock.inspection import tree as inspection
+from distlock.inspection.wait_graph import deadlocks
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
@@ -172,7 +174,7 @@ def test_what_may_not_be_read_is_said(tree: Tree, operator: Client) -> None:
 
 
 def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_list, "PAGE_SIZE", 2)
+    monkeypatch.setattr(lock_list, "PAGE_SIZE", 2)
     with cleared(tree):
         for number in range(5):
             stand(tree, f"key-{number}")
@@ -188,7 +190,7 @@ def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) ->
 def test_keys_beyond_one_look_are_said_and_can_be_had(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_list, "KEYS", 2)
+    monkeypatch.setattr(lock_list, "KEYS", 2)
     with cleared(tree):
         for number in range(3):
             stand(tree, f"key-{number}")
@@ -255,7 +257,7 @@ def test_a_fragment_has_only_what_changes_and_is_not_sent_twice(
 def test_who_has_the_fragment_already_gets_none(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distlock.admin_panel._latency", lambda *_: 0.001)
+    monkeypatch.setattr("distlock.admin.session_panel._latency", lambda *_: 0.001)
     fragment = f"{LIST}?_fragment=1"
     first = operator.get(fragment)
     second = operator.get(fragment, headers={"If-None-Match": first["ETag"]})

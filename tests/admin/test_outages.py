@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import make_acl
 
-from distlock import admin_reading, zk_lock
-from distlock.session import close_sessions
+from distlock import zk_lock
+from distlock.admin import reading
+from distlock.session.session import close_sessions
 from distlock.testing.server import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
@@ -30,7 +31,7 @@ def get(operator: Client, page: str) -> Any:
         "detail": address("key"),
         "confirmation": address("key", "break", node="_c_x-lock-0000000000", token=1),
     }
-    with within(admin_reading.BUDGET + 2 * OVERRUN):
+    with within(reading.BUDGET + 2 * OVERRUN):
         return operator.get(addresses.get(page, page))
 
 

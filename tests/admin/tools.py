@@ -15,7 +15,7 @@ from distlock.models import Lock
 if TYPE_CHECKING:
     from django.test import Client
 
-    from distlock.contention import Contender
+    from distlock.inspection.snapshot import Contender
 
 LIST = "/admin/distlock/lock/"
 

@@ -14,8 +14,8 @@ from celery.beat import Scheduler
 
 from distlock import Hold, LockLost, zk_leader
 from distlock.celery.beat import LOOK_SECONDS, LeaderMixin, LeaderScheduler, _Runs
-from distlock.leader import Leader
-from distlock.session import session_for
+from distlock.locks.leader import Leader
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, Tree, expire
 

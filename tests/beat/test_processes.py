@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from distlock import zk_leader
-from distlock.session import close_sessions
+from distlock.session.session import close_sessions
 from tests.beat.tools import EVERY_MOMENT, PATIENCE, Sent, beat
 from tests.celery_tools import fleet
 from tests.helpers import eventually
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.leader import Leader
+    from distlock.locks.leader import Leader
     from distlock.testing.guard import GuardedProcess
     from distlock.testing.server import ZooKeeper
     from tests.celery_tools import Worker

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from distlock import DistlockError, escape_key, zk_lock
-from distlock.owner import label
+from distlock.owner.owner import label
 from tests.browser.chromium import PATIENCE
 from tests.helpers import eventually
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from django.contrib.admin.utils import quote
 
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 from example_project.shop.runner import WebServer, environment
 from tests.helpers import ROOT, raw_client
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 from tests.browser.site import LIST, NAMESPACE, detail
 from tests.helpers import raw_client
 

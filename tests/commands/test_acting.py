@@ -15,7 +15,9 @@ from django.contrib.auth.management import get_system_username
 from django.contrib.auth.models import User
 from django.db import DatabaseError
 
-from distlock import admin_actions, breaking, zk_lease, zk_lock
+from distlock import zk_lease, zk_lock
+from distlock.admin import actions
+from distlock.locks import breaking
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand
@@ -136,7 +138,7 @@ def test_who_has_gone_while_it_was_asked_is_not_broken(
             stand(tree, "key")
             return breaking.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
 
-        monkeypatch.setattr(admin_actions, "break_node", too_late)
+        monkeypatch.setattr(actions, "break_node", too_late)
         status, out, _ = run("break", "key", "-y")
         assert status == 1
         assert out.startswith("Not broken, for it has gone meanwhile")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import Permissions
 
-from distlock import clock
 from distlock.checks import MIDDLEWARE
-from distlock.diagnosis import Finding, diagnose
-from distlock.session import close_sessions
+from distlock.management.diagnosis import Finding, diagnose
+from distlock.session import server_time
+from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
@@ -177,7 +177,7 @@ def silent_server() -> Iterator[ZooKeeper]:
 
 @pytest.mark.usefixtures("distlock_settings")
 def test_a_clock_that_is_wrong_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock._clocks.clear()
+    server_time._clocks.clear()
     in_an_hour = time.time() + 3600
     monkeypatch.setattr(time, "time", lambda: in_an_hour)
     found = findings()["clock"]
@@ -193,7 +193,7 @@ def test_missing_permissions_are_an_error_that_names_them(tree: Tree, perms: int
         tree.client.create(tree.namespace)
         world = tree.client.get_acls(tree.namespace)[0][0]._replace(perms=perms)
         tree.client.set_acls(tree.namespace, [*ONLY_NOBODY, world] if perms else ONLY_NOBODY)
-        clock._clocks.clear()
+        server_time._clocks.clear()
         found = findings()
         assert found["permissions"].level == "error"
         assert "not possible to make a container node" in found["permissions"].message

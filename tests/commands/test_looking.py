@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lease, zk_lock, zk_semaphore
-from distlock.inspection import look
-from distlock.management import faces
+from distlock.inspection.tree import look
+from distlock.management import output
 from distlock.management.subcommands import show
-from distlock.owner import label
-from distlock.session import session_for
+from distlock.owner.owner import label
+from distlock.session.session import session_for
 from distlock.testing.server import free_ports
 from tests.commands.tools import Terminal, run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
@@ -158,7 +158,7 @@ def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.Monk
 def test_long_work_says_on_a_terminal_how_far_it_is(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(faces, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(output, "_SECONDS_BETWEEN_LINES", 0)
     with cleared(tree):
         for number in range(300):
             tree.client.create_async(f"{tree.namespace}/{number}", makepath=True)
@@ -202,4 +202,4 @@ def test_wrong_usage_has_status_2() -> None:
     ],
 )
 def test_durations_are_short(value: float | None, text: str) -> None:
-    assert faces.duration(value) == text
+    assert output.duration(value) == text

@@ -15,7 +15,7 @@ import pytest
 from django.core.management.base import BaseCommand
 
 from distlock import LockUnavailable
-from distlock.inspection import snapshot
+from distlock.inspection.tree import snapshot
 from distlock.management.subcommands import watch
 from tests.commands.tools import Terminal, run
 from tests.helpers import ROOT, spawn_python
@@ -26,7 +26,7 @@ from tests.mutex.tools import PATIENCE
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.contention import Snapshot
+    from distlock.inspection.snapshot import Snapshot
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
     from tests.mutex.tools import Tree

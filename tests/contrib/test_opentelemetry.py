@@ -22,8 +22,8 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.contrib.opentelemetry import Spans
-from distlock.owner import current
-from distlock.session import session_for
+from distlock.owner.owner import current
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire
 

@@ -23,8 +23,8 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.contrib.prometheus import Metrics
-from distlock.mutex import Mutex
-from distlock.session import session_for
+from distlock.locks.mutex import Mutex
+from distlock.session.session import session_for
 from distlock.signals import announce, lock_failed
 from tests.helpers import ROOT, eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire

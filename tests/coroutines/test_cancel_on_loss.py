@@ -19,7 +19,6 @@ from django.views import View
 from distlock import (
     LockBusy,
     LockLost,
-    cancellation,
     zk_leader,
     zk_lock,
     zk_locked,
@@ -28,7 +27,8 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.session import session_for
+from distlock.locks import cancellation
+from distlock.session.session import session_for
 from tests.mutex.tools import PATIENCE, Tree, expire, forgets_all
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import pytest
 
 from distlock import (
     LockBusy,
-    shelf,
     zk_leader,
     zk_lease,
     zk_lock,
@@ -22,7 +21,8 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.leader import PREFIX
+from distlock.locks import held_permits
+from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
 from tests.helpers import eventually
 from tests.lease.test_every_step import KEY, cancel_everywhere
@@ -87,7 +87,7 @@ def everything_is_given_back(tree: Tree) -> None:
     paths.append(f"{tree.namespace}/{PREFIX}{KEY}")
     for path in paths:
         await_empty(tree, path)
-    assert not any(shelf._shelves.values())
+    assert not any(held_permits._shelves.values())
     eventually(lambda: zk_lease(KEY, TTL, using="other").holder() is None, PATIENCE)
 
 

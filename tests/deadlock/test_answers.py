@@ -8,9 +8,9 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 
 from distlock import DeadlockDetected
+from distlock.keys.znodes import Participant
 from distlock.middleware import DistlockMiddleware
 from distlock.responses import is_refused
-from distlock.znodes import Participant
 
 if TYPE_CHECKING:
     from django.test import RequestFactory

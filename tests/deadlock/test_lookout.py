@@ -14,10 +14,12 @@ from uuid import uuid4
 
 import pytest
 
-from distlock import DeadlockDetected, deadlocks, mutex, waiting, zk_lock, zk_rwlock
-from distlock.deadlocks import WAITS, Lookout, _Notice
-from distlock.owner import current
-from distlock.session import Session
+from distlock import DeadlockDetected, zk_lock, zk_rwlock
+from distlock.locks import deadlocks, mutex
+from distlock.locks.deadlocks import WAITS, Lookout, _Notice
+from distlock.owner.owner import current
+from distlock.queue import waiting
+from distlock.session.session import Session
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand

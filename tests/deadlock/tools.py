@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 
 from distlock import DeadlockDetected
-from distlock.deadlocks import WAITS
+from distlock.locks.deadlocks import WAITS
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 

@@ -16,8 +16,8 @@ from django.test.utils import isolate_apps
 
 import distlock
 from distlock.celery import task_refused
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
 from example_project.shop import models
 from tests.docs.names import Names, given
 from tests.docs.running import drop_tables

@@ -14,8 +14,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from distlock import graph
-from distlock.inspection import snapshot
+from distlock.inspection import wait_graph
+from distlock.inspection.tree import snapshot
 from example_project.shop.models import Order, Payment, Product
 from example_project.shop.traffic import PIECES, restock
 from tests.example_project.test_sale import descendants, environment, running
@@ -61,7 +61,7 @@ def test_customers_and_staff_come_and_end_with_the_demo(
         seen: dict[str, str] = {}
         waited_for: set[str] = set()
         bought: set[str] = set()
-        stuck: list[graph.Cycle] = []
+        stuck: list[wait_graph.Cycle] = []
 
         def shown() -> bool:
             """Whether it was all there once; which is much to ask of a single moment."""
@@ -71,7 +71,7 @@ def test_customers_and_staff_come_and_end_with_the_demo(
             with closing(sqlite3.connect(database)) as connection:
                 orders = "SELECT buyer FROM shop_order"
                 bought.update(buyer for (buyer,) in connection.execute(orders))
-            stuck.extend(graph.deadlocks() if not stuck else ())
+            stuck.extend(wait_graph.deadlocks() if not stuck else ())
             return (
                 {"read/write", "semaphore", "lease", "mutex"} <= set(seen.values())
                 and bool({"stock:radio", "stock:camera"} & waited_for)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.client import Client, NoNode, NotConnected, SessionOver
-from distlock.session import Session, close_sessions, session_for
+from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
+from distlock.session.session import Session, close_sessions, session_for
 from tests.helpers import eventually, raw_client
 from tests.mutex.tools import (
     OVERRUN,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.client import Done
+    from distlock.engine.client import Done
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import StaleToken, zk_lock, zk_rwlock
-from distlock.owner import current
+from distlock.owner.owner import current
 from tests.fencing.models import Stock
 
 if TYPE_CHECKING:

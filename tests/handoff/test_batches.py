@@ -10,10 +10,10 @@ from uuid import UUID
 import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_locked
-from distlock.batch import _batches
 from distlock.exceptions import IncompatiblePeer, StaleToken
 from distlock.fencing import token_of
-from distlock.session import session_for
+from distlock.queue.batch import _batches
+from distlock.session.session import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
 from tests.helpers import eventually

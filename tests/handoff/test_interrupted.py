@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockBusy, waiting, zk_lock
-from distlock.owner import current
-from distlock.session import session_for
+from distlock import LockBusy, zk_lock
+from distlock.owner.owner import current
+from distlock.queue import waiting
+from distlock.session.session import session_for
 from tests.handoff.tools import KEY, Waiter, seats, served
 from tests.helpers import eventually
 from tests.lease.test_every_step import Interruption, SoftLimit

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from distlock import zk_lock
-from distlock.handover import MutexPlace
-from distlock.session import session_for
+from distlock.queue.handoff import MutexPlace
+from distlock.session.session import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree

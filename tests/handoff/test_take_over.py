@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distlock.client import NoAuth
+from distlock.engine.client import NoAuth
 from tests.fake_session import CountingMutexPlace, FakeSession, Tree
 
 

@@ -7,15 +7,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
-from distlock.batch import _batches
-from distlock.session import session_for
+from distlock.queue.batch import _batches
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.batch import Batch
+    from distlock.queue.batch import Batch
 
 KEY = "key"
 

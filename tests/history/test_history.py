@@ -15,8 +15,10 @@ from django.utils import translation
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock import history, keys, signals, zk_lock, zk_semaphore
-from distlock.history import BUCKET_SECONDS, BUCKETS, KEYS, Bucket
+from distlock import signals, zk_lock, zk_semaphore
+from distlock.admin import history
+from distlock.admin.history import BUCKET_SECONDS, BUCKETS, KEYS, Bucket
+from distlock.keys import templates
 from tests.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 from tests.testproject.templates import TEMPLATES
@@ -124,7 +126,7 @@ def test_of_a_lock_nobody_has_used_there_is_an_empty_history() -> None:
 )
 def test_a_lock_is_found_by_its_key_and_by_its_name_in_the_tree(key: str) -> None:
     used(key)
-    name = keys.znode_name(key)
+    name = templates.znode_name(key)
     for text in (key, name, f"%leader:{name}", f"@leases/{name}"):
         assert history.of(text).total.holds == 1
 

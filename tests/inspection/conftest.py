@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock import clock
+from distlock.session import server_time
 from tests.mutex.conftest import broken_link, holder, make_owner, own_zookeeper, tree, two_sessions
 
 __all__ = ["broken_link", "holder", "make_owner", "own_zookeeper", "tree", "two_sessions"]
@@ -12,4 +12,4 @@ __all__ = ["broken_link", "holder", "make_owner", "own_zookeeper", "tree", "two_
 
 @pytest.fixture(autouse=True)
 def _no_clock_is_known() -> None:
-    clock._clocks.clear()
+    server_time._clocks.clear()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockLost, LockUnavailable, breaking, revoke, zk_lease, zk_lock
-from distlock.breaking import break_node
+from distlock import LockLost, LockUnavailable, revoke, zk_lease, zk_lock
+from distlock.locks import breaking
+from distlock.locks.breaking import break_node
 from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
 from tests.lease.tools import await_own_watch
@@ -17,8 +18,8 @@ from tests.leases.tools import node_path
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
+    from distlock.keys.znodes import Participant
     from distlock.testing.proxy import TcpProxy
-    from distlock.znodes import Participant
 
 pytestmark = pytest.mark.usefixtures("tree")
 

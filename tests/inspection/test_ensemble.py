@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.conf import Configuration
-from distlock.ensemble import _host_and_port, members
+from distlock.engine.ensemble import _host_and_port, members
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.ensemble import Member
+    from distlock.engine.ensemble import Member
 
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import graph
-from distlock.contention import Contender, Kind, Lock
-from distlock.graph import cycles, deadlocks, links
-from distlock.znodes import Participant
+from distlock.inspection import wait_graph
+from distlock.inspection.snapshot import Contender, Kind, Lock
+from distlock.inspection.wait_graph import cycles, deadlocks, links
+from distlock.keys.znodes import Participant
 from tests.helpers import spawn_python
 from tests.inspection.tools import cleared, found, stand
 from tests.lease.tools import said, tell
@@ -188,7 +188,7 @@ def test_a_cycle_that_is_not_there_at_a_second_look_does_not_count(
                 stand(tree, "2", data="a")
             return looks[-1]
 
-        monkeypatch.setattr(graph, "snapshot", and_then_one_goes)
+        monkeypatch.setattr(wait_graph, "snapshot", and_then_one_goes)
         assert deadlocks() == []
         assert len(looks) == 2
         assert all(cycles(seen.locks) for seen in looks)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import pytest
 from django.utils import timezone
 
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 from tests.admin.conftest import _site, make_operator, operator
 from tests.admin.tools import LIST, address
 from tests.commands.tools import run

@@ -9,8 +9,6 @@ from itertools import chain
 import pytest
 
 from distlock import (
-    clock,
-    leader,
     revoke,
     zk_leader,
     zk_lease,
@@ -19,11 +17,13 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.contention import LEADER, LEASES
-from distlock.inspection import look
-from distlock.lease_nodes import LeaseHolder, parent_of_leases
-from distlock.owner import label
-from distlock.session import session_for
+from distlock.inspection.snapshot import LEADER, LEASES
+from distlock.inspection.tree import look
+from distlock.lease.nodes import LeaseHolder, parent_of_leases
+from distlock.locks import leader
+from distlock.owner.owner import label
+from distlock.session import server_time
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, found, names, stand, the_lock
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
@@ -229,13 +229,13 @@ def test_the_first_waiter_has_waited_longest(tree: Tree) -> None:
 @pytest.mark.usefixtures("holder")
 def test_the_time_is_asked_for_once_a_minute() -> None:
     found()
-    known = clock._clocks[session_for()]
+    known = server_time._clocks[session_for()]
     found()
-    assert clock._clocks[session_for()] is known
-    old = clock.Clock(exact=True, offset=known.offset, found_at=known.found_at - 61)
-    clock._clocks[session_for()] = old
+    assert server_time._clocks[session_for()] is known
+    old = server_time.Clock(exact=True, offset=known.offset, found_at=known.found_at - 61)
+    server_time._clocks[session_for()] = old
     found()
-    assert clock._clocks[session_for()] is not old
+    assert server_time._clocks[session_for()] is not old
 
 
 # --- pages, depth, budget ------------------------------------------------------------------------

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.security import Permissions
 
-from distlock import LockKeyError, LockUnavailable, drafts, escape_key, inspection, zk_lock
-from distlock.inspection import look, snapshot
-from distlock.reads import GONE, UNREAD, Reads
+from distlock import LockKeyError, LockUnavailable, escape_key, zk_lock
+from distlock.engine.bulk_reads import GONE, UNREAD, Reads
+from distlock.inspection import key_batch
+from distlock.inspection import tree as inspection
+from distlock.inspection.tree import look, snapshot
 from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, names, stand, the_lock
 from tests.mutex.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within
@@ -151,7 +153,7 @@ def test_a_node_that_vanishes_between_list_and_read_is_skipped(
 def test_a_key_that_vanishes_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     with cleared(tree):
         stand(tree, "key")
-        listed = drafts.locks_of
+        listed = key_batch.locks_of
         monkeypatch.setattr(
             inspection, "locks_of", lambda reads, names, *rest: listed(reads, ["no", *names], *rest)
         )

@@ -9,13 +9,13 @@ from uuid import uuid4
 
 from kazoo.security import make_digest_acl
 
-from distlock.inspection import look, snapshot
+from distlock.inspection.tree import look, snapshot
 from tests.mutex.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.contention import Contender, Lock, Snapshot
+    from distlock.inspection.snapshot import Contender, Lock, Snapshot
 
 #: Somebody who alone may do anything with a node that is to be closed to us.
 NOBODY = ("nobody", "secret")

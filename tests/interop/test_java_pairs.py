@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import IncompatiblePeer, LockLost, zk_leader
-from distlock.leader import PREFIX
-from distlock.session import session_for
+from distlock.locks.leader import PREFIX
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks import curator, newer_curator
 from distlock import IncompatiblePeer, zk_lock
-from distlock.session import close_sessions
+from distlock.keys.znodes import WORN
+from distlock.session.session import close_sessions
 from distlock.testing.memory import LAST_NUMBER
 from distlock.testing.server import ZooKeeper
-from distlock.znodes import WORN
 from tests.helpers import eventually, raw_client
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
 from tests.mutex.tools import PATIENCE, MakeOwner

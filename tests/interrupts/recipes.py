@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from distlock import (
     LockBusy,
-    shelf,
     zk_leader,
     zk_lease,
     zk_lock,
@@ -16,13 +15,14 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.leader import Leader
-from distlock.leases import PersistentLease
-from distlock.multilock import MultiLock
-from distlock.mutex import Mutex
-from distlock.owner import current
-from distlock.semaphore import Leases
-from distlock.session import session_for
+from distlock.lease.persistent import PersistentLease
+from distlock.locks import held_permits
+from distlock.locks.leader import Leader
+from distlock.locks.multilock import MultiLock
+from distlock.locks.mutex import Mutex
+from distlock.locks.semaphore import Leases
+from distlock.owner.owner import current
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, forgets_all
@@ -83,7 +83,7 @@ def nothing_is_left(tree: Tree) -> None:
     """Wait until the tree and this process have nothing of any recipe."""
     session = session_for()
     assert not current().held
-    assert not any(shelf._shelves.values())
+    assert not any(held_permits._shelves.values())
     assert zk_lease(KEY, TTL, using="other").holder() is None
     eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")
     eventually(lambda: not everything(tree), PATIENCE, f"no nodes but {everything(tree)}")

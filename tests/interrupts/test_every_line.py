@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
 from tests.lease import test_every_step as technique
 from tests.mutex.tools import await_connection

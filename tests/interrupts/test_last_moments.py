@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_leader, zk_lock
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
 from tests.helpers import spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection
 
@@ -119,7 +119,7 @@ def test_a_question_that_is_not_waited_for_is_no_exception_that_nobody_fetched(
 
     async def refused() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
-        monkeypatch.setattr("distlock.waiting.ANSWER_SECONDS", 0.4)
+        monkeypatch.setattr("distlock.queue.waiting.ANSWER_SECONDS", 0.4)
         with pytest.raises(Exception, match="busy"):
             async with zk_lock("key", timeout=0.1):
                 pass

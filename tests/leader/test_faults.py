@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, zk_leader
-from distlock.session import session_for
+from distlock.session.session import session_for
 from tests.helpers import eventually, spawn_python
 from tests.leader.test_run import NAME, RUNS, ends
 from tests.lease.tools import await_own_watch, said
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from distlock.leader import Leader
+    from distlock.locks.leader import Leader
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 

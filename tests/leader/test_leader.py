@@ -15,9 +15,9 @@ import pytest
 
 from distlock import LockBusy, LockKeyError, LockLost, zk_leader, zk_lock
 from distlock.conf import UNSET
-from distlock.keys import key_of, znode_name
-from distlock.leader import PREFIX, Leader
-from distlock.session import session_for
+from distlock.keys.templates import key_of, znode_name
+from distlock.locks.leader import PREFIX, Leader
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 

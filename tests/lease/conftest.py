@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import heartbeat, session
-from distlock.client import Client
+from distlock.engine import deadline
+from distlock.engine.client import Client
+from distlock.session import session
 from distlock.signals import lock_lost
 from tests.lease.tools import Loss, SetOptions, loss_of
 from tests.mutex.conftest import (
@@ -69,7 +70,7 @@ def set_options(two_sessions: Settings) -> SetOptions:
 @pytest.fixture
 def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     """Lets the lease's clock jump ahead, as one that goes on while the machine is stopped."""
-    shift, real = 0.0, heartbeat.now
+    shift, real = 0.0, deadline.now
 
     def jump(seconds: float) -> None:
         nonlocal shift
@@ -82,10 +83,10 @@ def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 @pytest.fixture
 def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lease's clock stands still, so that what is left of a lease can be told to the bit."""
-    now = heartbeat.now()
+    now = deadline.now()
     _replace_clock(monkeypatch, lambda: now)
 
 
 def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
-    for module in (heartbeat, session):
+    for module in (deadline, session):
         monkeypatch.setattr(module, "now", now)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, LockLost, zk_lock
-from distlock.session import session_for
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all

@@ -10,9 +10,9 @@ import pytest
 from kazoo.protocol.states import KazooState
 
 from distlock import LockLost, zk_lock
-from distlock.place import Place
-from distlock.session import session_for
-from distlock.znodes import in_line
+from distlock.keys.znodes import in_line
+from distlock.queue.contender import Place
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import Loss, SetOptions, await_own_watch
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within

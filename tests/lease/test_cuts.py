@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockLost, LockUnavailable, heartbeat, zk_lock
-from distlock.session import session_for
+from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.engine import deadline
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
 from tests.mutex.tools import (
@@ -130,7 +131,7 @@ def test_a_loss_that_nobody_looked_at_is_for_good(tree: Tree, shift_clock: Shift
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         epoch = session.lease.epoch
         shift_clock(T)  # a stop of the machine
-        session.lease.renew(heartbeat.now(), T)  # and a heartbeat, before anybody asked
+        session.lease.renew(deadline.now(), T)  # and a heartbeat, before anybody asked
         assert session.lease.remaining > 0
         assert session.lease.epoch == epoch + 1
         assert hold.lost

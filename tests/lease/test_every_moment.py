@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import shelf, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
-from distlock.multilock import MultiLock
-from distlock.mutex import Mutex
-from distlock.semaphore import Leases
+from distlock import zk_lock, zk_multilock, zk_rwlock, zk_semaphore
+from distlock.locks import held_permits
+from distlock.locks.multilock import MultiLock
+from distlock.locks.mutex import Mutex
+from distlock.locks.semaphore import Leases
 from tests.helpers import eventually
 from tests.lease.test_every_step import (
     KEY,
@@ -148,7 +149,7 @@ if sys.version_info >= (3, 12):
                 break
             try:
                 nothing_is_left(tree, line)
-                assert not any(shelf._shelves.values())
+                assert not any(held_permits._shelves.values())
             except AssertionError as failure:
                 raise AssertionError(
                     f"interrupted at {interruption.landed}: {failure}"

@@ -31,9 +31,9 @@ import pytest
 
 import distlock
 from distlock import LockBusy, zk_lock, zk_locked
-from distlock.mutex import Mutex
-from distlock.owner import current
-from distlock.session import session_for
+from distlock.locks.mutex import Mutex
+from distlock.owner.owner import current
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
@@ -180,7 +180,7 @@ def test_an_exception_before_any_line_of_a_call_leaves_nothing(
 ) -> None:
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
-    assert {"mutex.py", "place.py", "session.py", "client.py"} <= {
+    assert {"mutex.py", "contender.py", "session.py", "client.py"} <= {
         step.partition(":")[0] for step in steps
     }
 

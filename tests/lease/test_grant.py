@@ -15,10 +15,10 @@ from django.test import Client, override_settings
 from django.urls import path
 
 from distlock import LockLost, LockUnavailable, zk_lock, zk_locked
-from distlock.owner import current
-from distlock.place import Place
-from distlock.session import session_for
-from distlock.waiting import Attempt
+from distlock.owner.owner import current
+from distlock.queue.contender import Place
+from distlock.queue.waiting import Attempt
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 

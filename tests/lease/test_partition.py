@@ -16,8 +16,8 @@ from uuid import uuid4
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.handover import MutexPlace
-from distlock.session import close_sessions
+from distlock.queue.handoff import MutexPlace
+from distlock.session.session import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
 from tests.helpers import eventually, raw_client

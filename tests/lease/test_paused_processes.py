@@ -84,7 +84,7 @@ from tests.mutex.tools import MakeOwner, set_up
 T = float(sys.argv[3])
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=T)
 from distlock import LockLost, zk_lock
-from distlock.heartbeat import now
+from distlock.engine.deadline import now
 
 enough = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.readline(), enough.set()), daemon=True).start()
@@ -163,7 +163,7 @@ import os, signal, sys
 from tests.mutex.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=4)
 from distlock import LockUnavailable, zk_lock
-from distlock.waiting import Attempt
+from distlock.queue.waiting import Attempt
 outcome = Attempt.outcome
 
 def stopped(attempt):

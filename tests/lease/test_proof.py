@@ -18,8 +18,8 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import Transaction
 
 from distlock import LockUnavailable, zk_lock
-from distlock.client import Client
-from distlock.session import Session, session_for
+from distlock.engine.client import Client
+from distlock.session.session import Session, session_for
 from tests.mutex.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:

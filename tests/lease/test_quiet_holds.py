@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.session import session_for
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all

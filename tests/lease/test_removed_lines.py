@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
-from distlock.session import session_for
-from distlock.waiting import Latch
+from distlock.queue.waiting import Latch
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import watchers
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

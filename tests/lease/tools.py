@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from distlock.session import session_for
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from distlock import Hold
-    from distlock.session import Session
+    from distlock.session.session import Session
     from tests.mutex.tools import Tree
 
 #: Until when the next holder may not be in after the loss was told, in seconds.

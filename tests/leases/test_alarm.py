@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 
-from distlock.alarm import call_later
+from distlock.queue.timer import call_later
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, LockKeyError, zk_lease
-from distlock.lease_nodes import LONGEST
+from distlock.lease.nodes import LONGEST
 from tests.leases.tools import LONG, node_path
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lease
-from distlock.leases import PersistentLease
-from distlock.session import session_for
+from distlock.lease.persistent import PersistentLease
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (
@@ -105,7 +105,7 @@ def test_an_exception_before_any_line_of_a_call_leaves_nothing(
 ) -> None:
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
-    assert {"leases.py", "taking.py", "visits.py", "session.py"} <= {
+    assert {"persistent.py", "acquisition.py", "operation.py", "session.py"} <= {
         step.partition(":")[0] for step in steps
     }
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockLost, NotOwner, sweeping, taking, visits, zk_lease
-from distlock.alarm import call_later
-from distlock.heartbeat import now
-from distlock.lease_hold import DRIFT
-from distlock.leases import sweep
+from distlock import LockLost, NotOwner, zk_lease
+from distlock.engine.deadline import now
+from distlock.lease import acquisition, operation
+from distlock.lease import sweep as sweeping
+from distlock.lease.hold import DRIFT
+from distlock.lease.persistent import sweep
+from distlock.queue.timer import call_later
 from tests.helpers import spawn_python
 from tests.lease.tools import said, tell
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of
@@ -178,7 +180,7 @@ def test_the_sweep_leaves_alone_what_has_changed_since_it_looked(
     mine, yours = zk_lease("key", 0.02, owner="me"), zk_lease("key", LONG, owner="you")
     assert mine.acquire()
     await_end(mine)
-    remove = visits.remove
+    remove = operation.remove
 
     def change_and_remove(*args: Any) -> None:
         if what == "renewed":
@@ -206,7 +208,7 @@ time.time = lambda: real() + wrong
 from tests.mutex.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock import LockLost, zk_lease
-from distlock.leases import sweep
+from distlock.lease.persistent import sweep
 lease = zk_lease("key", 1, owner="wrong", timeout=15)
 for line in sys.stdin:
     try:
@@ -266,7 +268,7 @@ def test_a_waiter_sets_one_alarm_however_often_the_owner_renews(
         alarms.append(seconds)
         call_later(seconds, method)
 
-    monkeypatch.setattr(taking, "call_later", count)
+    monkeypatch.setattr(acquisition, "call_later", count)
     mine = zk_lease("key", LONG, owner="me")
     assert mine.acquire()
     waiting = make_owner().submit(zk_lease("key", LONG, owner="you", using="other").acquire)

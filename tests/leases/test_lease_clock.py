@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distlock import lease_clock
-from distlock.lease_clock import LeaseClock, sent_here, stamp
+from distlock.session import lease_clock
+from distlock.session.lease_clock import LeaseClock, sent_here, stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from django.db import transaction
 
 from distlock import Hold, LockBusy, LockInTransaction, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
-from distlock.lease_clock import stamp
-from distlock.lease_hold import _kept, _known
-from distlock.session import Session, session_for
+from distlock.lease.hold import _kept, _known
+from distlock.session.lease_clock import stamp
+from distlock.session.session import Session, session_for
 from tests.helpers import eventually
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
-from distlock.session import session_for
+from distlock.session.session import session_for
 from distlock.signals import lock_acquired
 from distlock.testing.proxy import TcpProxy
 from tests.helpers import eventually
@@ -92,18 +92,18 @@ def test_a_take_over_whose_reply_is_late_or_lost_is_found_and_used(
 
 def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
     """Take an ended lease over, with a link whose answers stop just before the write."""
-    from distlock import visits  # noqa: PLC0415
+    from distlock.lease import operation  # noqa: PLC0415
 
     def take() -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            write = visits.Visit._write
+            write = operation.Visit._write
 
             def cut_off(visit: Any, *args: Any) -> None:
                 patch.undo()
                 link.black_hole("to_client")
                 write(visit, *args)
 
-            patch.setattr(visits.Visit, "_write", cut_off)
+            patch.setattr(operation.Visit, "_write", cut_off)
             return zk_lease("key", LONG, owner="me").acquire()
 
     return take

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lease
-from distlock.leases import sweep
-from distlock.session import close_sessions, session_for
+from distlock.lease.persistent import sweep
+from distlock.session.session import close_sessions, session_for
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.helpers import eventually, spawn_python
 from tests.lease.tools import said, tell
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.leases import LeaseHold
+    from distlock.lease.persistent import LeaseHold
     from distlock.testing.server import Server
 
 pytestmark = pytest.mark.usefixtures("two_sessions")
@@ -90,7 +90,7 @@ import sys
 from tests.mutex.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock import zk_lease
-from distlock.leases import sweep
+from distlock.lease.persistent import sweep
 lease = zk_lease("key", 600, owner="fresh")
 for line in sys.stdin:
     print(eval(line))

@@ -12,9 +12,9 @@ from celery import Celery
 from django.core.management import CommandError, call_command
 
 from distlock import LockUnavailable, zk_lease
-from distlock.leases import sweep
+from distlock.lease.persistent import sweep
+from distlock.lease.sweep import Swept
 from distlock.management.subcommands import sweep as subcommand
-from distlock.sweeping import Swept
 from distlock.testing.server import free_ports
 from tests.helpers import eventually
 from tests.leases.tools import LONG, await_end, node_path, said

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kazoo.exceptions import NoNodeError
 
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.leases import PersistentLease
+    from distlock.lease.persistent import PersistentLease
     from tests.mutex.tools import Tree
 
 #: For leases that are not to end while a test runs, in seconds.

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockBusy, shelf, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
-from distlock.multilock import MultiLock
+from distlock import LockBusy, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
+from distlock.locks import held_permits
+from distlock.locks.multilock import MultiLock
 from tests.helpers import eventually
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (
@@ -95,7 +96,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("keys")
 def test_an_exception_before_any_line_of_its_locks_leaves_nothing(tree: Tree) -> None:
     steps = interrupt_everywhere(tree, block, SoftLimit)
-    assert {"multilock.py", "mutex.py", "place.py"} <= {step.partition(":")[0] for step in steps}
+    assert {"multilock.py", "mutex.py", "contender.py"} <= {
+        step.partition(":")[0] for step in steps
+    }
     tree.await_line("key-2", 0)
 
 
@@ -128,7 +131,7 @@ def test_an_exception_before_any_line_leaves_no_lease_of_a_semaphore(tree: Tree)
         try:
             block_of_several_kinds()
         finally:
-            assert not any(shelf._shelves.values())
+            assert not any(held_permits._shelves.values())
 
     interrupt_everywhere(tree, call, SoftLimit)
     eventually(lambda: not tree.children(leases), PATIENCE)

@@ -27,9 +27,9 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.conf import UNSET
-from distlock.multilock import _Call
-from distlock.owner import current
-from distlock.session import session_for
+from distlock.locks.multilock import _Call
+from distlock.owner.owner import current
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.lease.tools import pass_time
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within

@@ -17,8 +17,8 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock import LockLost, NotOwner, zk_lock
-from distlock.owner import Owner as LockOwner
-from distlock.session import close_sessions, session_for
+from distlock.owner.owner import Owner as LockOwner
+from distlock.session.session import close_sessions, session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
 

@@ -22,9 +22,9 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
-from distlock.leases import PersistentLease
-from distlock.semaphore import Semaphore
-from distlock.session import session_for
+from distlock.lease.persistent import PersistentLease
+from distlock.locks.semaphore import Semaphore
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE, expire

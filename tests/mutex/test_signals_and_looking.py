@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 
 from distlock import Mutex, lock_acquired, lock_contended, lock_released, zk_lock
-from distlock.owner import label
-from distlock.session import session_for
+from distlock.owner.owner import label
+from distlock.session.session import session_for
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lock
-from distlock.session import _sessions
+from distlock.session.session import _sessions
 from tests.helpers import eventually
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Owner, Tree, within
 

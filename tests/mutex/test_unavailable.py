@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session import Session, session_for
+from distlock.session.session import Session, session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import free_ports
 from tests.helpers import eventually

@@ -16,11 +16,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock import waiting
-from distlock.keys import znode_name
-from distlock.session import _sessions, session_for
+from distlock.keys.templates import znode_name
+from distlock.keys.znodes import in_line
+from distlock.queue import waiting
+from distlock.session.session import _sessions, session_for
 from distlock.testing.memory_client import MemoryClient
-from distlock.znodes import in_line
 from tests.helpers import ANSWER_SECONDS, eventually
 from tests.stopwatch import Stopwatch
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from distlock.session import Session
+    from distlock.session.session import Session
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, Mutex, revoke, zk_lease, zk_lock, zk_locked
-from distlock.heartbeat import Heartbeat
-from distlock.session import session_for
-from distlock.znodes import REVOKE, Participant
+from distlock.engine.deadline import Heartbeat
+from distlock.keys.znodes import REVOKE, Participant
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, LockLost, zk_rwlock
-from distlock.owner import current
-from distlock.session import session_for
+from distlock.owner.owner import current
+from distlock.session.session import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.helpers import eventually
 from tests.lease.tools import beneficiaries

@@ -69,7 +69,7 @@ def test_an_exception_before_any_line_leaves_nothing(
 ) -> None:
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
-    assert {"rwlock.py", "mutex.py", "place.py"} <= {step.partition(":")[0] for step in steps}
+    assert {"rwlock.py", "mutex.py", "contender.py"} <= {step.partition(":")[0] for step in steps}
 
 
 @pytest.mark.parametrize("call", [read, write])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.mutex import release_all
-from distlock.owner import current
-from distlock.session import close_sessions
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
+from distlock.session.session import close_sessions
 from distlock.testing.server import ServerNotInstalled, ZooKeeper, free_ports
 from tests.security.certificates import KEY_PASSWORD, Authority
 

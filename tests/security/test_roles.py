@@ -14,8 +14,8 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl_credential
 
 from distlock import LockLost, LockUnavailable, zk_lease, zk_lock
-from distlock.diagnosis import diagnose
-from distlock.session import session_for
+from distlock.management.diagnosis import diagnose
+from distlock.session.session import session_for
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.diagnosis import Finding
+    from distlock.management.diagnosis import Finding
     from tests.security.conftest import Configure, SecureServer
 
 #: The user of each role, which is an alias in DISTLOCK, too.

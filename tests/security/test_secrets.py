@@ -18,9 +18,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.views.debug import ExceptionReporter
 
 from distlock import LockBusy, LockUnavailable, zk_lock
-from distlock.client import _worth_logging
 from distlock.conf import configuration
-from distlock.session import Session, session_for
+from distlock.engine.client import _worth_logging
+from distlock.session.session import Session, session_for
 from distlock.testing.proxy import TcpProxy
 from tests.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD

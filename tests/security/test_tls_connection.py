@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.client import Client
 from distlock.conf import Configuration
-from distlock.connection import Handler
-from distlock.credentials import tls_context
+from distlock.engine.client import Client
+from distlock.engine.connection import Handler
+from distlock.engine.credentials import tls_context
 from tests.security.certificates import Authority
 
 if TYPE_CHECKING:

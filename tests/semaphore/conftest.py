@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import shelf
-from distlock.session import close_sessions
+from distlock.locks import held_permits
+from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions
@@ -62,7 +62,7 @@ def own_ensemble(two_sessions: Settings) -> Iterator[ZooKeeper]:
 def _this_process_has_nothing() -> Iterator[None]:
     """What a failed test has left must not fail the next."""
     yield
-    for name, there in list(shelf._shelves.items()):
+    for name, there in list(held_permits._shelves.items()):
         for held in list(there):
             held.place.leave()
-            shelf.forget(name, held)
+            held_permits.forget(name, held)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import DistlockError, LockLost, zk_semaphore
-from distlock.gate import SemaphorePlace
-from distlock.session import close_sessions, session_for
+from distlock.queue.semaphore_queue import SemaphorePlace
+from distlock.session.session import close_sessions, session_for
 from tests.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 from tests.semaphore.tools import KEY, Inside, Leases
@@ -266,7 +266,7 @@ def _interrupted(gone: threading.Event) -> None:
         def error(self, error: None) -> None: ...
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distlock.semaphore.SemaphorePlace", Interrupted)
+        patch.setattr("distlock.locks.semaphore.SemaphorePlace", Interrupted)
         zk_semaphore(KEY, 1).acquire(timeout=None)
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import limits, zk_semaphore, zk_semaphore_mutex
-from distlock.gate import SemaphorePlace
+from distlock import zk_semaphore, zk_semaphore_mutex
+from distlock.queue import semaphore_limits
+from distlock.queue.semaphore_queue import SemaphorePlace
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner
 from tests.semaphore.tools import KEY, Leases
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("leases")
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> Iterator[None]:
-    limits._warned.clear()
+    semaphore_limits._warned.clear()
     yield
-    limits._warned.clear()
+    semaphore_limits._warned.clear()
 
 
 def written(leases: Leases) -> bytes:

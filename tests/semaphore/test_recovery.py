@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockUnavailable, zk_semaphore
-from distlock.gate import SemaphorePlace
-from distlock.session import session_for
+from distlock.queue.semaphore_queue import SemaphorePlace
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.test_recovery import cut_and_heal
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
@@ -186,7 +186,7 @@ def test_nodes_of_an_earlier_session_give_no_lease(
             super().__init__(*args, **options)
             places.append(self)
 
-    monkeypatch.setattr("distlock.semaphore.SemaphorePlace", Noted)
+    monkeypatch.setattr("distlock.locks.semaphore.SemaphorePlace", Noted)
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_semaphore
-from distlock.client import Client, Reply
-from distlock.session import session_for
+from distlock.engine.client import Client, Reply
+from distlock.session.session import session_for
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
 from tests.semaphore.tools import KEY, Leases
 
 if TYPE_CHECKING:
-    from distlock.semaphore import Semaphore
+    from distlock.locks.semaphore import Semaphore
     from tests.lease.tools import SetOptions
 
 GATE = ["Create2", "GetChildren", "GetData"]

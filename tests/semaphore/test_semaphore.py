@@ -17,12 +17,12 @@ from distlock import (
     lock_contended,
     lock_lost,
     lock_released,
-    waiting,
     zk_lock,
     zk_semaphore,
 )
-from distlock.semaphore import Semaphore
-from distlock.session import session_for
+from distlock.locks.semaphore import Semaphore
+from distlock.queue import waiting
+from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from distlock.znodes import in_line
+from distlock.keys.znodes import in_line
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, Tree
 

@@ -8,8 +8,8 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
-from distlock.mutex import release_all
-from distlock.owner import current
+from distlock.locks.mutex import release_all
+from distlock.owner.owner import current
 from tests.celery_tools import Fleet, fleet
 
 if TYPE_CHECKING:

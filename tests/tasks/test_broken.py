@@ -11,8 +11,8 @@ from kombu.exceptions import EncodeError, OperationalError
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
 from distlock.celery.runs import HEADER, MAX_PAUSE
-from distlock.owner import current
-from distlock.session import close_sessions
+from distlock.owner.owner import current
+from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.celery_tools import PATIENCE, fleet
 from tests.helpers import eventually

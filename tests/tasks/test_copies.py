@@ -16,7 +16,7 @@ from celery import states
 from redis import Redis as Client
 
 from distlock import zk_lock
-from distlock.celery import runs as task_runs
+from distlock.celery import runs
 from tests.celery_tools import PATIENCE, Fleet, fleet
 from tests.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
@@ -160,9 +160,9 @@ def test_the_result_of_the_original_is_waited_for_a_moment(
     monkeypatch: pytest.MonkeyPatch, states_in_turn: list[str], succeeded: bool
 ) -> None:
     """The lock is given back before the result is stored: two servers, and no order between."""
-    monkeypatch.setattr(task_runs, "RESULT_SECONDS", 0.2)
+    monkeypatch.setattr(runs, "RESULT_SECONDS", 0.2)
     said = iter(states_in_turn)
-    run: Any = object.__new__(task_runs.Run)
+    run: Any = object.__new__(runs.Run)
     run.request = SimpleNamespace(id="7")
     run.task = SimpleNamespace(
         ignore_result=False,

@@ -13,7 +13,7 @@ from celery import states
 
 from distlock import LockBusy, lock_contended, zk_lock, zk_locked
 from distlock.celery import task_refused
-from distlock.owner import current
+from distlock.owner.owner import current
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 

@@ -19,7 +19,7 @@ from distlock import LockBusy, zk_lock, zk_locked
 from distlock.celery import tickets
 from distlock.celery.runs import HEADER
 from distlock.celery.tickets import sweep_tickets
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 from distlock.testing.server import free_ports
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually, raw_client

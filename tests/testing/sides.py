@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from kazoo.exceptions import KazooException
 from kazoo.protocol.states import ZnodeStat
 
-from distlock.client import Reply
 from distlock.conf import Configuration
-from distlock.takeover import end_session
+from distlock.engine.client import Reply
+from distlock.session.ending import end_session
 from distlock.testing.memory_client import MemoryClient
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
@@ -18,7 +18,7 @@ from tests.mutex.tools import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.requests import Requests
+    from distlock.engine.requests import Requests
 
 
 class Side:

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from distlock.client import Client
+from distlock.engine.client import Client
 from distlock.testing import MemoryTree
 from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
@@ -35,7 +35,7 @@ from tests.testing.sides import Side, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.requests import Requests
+    from distlock.engine.requests import Requests
     from distlock.testing.server import ZooKeeper
 
 

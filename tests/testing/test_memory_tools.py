@@ -18,7 +18,8 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
-from distlock.session import session_for
+from distlock.keys.znodes import WORN, in_line
+from distlock.session.session import session_for
 from distlock.testing import (
     CapturedLock,
     assert_locked,
@@ -27,7 +28,6 @@ from distlock.testing import (
     hold,
     lose_connection,
 )
-from distlock.znodes import WORN, in_line
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE
 

@@ -17,8 +17,8 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.client import Client
-from distlock.session import session_for
+from distlock.engine.client import Client
+from distlock.session.session import session_for
 from distlock.testing import (
     DistlockTestCase,
     assert_locked,

@@ -8,7 +8,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from distlock import zk_lock
-from distlock.owner import label
+from distlock.owner.owner import label
 from tests.helpers import eventually
 
 if TYPE_CHECKING:

@@ -8,6 +8,6 @@ from tests.testproject.gunicorn_conf import *  # noqa: F403 - that is how gunico
 
 
 def on_starting(server: Any) -> None:  # noqa: ARG001 - gunicorn gives it by name
-    from distlock.undertaker import start_undertaker  # noqa: PLC0415 - in the master only
+    from distlock.session.reaper import start_undertaker  # noqa: PLC0415 - in the master only
 
     start_undertaker()

@@ -13,8 +13,9 @@ from unittest.mock import patch
 
 from celery import shared_task
 
-from distlock import mutex, zk_lock, zk_locked
-from distlock.session import Session
+from distlock import zk_lock, zk_locked
+from distlock.locks import mutex
+from distlock.session.session import Session
 from tests.testproject.tasks import PLAY_SECONDS, stage
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task

@@ -14,7 +14,7 @@ from celery.utils.log import get_task_logger
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from distlock.owner import label
+from distlock.owner.owner import label
 from tests.testproject.tasks import stage
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task

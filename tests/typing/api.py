@@ -39,7 +39,8 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.fencing import FencedQuerySet
-from distlock.lease_hold import LeaseHold
+from distlock.keys.znodes import Participant
+from distlock.lease.hold import LeaseHold
 from distlock.testing import (
     CapturedLocks,
     DistlockTestCase,
@@ -49,7 +50,6 @@ from distlock.testing import (
     hold,
     memory_zookeeper,
 )
-from distlock.znodes import Participant
 
 if TYPE_CHECKING:
     from distlock import zk_lokc  # type: ignore[attr-defined]  # noqa: F401 - a misspelt name

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import waiting
+from distlock.queue import waiting
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import (
     broken_link,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
-from distlock.heartbeat import Heartbeat
-from distlock.session import session_for
+from distlock.engine.deadline import Heartbeat
+from distlock.session.session import session_for
 from tests.helpers import eventually, spawn_python
 from tests.mutex.tools import (
     PATIENCE,

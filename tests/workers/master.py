@@ -75,8 +75,8 @@ def run() -> None:
     hosts, namespace, undertaker = sys.argv[1:]
     logging.basicConfig(level=1)  # no secret is in any line
     set_up(hosts, namespace, SESSION_TIMEOUT=SESSION_SECONDS, CONNECT_TIMEOUT=2 * PATIENCE)
-    from distlock import undertaker as distlock_undertaker  # noqa: PLC0415 - not before set_up
     from distlock import zk_lock  # noqa: PLC0415
+    from distlock.session import reaper as distlock_undertaker  # noqa: PLC0415 - not before set_up
 
     if undertaker == "True":
         assert distlock_undertaker.start_undertaker()
@@ -109,7 +109,7 @@ def run() -> None:
 def _live(hosts: str, key: str, pipe: Connection) -> None:
     """Be a child."""
     from distlock import zk_lock  # noqa: PLC0415 - not before set_up
-    from distlock.session import session_for  # noqa: PLC0415
+    from distlock.session.session import session_for  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lock = zk_lock(key)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import undertaker
-from distlock.session import close_sessions
+from distlock.session import reaper
+from distlock.session.session import close_sessions
 from distlock.testing.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
 from tests.helpers import spawn_python
@@ -150,12 +150,12 @@ def test_the_reaper_takes_little_memory(tree: Tree, zookeeper: ZooKeeper) -> Non
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     """Where a reaper would receive the reports of this process."""
-    receiving, sending = undertaker._pair()
+    receiving, sending = reaper._pair()
     with receiving, sending:
         number = sending.fileno()
-        line = undertaker._Socket(number, undertaker._identity(number))
-        monkeypatch.setattr(undertaker, "_reports", line)
-        monkeypatch.setattr("distlock.session._observers", [undertaker._report])
+        line = reaper._Socket(number, reaper._identity(number))
+        monkeypatch.setattr(reaper, "_reports", line)
+        monkeypatch.setattr("distlock.session.session._observers", [reaper._report])
         yield receiving
 
 
@@ -201,9 +201,9 @@ def test_reports_name_the_files_that_warnings_go_to(
     handler = logging.FileHandler(tmp_path / "log", delay=True)
     monkeypatch.setattr(parent, "handlers", [handler, logging.StreamHandler()])
     monkeypatch.setattr(parent, "propagate", False)
-    monkeypatch.setattr(undertaker, "logger", logger)
-    assert undertaker._log_files() == [str(tmp_path / "log")]
+    monkeypatch.setattr(reaper, "logger", logger)
+    assert reaper._log_files() == [str(tmp_path / "log")]
     monkeypatch.setattr(logger, "propagate", False)
-    assert undertaker._log_files() == []
+    assert reaper._log_files() == []
     monkeypatch.setattr(logger, "disabled", True)
-    assert undertaker._log_files() == [os.devnull]
+    assert reaper._log_files() == [os.devnull]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import session_reaper, undertaker
-from distlock.session_reaper import Process, Reaper
+from distlock.engine import session_reaper
+from distlock.engine.session_reaper import Process, Reaper
+from distlock.session import reaper
 from tests.helpers import eventually
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Ended:
 @pytest.fixture
 def line() -> Iterator[tuple[Reaper, socket.socket]]:
     """A reaper, and where to report."""
-    receiving, sending = undertaker._pair()
+    receiving, sending = reaper._pair()
     with receiving, sending:
         yield Reaper(receiving), sending
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.conf import Configuration
-from distlock.session_reaper import Refused
-from distlock.takeover import end_session, report
+from distlock.engine.session_reaper import Refused
+from distlock.session.ending import end_session, report
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.helpers import raw_client
 from tests.mutex.tools import PATIENCE, within

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock import undertaker
 from distlock.conf import Configuration
-from distlock.undertaker import start_undertaker
+from distlock.session import reaper
+from distlock.session.reaper import start_undertaker
 from tests.helpers import alive, eventually
 from tests.mutex.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
@@ -159,7 +159,7 @@ def test_without_pidfds_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     assert start_undertaker() is False
-    assert undertaker._reports is None
+    assert reaper._reports is None
 
 
 @pytest.mark.usefixtures("no_start")
@@ -167,16 +167,16 @@ def test_wrong_settings_are_said_before_it_starts(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {}, "wrong": {"HOST": "x"}}
     with pytest.raises(ImproperlyConfigured, match="HOSTS"):
         start_undertaker()
-    assert undertaker._reports is None
+    assert reaper._reports is None
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", "/bin/false"])
 def test_a_master_goes_on_where_the_reaper_cannot_start(
     python: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(undertaker, "_interpreter", lambda: python)
+    monkeypatch.setattr(reaper, "_interpreter", lambda: python)
     assert start_undertaker() is False
-    assert undertaker._reports is None
+    assert reaper._reports is None
     assert "could not be started" in caplog.text
 
 
@@ -184,21 +184,21 @@ def test_within_another_program_the_interpreter_is_the_one_that_it_was_built_wit
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """uWSGI would take the arguments for its own, and the socket for one to serve."""
-    assert undertaker._interpreter() == sys.executable
+    assert reaper._interpreter() == sys.executable
     for other in ("/usr/bin/uwsgi", "", None):
         monkeypatch.setattr(sys, "executable", other)
-        assert undertaker._interpreter() == f"{sys.base_exec_prefix}/bin/python3"
+        assert reaper._interpreter() == f"{sys.base_exec_prefix}/bin/python3"
 
 
 def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    receiving, sending = undertaker._pair()
-    line = undertaker._Socket(sending.fileno(), undertaker._identity(sending.fileno()))
-    monkeypatch.setattr(undertaker, "_reports", line)
+    receiving, sending = reaper._pair()
+    line = reaper._Socket(sending.fileno(), reaper._identity(sending.fileno()))
+    monkeypatch.setattr(reaper, "_reports", line)
     conf = Configuration()
 
     def report_often() -> None:
         for number in range(10_000):
-            undertaker._report(conf, number, b"secret")
+            reaper._report(conf, number, b"secret")
 
     with receiving, sending:
         thread = threading.Thread(target=report_often, daemon=True)
@@ -206,5 +206,5 @@ def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         thread.join(PATIENCE)
         assert not thread.is_alive()
         receiving.close()
-        undertaker._report(conf, 1, b"secret")
-    undertaker._report(conf, 1, b"secret")
+        reaper._report(conf, 1, b"secret")
+    reaper._report(conf, 1, b"secret")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.keys.znodes import printable
 from distlock.management.acting import act, add_record, add_target, targets
-from distlock.management.faces import (
+from distlock.management.output import (
     NOTHING,
     USAGE,
     add_options,
@@ -16,10 +17,9 @@ from distlock.management.faces import (
     exit_statuses,
     write_json,
 )
-from distlock.znodes import printable
 
 if TYPE_CHECKING:
-    from distlock.contention import Contender, Lock
+    from distlock.inspection.snapshot import Contender, Lock
 
 HELP = "Delete the node of a lock's holder. Its code is told, and not stopped; rather try revoke."
 

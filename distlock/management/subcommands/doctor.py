@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.diagnosis import diagnose
-from distlock.management.faces import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
-from distlock.znodes import printable
+from distlock.keys.znodes import printable
+from distlock.management.diagnosis import diagnose
+from distlock.management.output import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
 
 if TYPE_CHECKING:
-    from distlock.diagnosis import Finding
+    from distlock.management.diagnosis import Finding
 
 HELP = "Look at settings, servers, session, clock and permissions, and say what to do."
 

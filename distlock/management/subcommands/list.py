@@ -7,9 +7,10 @@ from unicodedata import normalize
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.graph import cycles
-from distlock.inspection import snapshot
-from distlock.management.faces import (
+from distlock.inspection.tree import snapshot
+from distlock.inspection.wait_graph import cycles
+from distlock.keys.znodes import printable
+from distlock.management.output import (
     NOTHING,
     add_options,
     duration,
@@ -19,13 +20,12 @@ from distlock.management.faces import (
     table,
     write_json,
 )
-from distlock.znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from distlock.contention import Lock, Snapshot
-    from distlock.graph import Cycle
+    from distlock.inspection.snapshot import Lock, Snapshot
+    from distlock.inspection.wait_graph import Cycle
 
 HELP = "List the locks that somebody holds or waits for."
 

@@ -6,14 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.keys.znodes import printable
 from distlock.management.acting import act, add_record, add_target, targets
-from distlock.management.faces import (
-    NOTHING,
-    add_options,
-    exit_statuses,
-    write_json,
-)
-from distlock.znodes import printable
+from distlock.management.output import NOTHING, add_options, exit_statuses, write_json
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
 

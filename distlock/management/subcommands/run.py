@@ -16,10 +16,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import DistlockError, LockBusy, LockKeyError, LockLost
-from distlock.mutex import zk_lock
-from distlock.owner import label
-from distlock.session import session_for
-from distlock.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
+from distlock.locks.mutex import zk_lock
+from distlock.management.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
+from distlock.owner.owner import label
+from distlock.session.session import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from distlock.hold import Hold
+    from distlock.owner.hold import Hold
 
 HELP = "Run a command under a lock that all machines share, as flock(1) does on one machine."
 

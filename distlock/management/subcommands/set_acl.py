@@ -6,12 +6,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.access import Audit, audit, create_namespace, set_acls
-from distlock.client import NodeExists
-from distlock.management.faces import NOTHING, add_options, exit_statuses, write_json
-from distlock.reads import Reads
-from distlock.session import session_for
-from distlock.znodes import clipped, printable
+from distlock.engine.bulk_reads import Reads
+from distlock.engine.client import NodeExists
+from distlock.keys.znodes import clipped, printable
+from distlock.management.access import Audit, audit, create_namespace, set_acls
+from distlock.management.output import NOTHING, add_options, exit_statuses, write_json
+from distlock.session.session import session_for
 
 HELP = "Create the namespace, and give every node under it the ACL of the settings."
 

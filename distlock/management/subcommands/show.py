@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.inspection import look
-from distlock.lease_nodes import LeaseHolder
-from distlock.management.faces import (
+from distlock.inspection.tree import look
+from distlock.lease.nodes import LeaseHolder
+from distlock.management.output import (
     NOTHING,
     add_options,
     duration,
@@ -21,7 +21,7 @@ from distlock.management.faces import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.contention import Contender, Lock
+    from distlock.inspection.snapshot import Contender, Lock
 
 HELP = "Show who holds a lock, and who waits for it in which order."
 

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.celery.tickets import sweep_tickets
 from distlock.exceptions import LockUnavailable
-from distlock.sweeping import sweep
+from distlock.lease.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,21 +11,15 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from distlock.exceptions import LockUnavailable
-from distlock.inspection import snapshot
-from distlock.management.faces import (
-    add_options,
-    exit_statuses,
-    lock_as_json,
-    seconds,
-    table,
-)
+from distlock.inspection.tree import snapshot
+from distlock.management.output import add_options, exit_statuses, lock_as_json, seconds, table
 from distlock.management.subcommands.list import HEADING, ORDERS, remarks, row
 from distlock.management.subcommands.server import _ended_by_signals
 
 if TYPE_CHECKING:
     from django.core.management.base import BaseCommand, CommandParser
 
-    from distlock.contention import Lock, Snapshot
+    from distlock.inspection.snapshot import Lock, Snapshot
 
 HELP = "Watch the locks that others wait for, or all of them, until Ctrl-C."
 

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.keys import znode_name
+from distlock.keys.templates import znode_name
 
 if TYPE_CHECKING:
     import random

@@ -29,16 +29,16 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.conf import configuration
-from distlock.keys import znode_name
-from distlock.session import close_sessions, observe_sessions, session_for
+from distlock.keys.templates import znode_name
+from distlock.session.session import close_sessions, observe_sessions, session_for
 
 if TYPE_CHECKING:
     import random
 
     from kazoo.recipe.lock import Lock
 
-    from distlock.lease_hold import LeaseHold
-    from distlock.leases import PersistentLease
+    from distlock.lease.hold import LeaseHold
+    from distlock.lease.persistent import PersistentLease
 
 
 class Failure(Exception):

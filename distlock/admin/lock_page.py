@@ -1,0 +1,107 @@
+"""What the admin's page of one lock shows: who holds it, and who waits in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from distlock.inspection.tree import look
+from distlock.keys.znodes import MAX_SHOWN, printable
+
+from .actions import can_be_asked, can_be_broken
+
+if TYPE_CHECKING:
+    from distlock.inspection.snapshot import Contender, Lock, Snapshot
+
+#: How many holders, and how many waiters, are shown.
+DEPTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One participant of a lock: a row of the page.
+
+    :ivar node: its node, below that of the lock
+    :ivar number: its place in the queue, 0 for a holder
+    :ivar target: the parameters that name it in the address of an action
+    """
+
+    contender: Contender
+    node: str
+    number: int
+    askable: bool
+    breakable: bool
+    target: str
+
+    @classmethod
+    def of(cls, lock: Lock, contender: Contender, number: int) -> Standing:
+        """Return the row for somebody who was found."""
+        path, token = contender.participant.path, contender.participant.token
+        node = path.removeprefix(lock.path).removeprefix("/")
+        return cls(
+            contender=contender,
+            node=printable(node),
+            number=number,
+            askable=len(node) <= MAX_SHOWN and can_be_asked(contender),
+            breakable=len(node) <= MAX_SHOWN and can_be_broken(contender),
+            target=urlencode({"node": node, "token": token}) if len(node) <= MAX_SHOWN else "",
+        )
+
+
+class LockDetail:
+    """All there is under one name: mostly one lock, or a mutex and a semaphore of one key.
+
+    :param name: the `Lock.name`
+    :param budget: seconds to read it in
+    :raises LockKeyError: that is no name
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+
+    def __init__(self, using: str, name: str, budget: float) -> None:
+        self.using = using
+        self.name = name
+        self.seen: Snapshot = look(name, using, depth=DEPTH, budget=budget)
+        self.locks = [lock for lock in self.seen.locks if lock.name == name]
+
+    @property
+    def holding(self) -> int:
+        """How many hold it."""
+        return sum(lock.holding for lock in self.locks)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for it."""
+        return sum(lock.waiting for lock in self.locks)
+
+    def lines(self) -> list[Line]:
+        """Return the locks with their participants."""
+        return [Line(lock) for lock in self.locks]
+
+    def find(self, node: str, token: str) -> tuple[Lock, Contender] | None:
+        """Return who stands on a node, if that is still the one with this token."""
+        for lock in self.locks:
+            for contender in lock.contenders:
+                one = contender.participant
+                if one.path == f"{lock.path}/{node}".rstrip("/") and str(one.token) == token:
+                    return lock, contender
+        return None
+
+
+class Line:
+    """One lock, and who stands in its line."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.lock = lock
+        self.holders = [Standing.of(lock, one, 0) for one in lock.holders]
+        self.waiters = [Standing.of(lock, one, at) for at, one in enumerate(lock.waiters, 1)]
+
+    @property
+    def more_holders(self) -> int:
+        """How many holders are not shown."""
+        return self.lock.holding - len(self.holders)
+
+    @property
+    def more_waiters(self) -> int:
+        """How many waiters are not shown."""
+        return self.lock.waiting - len(self.waiters)

@@ -1,0 +1,333 @@
+"""The admin page: who holds which lock, who waits, since when; and an operator's two actions.
+
+It reads `inspection`, which is the same for all faces, within `BUDGET` seconds; when ZooKeeper does
+not answer, the page says so. There is no table and no form: the model is `models.Lock`, the views
+are these. `static/distlock/page.js` fetches the changing parts anew every other second; without it
+all works by links and forms.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.admin.utils import quote, unquote
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.core.signing import BadSignature
+from django.db import transaction
+from django.http import Http404, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.cache import get_conditional_response
+from django.utils.crypto import salted_hmac
+from django.utils.http import quote_etag
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from distlock.exceptions import LockKeyError
+from distlock.keys.znodes import MAX_SHOWN
+from distlock.logs.audit import carry_out
+from distlock.models import Lock
+
+from . import history
+from .actions import Target, can_be_asked, can_be_broken, consequence
+from .lock_list import TEXT, LockList, Query
+from .lock_page import LockDetail
+from .reading import LOCKS_BUDGET, Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.http import HttpRequest
+
+    from distlock.inspection import snapshot
+    from distlock.inspection.wait_graph import Cycle, Link
+    from distlock.logs.audit import Action
+
+    LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
+else:
+    LockAdminBase = admin.ModelAdmin
+
+#: How much of the admin's log the page of a lock tells.
+LOG_ENTRIES: Final = 10
+
+
+@admin.register(Lock)
+class LockAdmin(LockAdminBase):
+    """The locks of all aliases. To view them, to ask and to break are a permission each."""
+
+    def get_urls(self) -> list[URLPattern]:
+        name = "distlock_lock"
+        view = self.admin_site.admin_view
+        return [
+            path("", view(self.changelist_view), name=f"{name}_changelist"),
+            path("<path:object_id>/change/", view(self.detail_view), name=f"{name}_change"),
+            path("<path:object_id>/revoke/", view(self.revoke_view), name=f"{name}_revoke"),
+            path("<path:object_id>/break/", view(self.break_view), name=f"{name}_break"),
+        ]
+
+    # --- permissions ----------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
+        return False
+
+    def has_view_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
+        return _may(request, "view_lock")
+
+    # --- pages ----------------------------------------------------------------------------------
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the locks that somebody holds or waits for."""
+        _require(request, "view_lock")
+        reading = _reading(request.GET.get("using", "default"))
+        reading.begin()
+        query = Query.of(request.GET, reading.using)
+        found = reading.attempt(partial(LockList, query, LOCKS_BUDGET))
+        reading.look_around(found.all_of_it if found else None)
+        context = {
+            **(extra_context or {}),
+            "title": capfirst(self.opts.verbose_name_plural),
+            "query": query,
+            "found": found,
+            "rows": found.rows(self._page_of(query.using)) if found else [],
+            "drawing": reading.drawing(),
+            "cut_text": len(request.GET.get("q", "")) > TEXT,
+            "longest_text": TEXT,
+            "aliases": _aliases(query),
+            "seen": found and found.seen,
+        }
+        return self._answer(request, "list", reading, context)
+
+    def detail_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Show who holds a lock and who waits for it, and what they say of themselves."""
+        _require(request, "view_lock")
+        lock = Lock(id=unquote(object_id))
+        reading = _reading(lock.using)
+        reading.begin()
+        found = _detail(reading, lock)
+        reading.look_around()
+        context = {
+            "title": lock,
+            "lock": lock,
+            "found": found,
+            "lines": found.lines() if found else [],
+            "may_revoke": _may(request, "revoke_lock"),
+            "may_break": _may(request, "break_lock"),
+            "revoke_address": self._address("revoke", lock),
+            "break_address": self._address("break", lock),
+            "entries": self._log_entries(lock),
+            "history": history.of(lock.name, lock.using),
+            "drawing": reading.drawing(lock.name),
+            "seen": found and found.seen,
+        }
+        return self._answer(request, "detail", reading, context)
+
+    def _answer(
+        self, request: HttpRequest, page: str, reading: Reading, context: dict[str, Any]
+    ) -> HttpResponse:
+        """Answer with a whole page, or with just its parts that change."""
+        fragment = "_fragment" in request.GET
+        around = {} if fragment else self.admin_site.each_context(request)
+        parameters = request.GET.copy()
+        parameters["_fragment"] = "1"
+        context = {
+            **around,
+            **context,
+            "opts": self.opts,
+            "part": page,
+            "using": reading.using,
+            "reading": reading,
+            "panel": reading.panel,
+            "circles": reading.circles,
+            "cycles": self._cycles(reading),
+            "list_address": self._list_address(reading.using),
+            "fragment_address": f"?{parameters.urlencode()}",
+        }
+        request.current_app = self.admin_site.name
+        template = "fragment" if fragment else page
+        response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
+        if not fragment:
+            return response
+        response.render()
+        digest = salted_hmac("distlock.admin", response.content, algorithm="sha256")
+        etag = quote_etag(digest.hexdigest())
+        response["ETag"] = etag
+        response["Distlock-Interval"] = str(reading.interval)
+        return get_conditional_response(request, etag=etag, response=response) or response
+
+    def _cycles(self, reading: Reading) -> list[tuple[Cycle, list[tuple[Link, str]]]]:
+        """Return the deadlocks, and for each of their links the address of its lock."""
+        page = self._page_of(reading.using)
+        found = reading.circles.cycles if reading.circles else []
+        return [(cycle, [(link, page(link.lock)) for link in cycle.links]) for cycle in found]
+
+    # --- actions --------------------------------------------------------------------------------
+    #
+    # Under ATOMIC_REQUESTS an error would undo the record of what has been done.
+
+    @transaction.non_atomic_requests
+    def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask a participant to release, after a confirmation."""
+        return self._action(request, object_id, "revoke")
+
+    @transaction.non_atomic_requests
+    def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Delete a participant's node, after a confirmation."""
+        return self._action(request, object_id, "break")
+
+    def _action(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponse:
+        _require(request, "view_lock")
+        _require(request, f"{action}_lock")
+        lock = Lock(id=unquote(object_id))
+        reading = _reading(lock.using)
+        if request.method == "POST":
+            return self._act(request, reading, lock, action)
+        found = _detail(reading, lock)
+        shown = found and found.find(request.GET.get("node", ""), request.GET.get("token", ""))
+        if found and not shown:
+            messages.warning(request, _("That participant has left already."))
+            return HttpResponseRedirect(self._address("change", lock))
+        context: dict[str, Any] = {}
+        if shown:
+            seen, contender = shown
+            possible = can_be_asked if action == "revoke" else can_be_broken
+            if not possible(contender):
+                raise Http404
+            target = Target.of(lock.using, seen, contender)
+            context = {
+                "seen": seen,
+                "contender": contender,
+                "target": target,
+                "signed": target.sign(),
+                "consequence": consequence(seen, contender),
+            }
+        return self._confirmation(request, reading, lock, action, **context)
+
+    def _act(
+        self, request: HttpRequest, reading: Reading, lock: Lock, action: Action
+    ) -> HttpResponse:
+        try:
+            target = Target.read(request.POST.get("node", ""), using=lock.using, name=lock.name)
+        except BadSignature:
+            return self._confirmation(request, reading, lock, action, status=400, damaged=True)
+        user = request.user
+        operator = f"The user {user.get_username()!a}"
+        act = partial(carry_out, action, target, operator=operator, user_id=user.pk)
+        done = reading.attempt(act)
+        if reading.trouble:  # done or not: nobody knows
+            return self._confirmation(request, reading, lock, action, target=target)
+        facts = {"who": target.who, "lock": lock}
+        if not done:
+            gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
+            messages.warning(request, gone % facts)
+        else:
+            asked = _("Asked to release %(lock)s: %(who)s.")
+            broken = _("Removed from %(lock)s: %(who)s.")
+            messages.success(request, (asked if action == "revoke" else broken) % facts)
+        return HttpResponseRedirect(self._address("change", lock))
+
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        reading: Reading,
+        lock: Lock,
+        action: Action,
+        *,
+        status: int = 200,
+        **context: Any,
+    ) -> HttpResponse:
+        asks = action == "revoke"
+        request.current_app = self.admin_site.name
+        return TemplateResponse(
+            request,
+            "admin/distlock/lock/confirm.html",
+            {
+                **self.admin_site.each_context(request),
+                **context,
+                "opts": self.opts,
+                "title": _("Ask to release") if asks else _("Break the lock"),
+                "asks": asks,
+                "lock": lock,
+                "reading": reading,
+                "lock_address": self._address("change", lock),
+                "list_address": self._list_address(lock.using),
+            },
+            status=status,
+        )
+
+    # --- the admin's log ------------------------------------------------------------------------
+
+    def _log_entries(self, lock: Lock) -> list[LogEntry]:
+        """Return what operators have done to a lock, last first."""
+        entries = LogEntry.objects.filter(
+            content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
+        )
+        return list(entries.select_related("user")[:LOG_ENTRIES])
+
+    # --- addresses ------------------------------------------------------------------------------
+
+    def _address(self, view: str, lock: Lock) -> str:
+        """Return the address of one of a lock's pages; empty where its name is no text or long."""
+        if not lock.name.isprintable() or len(lock.name) > MAX_SHOWN:
+            return ""
+        return reverse(
+            f"admin:distlock_lock_{view}", args=[quote(lock.pk)], current_app=self.admin_site.name
+        )
+
+    def _page_of(self, using: str) -> Callable[[snapshot.Lock], str]:
+        """Return what returns the address of the page of a lock of an alias."""
+        return lambda lock: self._address("change", Lock.at(using, lock.name))
+
+    def _list_address(self, using: str) -> str:
+        address = reverse("admin:distlock_lock_changelist", current_app=self.admin_site.name)
+        return address + Query(using=using).address()
+
+
+def _detail(reading: Reading, lock: Lock) -> LockDetail | None:
+    """Return who is there, None where that could not be read.
+
+    :raises Http404: no lock can be called so
+    """
+    try:
+        read = partial(LockDetail, lock.using, lock.name, LOCKS_BUDGET)
+        found: LockDetail | None = reading.attempt(read)
+    except LockKeyError as error:
+        raise Http404(str(error)) from error
+    return found
+
+
+def _may(request: HttpRequest, permission: str) -> bool:
+    return request.user.has_perm(f"distlock.{permission}")
+
+
+def _require(request: HttpRequest, permission: str) -> None:
+    if not _may(request, permission):
+        raise PermissionDenied
+
+
+def _reading(using: str) -> Reading:
+    """Begin to read an alias.
+
+    :raises Http404: there is none of that name
+    """
+    if using not in getattr(settings, "DISTLOCK", {"default": {}}):
+        raise Http404(f"DISTLOCK has no alias {using!a}.")
+    return Reading(using=using)
+
+
+def _aliases(query: Query) -> list[tuple[str, str, bool]]:
+    """Return the aliases to choose from: name, address, and whether it is this one."""
+    aliases = getattr(settings, "DISTLOCK", {"default": {}})
+    return [(one, Query(using=one).address(), one == query.using) for one in aliases]

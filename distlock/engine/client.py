@@ -1,0 +1,318 @@
+"""kazoo's client, bent to what `session` needs; only `connection` and `requests` know kazoo, too.
+
+TLS is ours: verified in full unless told otherwise, read from its files once, and its secrets not
+known to kazoo.
+
+`Session` uses of a client only what has a docstring here, so that another one can take its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib
+import logging
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    InvalidACLError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    UnimplementedError,
+)
+from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from distlock.logs.loggers import safe
+
+from .connection import Connection, Handler, guarded
+from .credentials import sasl_options, tls_context
+from .requests import Requests, access_list
+
+if TYPE_CHECKING:
+    from distlock.conf import Configuration
+
+# The first getaddrinfo() imports this codec. On the connection thread that would leave the import
+# lock taken in a child forked meanwhile, which could then never connect.
+importlib.import_module("encodings.idna")
+
+logger = safe(logging.getLogger("distlock"))
+
+
+def _worth_logging(record: logging.LogRecord) -> bool:
+    """Drop records with AUTH or the session password, which is as good as it.
+
+    And the traceback that kazoo writes at each try to connect: `Connection` writes it once.
+    """
+    message, args = str(record.msg), record.args if isinstance(record.args, tuple) else ()
+    return not (
+        "passwd" in message
+        or message.startswith("Unhandled exception in connection loop")
+        or any(isinstance(a, Auth | Connect | SASL) for a in args)
+    )
+
+
+#: kazoo's own messages about connections.
+_logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging)
+
+#: Called once with (value, None) or (None, error), on the connection thread.
+Done = Callable[[Any, BaseException | None], None]
+
+NoNode: Final = NoNodeError
+NotEmpty: Final = NotEmptyError
+NodeExists: Final = NodeExistsError
+NoAuth: Final = NoAuthError
+BadVersion: Final = BadVersionError
+#: The answer is not known: the request may have been carried out or not.
+ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
+#: The session is over, with all its nodes.
+SessionOver: Final = SessionExpiredError
+#: What waiting for a future or an await raises; one class since Python 3.11.
+TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
+#: For a request that cannot be sent.
+NotConnected: Final = ConnectionLoss
+
+
+class Reply:
+    """Where the outcome of one request goes; stands in for kazoo's ``AsyncResult``.
+
+    kazoo may set one twice, and loses those that are queued in the instant in which a session ends:
+    `Session` fails these itself, and a value that comes later still goes to `orphan`.
+    """
+
+    __slots__ = ("_done", "_orphan", "_settled", "session_id")
+
+    def __init__(
+        self,
+        done: Done,
+        orphan: Callable[[Any], None] | None,
+        settled: Callable[[Reply], None],
+        session_id: int,
+    ) -> None:
+        self._done: Done | None = done
+        self._orphan = orphan
+        self._settled = settled
+        #: The session in which the request was sent.
+        self.session_id = session_id
+
+    def set(self, value: Any = None) -> None:
+        """Take the server's answer."""
+        if self._done is None and self._orphan is not None:
+            guarded(self._orphan, value)
+        self._settle(value, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Take the server's refusal, or the news that there will be no answer."""
+        self._settle(None, error)
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        done, self._done = self._done, None
+        self._settled(self)
+        if done is not None:
+            guarded(done, value, error)
+
+
+def failure(outcomes: list[Any]) -> Exception | None:
+    """Return the error of the step for which a transaction was not carried out."""
+    along = RolledBackError | RuntimeInconsistency
+    errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
+    return next(errors, None)
+
+
+def refusal(answer: Any) -> Exception | None:
+    """Return the error for which the answer to a `proof` proves nothing: the session is over.
+
+    A transaction has it among its outcomes. NoNode and NoAuth prove as much as success does, since
+    the leader checks the session first.
+    """
+    error = failure(answer) if isinstance(answer, list) else None
+    return None if isinstance(error, NoNode | NoAuth) else error
+
+
+class Client(KazooClient, Requests):  # type: ignore[misc]
+    """One connection that keeps itself up, and its session of the moment.
+
+    :param changed: called on the connection thread when a connection came (True) or went (False)
+    """
+
+    def __init__(self, conf: Configuration, changed: Callable[[bool], None]) -> None:
+        servers = conf.hosts.partition("/")[0].count(",") + 1
+        # So that one silent server, such as one that is just starting, leaves time for another try.
+        per_server = max(conf.connect_timeout / (servers + 1), 0.2)
+        KazooClient.__init__(
+            self,
+            hosts=conf.hosts,
+            timeout=conf.session_timeout,
+            handler=Handler(f"distlock-{conf.alias}", per_server, tls_context(conf)),
+            # A server that comes back is found while the lease lasts, and within a second at most.
+            connection_retry=KazooRetry(
+                max_tries=-1,
+                delay=0.05,
+                backoff=2,
+                max_delay=min(conf.session_timeout / 20, 0.75),
+                max_jitter=0.3,
+            ),
+            logger=_logger,
+            auth_data=[pair for pair in conf.auth if pair[0] != "sasl"],
+            use_ssl=conf.tls is not None,
+        )
+        self._connection = Connection(
+            self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
+        )
+        self._connection.connect_timeout = per_server
+        #: What is to be called on the connection thread.
+        self.steps: deque[Callable[[], None]] = deque()
+        self._acl = access_list(conf)
+        self._changed = changed
+        self.add_listener(self._state_changed)
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.SUSPENDED:
+            self._connection.lost_at = time.monotonic()
+        self._changed(state == KazooState.CONNECTED)
+
+    def connect(self) -> None:
+        """Begin to connect, and stay connected until `say_goodbye`; does not block."""
+        self.start_async()
+
+    @property
+    def session_id(self) -> int:
+        """The id that the server gave to the session of the moment, 0 before the first."""
+        return self._session_id or 0
+
+    @property
+    def credentials(self) -> tuple[int, bytes]:
+        """The session's id and its password: whoever has both can carry it on, and end it."""
+        return self.session_id, self._session_passwd
+
+    @property
+    def server(self) -> str:
+        """Host and port of the server that it is connected to, empty without a connection."""
+        connected = self._connection._socket
+        try:
+            host, port = connected.getpeername()[:2]
+        except (AttributeError, OSError):  # there is none, or it has just been closed
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def session_timeout(self) -> float:
+        """The session timeout that the server granted, in seconds; 0 before the first session."""
+        return float(self._connection.negotiated_timeout)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is a connection; kazoo may be late to notice that it is dead."""
+        return bool(self._live.is_set())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it will never connect again."""
+        # Thread.is_alive() would do, but declares a living thread dead when a signal's exception
+        # lands inside it (CPython, bpo-45274).
+        return self._stopped.is_set() or self._connection.ended
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """What keeps it from connecting, as far as the reason is known."""
+        trouble: BaseException | None = self._connection.trouble
+        return trouble
+
+    def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
+        """Send a request; where it must be queued, before all others if `first`. Never blocks."""
+        if not self._connection.transmit(request, reply):
+            self._queue_up(
+                self._queue.appendleft if first else self._queue.append, (request, reply)
+            )
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Call `step` on the connection thread while there is a connection; never blocks."""
+        self._queue_up(self.steps.append, step)
+
+    def _queue_up(self, queue: Callable[[Any], None], what: Any) -> None:
+        """Queue something for the connection thread, and wake that.
+
+        kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
+        or Ctrl-C too.
+        """
+        try:
+            queue(what)
+            self._connection.wake()
+        except BaseException:  # it may have landed between the two
+            self._connection.wake()
+            raise
+
+    def drop(self) -> None:
+        """Close a connection that gives no answer, and connect anew; from any thread."""
+        connected = self._connection._socket
+        if connected is not None:
+            with suppress(OSError):
+                # An SSLSocket's own would make it a plain one, in which others may be sending.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+    def forget_watchers(self, path: str, *, children: bool = False) -> None:
+        """Drop the watch callbacks on `path`, once the server has removed its watches."""
+        (self._child_watchers if children else self._data_watchers).pop(path, None)
+
+    def say_goodbye(self, seconds: float) -> bool:
+        """End the session on the server; return whether it has answered that the session is over.
+
+        kazoo's ``stop`` may take ten seconds and more.
+        """
+        self._stopped.set()
+        self._queue.append((CloseInstance, None))
+        with suppress(OSError):  # it is awake, and has said good-bye already
+            self._connection.wake()
+        self._connection._connection_routine.join(seconds)
+        return bool(self._connection.closed_session)
+
+
+def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause
+    """Return what a user should read when the server answered `error`, or None for nothing."""
+    where = f"ZooKeeper at {conf.hosts}"
+    match error:
+        case NoAuthError():
+            return (
+                f"{where} refused the request under {conf.namespace}: no permission. "
+                "Check AUTH and ACL, and who created the parent nodes; "
+                "`manage.py distlock doctor` tells what this user may do."
+            )
+        case InvalidACLError():
+            return (
+                f'{where} refused the ACL. ACL "creator" needs AUTH or a client certificate; '
+                "a list needs known schemes."
+            )
+        case AuthFailedError():
+            return f"{where} refused the credentials in AUTH."
+        case ssl.SSLError():
+            return (
+                f"TLS with {where} failed: {error}. Check TLS and the host names in HOSTS; the "
+                "server may also want a client certificate (`cert` and `key`)."
+            )
+        case UnimplementedError():
+            return f"{where} is too old: container nodes need ZooKeeper 3.5.3 or newer."
+        case None:
+            return (
+                f"{where} did not answer in time. Is it running (`manage.py distlock server` "
+                "starts one), and reachable? A server also turns clients away in silence beyond "
+                "its maxClientCnxns (60 per address by default)."
+            )
+        case _:
+            return f"{where} could not serve the request: {error!r}."

@@ -1,0 +1,136 @@
+"""The servers of ``HOSTS`` one by one: which answer, and which of them leads.
+
+They are asked with ``srvr``, the one of ZooKeeper's four-letter words that is allowed unless an
+administrator forbids it. A server that does not know the word is reachable, and its role is not
+known.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from distlock.keys.znodes import printable
+
+from .credentials import tls_context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.conf import Configuration
+
+_FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
+_TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
+_NO_QUORUM = "not currently serving requests"
+#: What is read of an answer; ``srvr`` says a few lines.
+_READ = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """One server.
+
+    :ivar address: as in ``HOSTS``
+    :ivar reachable: whether a connection could be made
+    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty where unknown
+    :ivar serving: False where it says itself that it serves nobody, for want of a quorum
+    :ivar version: such as ``3.8.0-…``, empty where unknown
+    :ivar connections: how many clients it has, None where unknown
+    :ivar seconds: how long its answer took
+    :ivar error: why it could not be reached
+    """
+
+    address: str
+    reachable: bool = False
+    role: str = ""
+    serving: bool = True
+    version: str = ""
+    connections: int | None = None
+    seconds: float = 0.0
+    error: str = ""
+
+
+def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
+    """Ask each server of ``HOSTS``, all at the same time.
+
+    :param timeout: seconds for each
+    :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
+    """
+    addresses = conf.hosts.partition("/")[0].split(",")
+    tls = tls_context(conf)
+    with ThreadPoolExecutor(len(addresses), thread_name_prefix="distlock-ensemble") as pool:
+        return list(pool.map(lambda address: _member(address, tls, timeout), addresses))
+
+
+def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
+    """Return the longest ``tickTime`` of the servers in seconds, None if none of them tells it.
+
+    They tell it only where ``4lw.commands.whitelist`` allows the word ``conf``.
+
+    :param timeout: seconds for each
+    :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
+    """
+    tls = tls_context(conf)
+    ticks: list[float] = []
+    for address in conf.hosts.partition("/")[0].split(","):
+        with suppress(OSError, UnicodeError), _stream(address, tls, timeout) as stream:
+            told = _TICK.search(_ask(stream, b"conf", time.monotonic() + timeout))
+            ticks += [int(told[1]) / 1000] if told else []
+    return max(ticks, default=None)
+
+
+def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
+    started = time.monotonic()
+    member = Member(address=address)
+    try:
+        with _stream(address, tls, timeout) as stream:
+            member = replace(member, reachable=True)
+            said = _ask(stream, b"srvr", started + timeout)
+    except (OSError, UnicodeError) as error:
+        # It accepted and said nothing: then its role is not known.
+        why = printable(str(error) or type(error).__name__)
+        return replace(member, error=why, seconds=time.monotonic() - started)
+    facts = dict(_FACT.findall(said))
+    count = facts.get("Connections", "")
+    return replace(
+        member,
+        role=printable(facts.get("Mode", "").strip()),
+        serving=_NO_QUORUM not in said,
+        version=printable(facts.get("Zookeeper version", "").strip()),
+        connections=int(count) if count.isdecimal() else None,
+        seconds=time.monotonic() - started,
+    )
+
+
+@contextmanager
+def _stream(address: str, tls: ssl.SSLContext | None, timeout: float) -> Iterator[socket.socket]:
+    host, port = _host_and_port(address)
+    with socket.create_connection((host, port), timeout) as connection:
+        stream = tls.wrap_socket(connection, server_hostname=host) if tls else connection
+        with stream:
+            yield stream
+
+
+def _ask(stream: socket.socket, word: bytes, deadline: float) -> str:
+    stream.sendall(word)
+    said = b""
+    while len(said) < _READ:
+        stream.settimeout(max(deadline - time.monotonic(), 0.001))
+        some = stream.recv(_READ)
+        if not some:
+            break
+        said += some
+    return said.decode(errors="replace")
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = address, "2181"
+    return host.strip("[]"), int(port)

@@ -1,0 +1,162 @@
+"""The requests that are sent to ZooKeeper; some of them kazoo has no API for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.protocol.serialization import (
+    CheckVersion,
+    Create,
+    Create2,
+    Delete,
+    GetACL,
+    GetChildren,
+    GetData,
+    SetACL,
+    SetData,
+    Sync,
+    Transaction,
+    write_string,
+)
+from kazoo.protocol.states import EventType
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
+
+from .roles import ROLES, bits
+
+if TYPE_CHECKING:
+    from distlock.conf import Configuration
+
+_PERSISTENT: Final = 0
+_PERSISTENT_SEQUENTIAL: Final = 2
+_EPHEMERAL: Final = 1
+_EPHEMERAL_SEQUENTIAL: Final = 1 | 2
+_CONTAINER: Final = 4
+
+
+class _CreateContainer(Create2):  # type: ignore[misc]
+    """Create a node that the server removes after its last child (kazoo has no API for it)."""
+
+    type = 19
+
+
+class _RemoveWatches:
+    """Remove this connection's watches on a path (opcode 18; kazoo has no API for it)."""
+
+    type = 18
+    _CHILD_WATCHES, _DATA_WATCHES = (number.to_bytes(4, "big") for number in (1, 2))
+
+    def __init__(self, path: str, *, children: bool) -> None:
+        self.path = path
+        self._kind = self._CHILD_WATCHES if children else self._DATA_WATCHES
+
+    def serialize(self) -> bytes:
+        return bytes(write_string(self.path)) + self._kind
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> bool:
+        return True
+
+
+class Requests:
+    """Makes the requests that a client sends."""
+
+    _acl: list[Any]
+
+    def contender(self, prefix: str, data: bytes) -> Any:
+        """Create an ephemeral sequential node; answers (path, stat)."""
+        return Create2(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
+
+    def ephemeral(self, path: str, data: bytes) -> Any:
+        """Create an ephemeral node of just this name; answers (path, stat)."""
+        return Create2(path, data, self._acl, _EPHEMERAL)
+
+    def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
+        """Create a node that outlives the session; answers (path, stat)."""
+        flags = _PERSISTENT_SEQUENTIAL if sequential else _PERSISTENT
+        return Create2(path, data, self._acl, flags)
+
+    def container(self, path: str) -> Any:
+        """Create a node that the server removes after its last child has gone."""
+        return _CreateContainer(path, b"", self._acl, _CONTAINER)
+
+    def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        """List the names of the children.
+
+        :param changed: called at the next change of these names, as `reading` does
+        """
+        return GetChildren(path, _watcher(changed))
+
+    def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        """Read a node; answers (data, stat).
+
+        :param changed: called at its next change, with whether it was deleted, and with False when
+            the connection and the watch with it is lost
+        """
+        return GetData(path, _watcher(changed))
+
+    def writing(self, path: str, data: bytes, version: int) -> Any:
+        """Replace a node's data if it has this version, -1 for any; answers the stat."""
+        return SetData(path, data, version)
+
+    def acl_reading(self, path: str) -> Any:
+        """Read a node's ACL; answers (acl, stat)."""
+        return GetACL(path)
+
+    def acl_writing(self, path: str, version: int = -1) -> Any:
+        """Give a node the ACL of new nodes, if its ACL has this version; answers the stat."""
+        return SetACL(path, self._acl, version)
+
+    def creation(self, path: str) -> Any:
+        """Create a node that outlives the session, without data; a step of a `multi`."""
+        return Create(path, b"", self._acl, _PERSISTENT)
+
+    def presence(self, path: str) -> Any:
+        """Go on only if there is such a node; a step of a `multi`."""
+        return CheckVersion(path, -1)
+
+    def multi(self, steps: list[Any]) -> Any:
+        """Carry out all steps or none; answers the list of their outcomes."""
+        return Transaction(steps)
+
+    def syncing(self, path: str) -> Any:
+        """Let the server catch up with what the leader knows now."""
+        return Sync(path)
+
+    def proof(self, path: str, *, by_write: bool) -> Any:
+        """Ask what only a server in touch with the leader answers: for catching up, or to write.
+
+        A deposed leader still answers the first for a while, and never the second, which is a
+        transaction that changes nothing: is the node `path` there? `client.refusal` reads the
+        answer.
+        """
+        return self.multi([self.presence(path)]) if by_write else Sync(path)
+
+    def deletion(self, path: str, version: int = -1) -> Any:
+        """Delete a node that has no children, if it has this version, -1 for any."""
+        return Delete(path, version)
+
+    def unwatching(self, path: str, *, children: bool = False) -> Any:
+        """Remove this connection's watches on a node's data, or on the names of its children."""
+        return _RemoveWatches(path, children=children)
+
+
+def _watcher(changed: Callable[[bool], None] | None) -> Callable[[Any], None] | None:
+    if changed is None:
+        return None
+    return lambda event: changed(event.type == EventType.DELETED)
+
+
+def access_list(conf: Configuration) -> list[Any]:
+    """Return what the nodes that are created get as their ACL."""
+    if conf.acl == "open":
+        return list(OPEN_ACL_UNSAFE)
+    if conf.acl == "creator":
+        return list(CREATOR_ALL_ACL)
+    if isinstance(conf.acl, Mapping):
+        return [
+            ACL(bits(may), Id(scheme, name))
+            for role, may in ROLES.items()
+            for scheme, name in conf.acl.get(role, ())
+        ]
+    return list(conf.acl)

@@ -1,0 +1,355 @@
+"""The session reaper: a program that ends the ZooKeeper sessions of processes that have died.
+
+`undertaker` starts it beside a master process, as ``python session_reaper.py``. The master
+and its forked children report their sessions to it over the socket that is its standard input. It
+watches these processes, and when one dies, by SIGKILL or by the OOM killer, it ends the sessions of
+the dead process in the time of a few round trips. ZooKeeper itself waits for the session timeout.
+
+- *It never ends the session of a living process*: that would give away a lock in use. The kernel
+  names the sender of each report, and a pidfd tells when that process has ended. A stopped process
+  lives, and so does a new process that has the id of a dead one.
+- *It is a small process of its own.* It outlives the master, and imports neither Django nor kazoo
+  nor anything of distlock, which take ten times its memory.
+- *Secrets come through the socket only*: a session's id and password are as good as credentials.
+  Arguments and environment, which other users and programs can read, contain none.
+- It ends with the last process that can report. If it is killed, sessions time out as usual.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Mapping
+
+#: How long it tries to end a session while ZooKeeper is away, in seconds. A new leader gives every
+#: session its full timeout again.
+TRY_SECONDS: Final = 60.0
+#: How long a server may take for each answer before the next server is asked, in seconds.
+ANSWER_SECONDS: Final = 2.0
+#: How long to wait after all servers have failed, in seconds: the first time, and at most.
+_PAUSE_SECONDS: Final = (0.05, 0.75)
+
+#: The longest report, and the longest answer of a server, in bytes.
+LONGEST_REPORT: Final = 65_536
+_LONGEST_ANSWER: Final = 1_048_576
+
+#: Linux's ``struct ucred``: process, user and group.
+_CREDENTIALS: Final = struct.Struct("3i")
+
+# ZooKeeper's wire format: the numbers of requests and what surrounds them.
+_LENGTH: Final = struct.Struct("!i")
+_REQUEST: Final = struct.Struct("!ii")  # xid, type
+_REPLY: Final = struct.Struct("!iqi")  # xid, zxid, error
+_CONNECT: Final = struct.Struct("!iqiq")  # protocol version, last zxid seen, timeout, session
+_CLOSE, _AUTH, _SASL = -11, 100, 102
+_AUTH_XID: Final = -4
+
+
+# --- the processes -------------------------------------------------------------------------------
+
+
+class Process:
+    """A process that has reported a session."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        #: The report of its session for each alias.
+        self.sessions: dict[str, Mapping[str, Any]] = {}
+        #: Becomes readable when the process has ended; None if its parent has waited for it.
+        self.pidfd: int | None = None
+        with suppress(ProcessLookupError):  # any other error must not pass for a death
+            self.pidfd = os.pidfd_open(pid)
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended."""
+        return self.pidfd is None or _readable([self.pidfd], 0)
+
+    def close(self) -> None:
+        """Stop watching it."""
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+
+class Reaper:
+    """Receives reports, waits for deaths, and ends the sessions of dead processes.
+
+    A report is a JSON object. With a ``password`` it says that a session has begun, and how to
+    reach the servers (see `end_session`); without one, that the session was closed in order.
+
+    :param reports: the receiving end of a pair of sockets with packets and ``SO_PASSCRED``
+    """
+
+    def __init__(self, reports: socket.socket) -> None:
+        reports.setblocking(False)
+        self._reports = reports
+        #: In the order of their first reports; a new process may have the id of a dead one.
+        self._processes: list[Process] = []
+        self._ending: list[threading.Thread] = []
+
+    def run(self) -> None:
+        """Serve until no process can report any more, and all that did have ended."""
+        while self._watched():
+            _readable(self._watched(), None)
+            self.step()
+        for thread in self._ending:
+            thread.join()
+
+    def _watched(self) -> list[int]:
+        pidfds = [process.pidfd for process in self._processes if process.pidfd is not None]
+        number = self._reports.fileno()
+        return pidfds if number < 0 else [number, *pidfds]
+
+    def step(self) -> None:
+        """Act on all that has happened until now."""
+        self._receive()  # first, since a process that closes its session dies soon after
+        for process in list(self._processes):
+            dead = process.dead
+            if dead:
+                self._reap(process)
+            if dead or not process.sessions:
+                self._processes.remove(process)
+                process.close()
+
+    def _receive(self) -> None:
+        while self._reports.fileno() >= 0:
+            try:
+                report, ancillary, _, _ = self._reports.recvmsg(
+                    LONGEST_REPORT, socket.CMSG_SPACE(_CREDENTIALS.size)
+                )
+            except BlockingIOError:
+                return
+            if report:
+                self._note(_sender(ancillary), json.loads(report))
+            else:  # the last process that could report has gone
+                self._reports.close()
+
+    def _note(self, pid: int, report: Mapping[str, Any]) -> None:
+        if not pid:  # in another process namespace, where nobody here can see its death
+            return
+        alias = report["alias"]
+        known = [process for process in self._processes if process.pid == pid]
+        if "password" not in report:
+            for process in known:
+                if process.sessions.get(alias, {}).get("session") == report["session"]:
+                    del process.sessions[alias]
+            return
+        if not known or known[-1].dead:  # then this may be another process with the same id
+            known.append(Process(pid))
+            self._processes.append(known[-1])
+        known[-1].sessions[alias] = report
+
+    def _reap(self, process: Process) -> None:
+        self._ending = [thread for thread in self._ending if thread.is_alive()]
+        for report in process.sessions.values():
+            thread = threading.Thread(target=_end, args=(process.pid, report))
+            thread.start()
+            self._ending.append(thread)
+
+
+def _readable(numbers: list[int], milliseconds: int | None) -> bool:
+    """Wait until one of these descriptors can be read, and return whether one can."""
+    waiting = select.poll()
+    for number in numbers:
+        waiting.register(number, select.POLLIN)
+    return any(event & select.POLLIN for _, event in waiting.poll(milliseconds))
+
+
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
+    """Return the process id of a report's sender, as the kernel names it."""
+    ((_, _, credentials),) = ancillary
+    pid: int = _CREDENTIALS.unpack(credentials)[0]
+    return pid
+
+
+def _end(pid: int, report: Mapping[str, Any]) -> None:
+    try:
+        ended = end_session(report, TRY_SECONDS)
+    except OSError as error:
+        text = (
+            f"Process {pid} died, and its ZooKeeper session (alias {report['alias']!r}) could not "
+            f"be ended: {error!r:.500}. Its locks are free after the session timeout."
+        )
+    else:
+        if not ended:  # it was over before
+            return
+        text = (
+            f"Process {pid} died without closing its ZooKeeper session (alias "
+            f"{report['alias']!r}). The session was ended, and its locks are free."
+        )
+    _log(report["log"], text)
+
+
+def _log(files: list[str], text: str) -> None:
+    """Write a line to the log files of the process that died, or to standard error."""
+    line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/session reaper] {text}\n"
+    if not files:
+        sys.stderr.write(line)
+    for path in files:
+        with suppress(OSError), open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - a MB less
+            file.write(line)
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+
+class Refused(OSError):
+    """The server did not accept the credentials, and would not at the next try either."""
+
+
+def end_session(report: Mapping[str, Any], timeout: float) -> bool:
+    """End a session on the server, which frees its locks. Only for a process that is dead.
+
+    The report has the ``session`` and its ``password``, the ``servers`` as pairs of host and port,
+    the session's ``timeout`` in seconds, ``tls`` (the setting, or None), ``auth`` (pairs of scheme
+    and credentials) and ``libraries``, the folder in which pure-sasl is installed.
+
+    :param timeout: seconds for which it tries while ZooKeeper is away
+    :return: whether the session was alive
+    :raises OSError: no server could be asked, or none accepted the credentials
+    """
+    alive = False
+    trouble = OSError("There was no time to ask a server.")
+    pause, longest = _PAUSE_SECONDS
+    deadline = time.monotonic() + timeout
+    servers = random.sample(report["servers"], len(report["servers"]))
+    while (remaining := deadline - time.monotonic()) > 0:
+        for host, port in servers:
+            try:
+                with _connect(host, port, report["tls"], min(remaining, ANSWER_SECONDS)) as server:
+                    if not _resume(server, report):
+                        return alive
+                    alive = True
+                    _authenticate(server, report)
+                    _ask(server, _REQUEST.pack(1, _CLOSE))
+                    return True
+            except Refused:
+                raise
+            except OSError as error:
+                trouble = error
+        time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
+        pause = min(2 * pause, longest)
+    raise trouble
+
+
+def _connect(host: str, port: int, tls: Mapping[str, Any] | None, timeout: float) -> socket.socket:
+    plain = socket.create_connection((host, port), timeout)
+    if tls is None:
+        return plain
+    with plain:  # the wrapped socket has taken its descriptor where all went well
+        return tls_context(tls).wrap_socket(plain, server_hostname=host)
+
+
+def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
+    """Read the files of the setting ``TLS``.
+
+    :raises OSError: a file is missing, or cannot be read with the password
+    """
+    import ssl  # noqa: PLC0415 - takes a quarter of this program's memory
+
+    context = ssl.create_default_context(cafile=tls.get("ca"))
+    if "cert" in tls:
+        # Without a password OpenSSL would ask for one on the terminal.
+        password = tls.get("key_password", "")
+        context.load_cert_chain(tls["cert"], tls.get("key"), password)
+    verify = tls.get("verify", True)
+    context.check_hostname = verify and tls.get("check_hostname", True)
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    return context
+
+
+def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:
+    """Carry a session on; return False if it is over, or its password another one."""
+    asked = int(report["timeout"] * 1000)
+    request = _CONNECT.pack(0, 0, asked, report["session"])
+    _send(server, request + _buffer(bytes.fromhex(report["password"])) + b"\0")
+    granted: int = _REQUEST.unpack_from(_receive(server))[1]
+    return granted > 0
+
+
+def _authenticate(server: socket.socket, report: Mapping[str, Any]) -> None:
+    """Show the credentials, which servers may want to see before anything else."""
+    for scheme, credentials in report["auth"]:
+        if scheme == "sasl":
+            _authenticate_with_sasl(server, credentials, report["libraries"])
+        else:
+            shown = _buffer(scheme.encode()) + _buffer(credentials.encode())
+            _ask(server, _REQUEST.pack(_AUTH_XID, _AUTH) + bytes(4) + shown)
+
+
+def _authenticate_with_sasl(server: socket.socket, credentials: str, libraries: str) -> None:
+    if libraries not in sys.path:
+        sys.path.append(libraries)
+    from puresasl.client import SASLClient  # type: ignore[import-untyped] # noqa: PLC0415
+
+    user, _, password = credentials.partition(":")
+    # The host's name is a constant of ZooKeeper's.
+    client = SASLClient("zk-sasl-md5", "zookeeper", "DIGEST-MD5", username=user, password=password)
+    challenge: bytes | None = None
+    while not client.complete:
+        response = client.process(challenge)
+        if client.complete and not response:
+            return
+        answer = _ask(server, _REQUEST.pack(1, _SASL) + _buffer(response or b""))
+        challenge = answer[_LENGTH.size :]
+
+
+def _ask(server: socket.socket, request: bytes) -> bytes:
+    """Send a request, and return what follows the header of the reply."""
+    _send(server, request)
+    answer = _receive(server)
+    error = _REPLY.unpack_from(answer)[2]
+    if error:
+        raise Refused(f"The server answered with error {error}.")
+    return answer[_REPLY.size :]
+
+
+def _buffer(content: bytes) -> bytes:
+    return _LENGTH.pack(len(content)) + content
+
+
+def _send(server: socket.socket, content: bytes) -> None:
+    server.sendall(_buffer(content))
+
+
+def _receive(server: socket.socket) -> bytes:
+    (length,) = _LENGTH.unpack(_read(server, _LENGTH.size))
+    if not _REQUEST.size <= length <= _LONGEST_ANSWER:
+        raise ConnectionError(f"The server sent an answer of {length} bytes.")
+    return _read(server, length)
+
+
+def _read(server: socket.socket, length: int) -> bytes:
+    content = b""
+    while len(content) < length:
+        chunk = server.recv(length - len(content))
+        if not chunk:
+            raise ConnectionError("The server closed the connection.")
+        content += chunk
+    return content
+
+
+def main() -> None:
+    """Be the program: leave the caller's children, and serve the socket at standard input."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    if os.fork():
+        os._exit(0)  # nobody has to wait for the reaper itself
+    Reaper(socket.socket(fileno=0)).run()
+
+
+if __name__ == "__main__":
+    main()

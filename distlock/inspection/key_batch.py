@@ -1,0 +1,251 @@
+"""A batch of keys for `inspection`: first who is there by name, and then what the nodes say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from distlock.engine.bulk_reads import FORBIDDEN, GONE, UNREAD
+from distlock.keys import znodes
+from distlock.keys.znodes import NodeName, Participant, in_line, text_in
+from distlock.lease.nodes import LeaseHolder, Term
+from distlock.queue.semaphore_limits import limit_in
+from distlock.session.server_time import time_at
+
+from .snapshot import LEASES, Contender, Lock, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from distlock.engine.bulk_reads import Outcome, Reads
+    from distlock.session.server_time import Clock
+
+    from .snapshot import Mode
+
+#: How many names of nodes that are not ours are told.
+FOREIGN_TOLD: Final = 5
+#: What a semaphore has under its node: who has a lease, and who waits for one.
+PARTS: Final = ("leases", "locks")
+MODES: Final[dict[str, Mode]] = {
+    znodes.LOCK: "lock",
+    znodes.READ: "read",
+    znodes.WRITE: "write",
+    znodes.LEASE: "lease",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A lock of which only names are known as yet: who holds it, who waits, and under which nodes.
+
+    :ivar limit: the node whose data tells a semaphore's limit
+    """
+
+    lock: Lock
+    holders: Sequence[NodeName] = ()
+    waiters: Sequence[NodeName] = ()
+    held_at: str = ""
+    waited_at: str = ""
+    limit: str = ""
+
+    def paths(self, depth: int | None) -> Iterator[str]:
+        """Yield what to read."""
+        if self.limit:
+            yield self.limit
+        yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
+        yield from (f"{self.waited_at}/{node.name}" for node in self.waiters[:depth])
+
+
+def locks_of(
+    reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
+) -> Iterator[list[Lock]]:
+    """Yield the locks of each entry, up to the first for which the time did not suffice.
+
+    :param entries: names of locks, as in `Lock.name`
+    :param depth: how many holders and how many waiters of each to read, None for all
+    """
+    drafts = list(_drafts(reads, entries))
+    wanted = [path for of_entry in drafts for draft in of_entry for path in draft.paths(depth)]
+    nodes = dict(zip(wanted, reads.nodes(wanted), strict=True))
+    now = clock.now()
+    for of_entry in drafts:
+        if any(nodes[path] is UNREAD for draft in of_entry for path in draft.paths(depth)):
+            return
+        locks = (_filled_in(draft, nodes, depth, now) for draft in of_entry)
+        yield [lock for lock in locks if _is_of_interest(lock)]
+
+
+def _is_of_interest(lock: Lock) -> bool:
+    return bool(lock.holding or lock.waiting or lock.foreign or not lock.readable)
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+
+def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[Draft]]:
+    """List the names under each entry, as far as the time suffices."""
+    root = reads.session.root
+    paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
+    listed = dict(zip(paths, reads.children(paths), strict=True))
+    parts = [
+        f"{path}/{part}"
+        for path, names in listed.items()
+        if isinstance(names, list)
+        for part in PARTS
+        if part in names
+    ]
+    listed.update(zip(parts, reads.children(parts), strict=True))
+    for entry in entries:
+        key, kind = key_of(entry)
+        lock = Lock(key=key, name=entry, path=f"{root}/{entry}", kind=kind)
+        if kind == "lease":
+            parent, _, name = lock.path.rpartition("/")
+            yield [Draft(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
+            continue
+        names = listed[lock.path]
+        leases, gate = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
+        if UNREAD in (names, leases, gate):
+            return
+        if names is FORBIDDEN:
+            yield [Draft(replace(lock, kind="unknown", readable=False))]
+        elif names is GONE:
+            yield []
+        else:
+            semaphore = any(part in names for part in PARTS)
+            yield [
+                *([_semaphore(lock, leases, gate)] if semaphore else ()),
+                draft_of(lock, names),
+            ]
+
+
+def draft_of(lock: Lock, names: Sequence[str]) -> Draft:
+    """Tell who holds and who waits in a line of mutexes, readers and writers, as `queue` does."""
+    line = in_line(names)
+    known = {*PARTS, *(node.name for node in line)}
+    foreign = sorted(name for name in names if name not in known)
+    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_TOLD]))
+    if not line:
+        return Draft(replace(lock, kind="unknown"))
+    if any(node.kind != znodes.LOCK for node in line):
+        lock = replace(lock, kind="read/write")
+    holders: list[NodeName] = []
+    waiters: list[NodeName] = []
+    writer: int | None = None
+    for node in line:
+        reads = node.kind == znodes.READ
+        # One who writes and reads, too, stands twice in the very spot.
+        before = writer if reads else line[0].sequence
+        (holders if before in (None, node.sequence) else waiters).append(node)
+        if not reads and writer is None:
+            writer = node.sequence
+    return Draft(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
+
+
+def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> Draft:
+    return Draft(
+        replace(lock, kind="semaphore", readable=FORBIDDEN not in (leases, gate)),
+        znodes.leases(leases) if isinstance(leases, list) else (),
+        in_line(gate) if isinstance(gate, list) else (),
+        held_at=f"{lock.path}/leases",
+        waited_at=f"{lock.path}/locks",
+        limit=f"{lock.path}/leases",
+    )
+
+
+# --- by what the nodes say -----------------------------------------------------------------------
+
+
+def _filled_in(draft: Draft, nodes: Mapping[str, Outcome], depth: int | None, now: float) -> Lock:
+    draft = _without_the_gone(draft, nodes)
+    holders, limit = draft.holders, None
+    if draft.limit:
+        written = nodes[draft.limit]
+        limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
+        holders = _granted(holders, draft.waiters, limit)
+    held, missed = _contenders(draft.held_at, holders[:depth], nodes, now, holds=True)
+    waiting, gone = _contenders(draft.waited_at, draft.waiters[:depth], nodes, now, holds=False)
+    return replace(
+        draft.lock,
+        holding=len(holders) - missed,
+        waiting=len(draft.waiters) - gone,
+        holders=held,
+        waiters=waiting,
+        limit=limit,
+    )
+
+
+def _without_the_gone(draft: Draft, nodes: Mapping[str, Outcome]) -> Draft:
+    """Decide again whose turn it is where a holder has gone since the line was listed."""
+    line = [*draft.holders, *draft.waiters]
+    there = [node for node in line if nodes.get(f"{draft.held_at}/{node.name}") is not GONE]
+    first_is_there = line[: len(draft.holders)] == there[: len(draft.holders)]
+    if draft.held_at != draft.waited_at or first_is_there or not there:
+        return draft
+    again = draft_of(draft.lock, [node.name for node in there])
+    return replace(again, lock=replace(again.lock, foreign=draft.lock.foreign))
+
+
+def _granted(
+    leases: Sequence[NodeName], gate: Sequence[NodeName], limit: int | None
+) -> Sequence[NodeName]:
+    """Return which of a semaphore's leases are held.
+
+    Who is first at the gate makes its leases, all of one name but for the number, and waits until
+    these are not too many: then the newest ones are held by nobody.
+    """
+    if not gate or not leases or (limit is not None and len(leases) <= limit):
+        return leases
+    made = leases[-1].name.removesuffix(f"{leases[-1].sequence:010d}")
+    return [lease for lease in leases if not lease.name.startswith(made)]
+
+
+def _contenders(
+    parent: str,
+    nodes: Sequence[NodeName],
+    outcomes: Mapping[str, Outcome],
+    now: float,
+    *,
+    holds: bool,
+) -> tuple[tuple[Contender, ...], int]:
+    """Return those whose nodes are still there, and how many are not."""
+    found = [
+        _contender(path, node, outcomes[path], now, holds)
+        for node in nodes
+        if (path := f"{parent}/{node.name}") in outcomes
+    ]
+    there = tuple(one for one in found if one is not None)
+    return there, len(found) - len(there)
+
+
+def _contender(
+    path: str, node: NodeName, outcome: Outcome, now: float, holds: bool
+) -> Contender | None:
+    if outcome is GONE:
+        return None
+    mode = MODES[node.kind]
+    if outcome is FORBIDDEN:
+        unknown = Participant(path=path, sequence=node.sequence, token=0, session_id=0, peer=True)
+        return Contender(participant=unknown, mode=mode, holds=holds, readable=False)
+    data, stat = outcome
+    if path.rpartition("/")[0].endswith(f"/{LEASES}"):
+        return _lease(path, data, stat, now)
+    who = Participant.from_node(path, data, token=stat.czxid, session_id=stat.ephemeralOwner)
+    if who is None:  # never: its name was parsed
+        return None
+    return _since(now, stat.ctime / 1000, participant=who, mode=mode, holds=holds)
+
+
+def _lease(path: str, data: bytes, stat: Any, now: float) -> Contender | None:
+    """Return the owner of a persistent lease, None where its time is up."""
+    term = Term.read(data, stat)
+    if term is not None and term.ended(int(now * 1000)):
+        return None
+    who = LeaseHolder.of(path, term)
+    if term is None:
+        who = replace(who, token=stat.mzxid)
+    since = who.since.timestamp() if who.since else stat.mtime / 1000
+    return _since(now, since, participant=who, mode="lease", holds=True)
+
+
+def _since(now: float, since: float, **facts: Any) -> Contender:
+    return Contender(since=time_at(since), seconds=max(now - since, 0.0), **facts)

@@ -1,0 +1,193 @@
+"""The read-only view of the tree: who stands in a line, and who holds and waits for what.
+
+`snapshot` and `look` are the one source of what the admin, the commands and the metrics show. They
+read in batches, within a budget, and change nothing but for the node that tells the time (`clock`).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from distlock.engine.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
+from distlock.engine.client import NoNode
+from distlock.keys.templates import znode_name
+from distlock.keys.znodes import Participant, in_line
+from distlock.session.server_time import server_clock, time_at
+from distlock.session.session import session_for
+
+from .key_batch import locks_of
+from .snapshot import LEADER, LEASES, Snapshot, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from distlock.keys.znodes import NodeName
+    from distlock.session.session import Session
+
+    from .snapshot import Cut, Lock
+
+
+def participants(
+    session: Session,
+    path: str,
+    *,
+    key: str,
+    timeout: float,
+    order: Callable[[Iterable[str]], list[NodeName]] = in_line,
+) -> list[Participant]:
+    """Return all who stand in the line under `path`, the holder first; empty where there is none.
+
+    One list and one batch of reads; nodes that vanish in between are left out.
+
+    :param timeout: seconds for all of it
+    :param order: which of the names count, and in which order
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    deadline = time.monotonic() + timeout
+
+    def answer(future: Future[Any]) -> Any:
+        try:
+            return session.answer(future, max(deadline - time.monotonic(), 0), key=key)
+        except NoNode:
+            return None
+
+    names = answer(session.ask(session.children, path)) or ()
+    reads = [
+        (node_path, session.ask(session.read, node_path))
+        for node_path in (f"{path}/{node.name}" for node in order(names))
+    ]
+    found = (participant(node_path, answer(read)) for node_path, read in reads)
+    return [one for one in found if one is not None]
+
+
+def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None:
+    """Return who owns the node at `path`, which was read as (data, stat); None for no contender."""
+    if read is None:
+        return None
+    data, stat = read
+    return Participant.from_node(path, data, token=stat.czxid, session_id=stat.ephemeralOwner)
+
+
+# --- all locks -----------------------------------------------------------------------------------
+
+
+def snapshot(
+    using: str = "default",
+    *,
+    select: Callable[[str], bool] | None = None,
+    after: str = "",
+    page_size: int = 10_000,
+    depth: int | None = 1,
+    budget: float = 3.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Snapshot:
+    """Return the locks of a namespace that somebody holds or waits for, in order of their names.
+
+    ::
+
+        for lock in snapshot().locks:
+            print(lock.key, lock.holders, lock.waiting)
+
+    :param using: the alias in ``DISTLOCK``
+    :param select: tells of a key whether to look at it; by default at all
+    :param after: continue after the lock of this `name`: the `next` of the page before
+    :param page_size: how many keys to look at
+    :param depth: how many of a lock's holders, and of its waiters, to read, None for all; all are
+        counted
+    :param budget: seconds for all of it; what is not read by then is left out, and `cut` says so
+    :param progress: called now and then with how many keys were looked at, and of how many
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    reads = Reads(session_for(using), budget)
+    entries = sorted(_entries(reads, select), key=_place)
+    coming = [entry for entry in entries if not after or _place(entry) > _place(after)]
+    page, more = coming[:page_size], len(coming) > page_size
+    return _look_at(reads, page, len(entries), depth, more=more, progress=progress)
+
+
+def look(
+    key: str, using: str = "default", *, depth: int | None = 1000, budget: float = 3.0
+) -> Snapshot:
+    """Return what there is of one key: it may name a lock, a semaphore, a lease and a leader.
+
+    :param key: the key, or the `name` of a lock
+    :raises LockKeyError: `key` is empty or no valid text
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    reads = Reads(session_for(using), budget)
+    reads.connect()
+    name = znode_name(key)
+    entries = [name, f"{LEADER}{name}", f"{LEASES}/{name}"]
+    if key not in entries and _may_be_a_name(key):
+        entries.append(key)
+    return _look_at(reads, entries, len(entries), depth)
+
+
+def _may_be_a_name(key: str) -> bool:
+    """Whether a lock may have this name: a lease, a key too long for the tree, or a peer's."""
+    name = key.removeprefix(f"{LEASES}/")
+    return (
+        key.isprintable()
+        and name not in {"", ".", ".."}
+        and not name.startswith("@")
+        and "/" not in name
+    )
+
+
+def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
+    """Return the names of all locks that there may be."""
+    session = reads.session
+    reads.connect()
+    names, leases = reads.children([session.root, f"{session.root}/{LEASES}"])
+    if names is UNREAD:
+        raise session.unavailable(session.root)
+    if names is FORBIDDEN:
+        raise reads.refused()
+    found = [] if names is GONE else [name for name in names if not name.startswith("@")]
+    if isinstance(leases, list):
+        found += [f"{LEASES}/{name}" for name in leases]
+    return [entry for entry in found if select is None or select(key_of(entry)[0])]
+
+
+def _place(entry: str) -> tuple[bool, str]:
+    """Sort leases after the rest."""
+    return entry.startswith(LEASES), entry
+
+
+def _look_at(
+    reads: Reads,
+    entries: Sequence[str],
+    keys: int,
+    depth: int | None,
+    *,
+    more: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Snapshot:
+    session = reads.session
+    clock = server_clock(session, min(reads.left, 1.0))
+    locks: list[Lock] = []
+    done = 0
+    for start in range(0, len(entries), BATCH):
+        found = list(locks_of(reads, entries[start : start + BATCH], depth, clock))
+        locks += chain.from_iterable(found)
+        done += len(found)
+        if progress is not None:
+            progress(done, len(entries))
+        if done < min(start + BATCH, len(entries)):
+            break
+    if entries and not done:
+        raise session.unavailable(session.root)
+    cut: Cut = "budget" if done < len(entries) else "page" if more else ""
+    return Snapshot(
+        using=session.conf.alias,
+        namespace=session.conf.namespace,
+        locks=tuple(locks),
+        keys=keys,
+        cut=cut,
+        next=entries[done - 1] if cut else "",
+        taken_at=time_at(clock.now()),
+        exact=clock.exact,
+    )

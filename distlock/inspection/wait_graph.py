@@ -1,0 +1,172 @@
+"""Who waits for whom, over all keys, and where that goes round in a circle.
+
+An owner waits for one thing at a time, and meanwhile releases nothing. So it is stuck when all whom
+it waits for are stuck: the holders of a mutex, the readers or the writer of a read/write lock. Of a
+semaphore one holder that goes on is enough. Peers do not say who they are; they count as going on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .tree import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from .snapshot import Contender, Lock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One who waits for a lock, and one who holds it."""
+
+    lock: Lock
+    waiter: Contender
+    holder: Contender
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cycle:
+    """A deadlock: each waits for what the next one holds, and the last for what the first does.
+
+    :ivar links: one for each owner in it
+    """
+
+    links: tuple[Link, ...]
+
+    def __str__(self) -> str:
+        steps = "".join(
+            f"{link.waiter} waits for {str(link.lock)!r}, held by " for link in self.links
+        )
+        return steps + str(self.links[-1].holder)
+
+    @property
+    def youngest(self) -> Contender:
+        """The waiter who came last: who has to give way, so that all choose the same."""
+        return max((link.waiter for link in self.links), key=lambda one: one.participant.token)
+
+    @property
+    def certain(self) -> bool:
+        """Whether nobody else can release what is held: any thread may release a semaphore's."""
+        return all(link.lock.kind != "semaphore" for link in self.links)
+
+    @property
+    def nodes(self) -> frozenset[tuple[str, str]]:
+        """Which nodes make it up: equal for the same cycle, seen again."""
+        return frozenset(
+            (link.waiter.participant.path, link.holder.participant.path) for link in self.links
+        )
+
+
+def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
+    """Return the cycles of a namespace.
+
+    The nodes are read one after the other, and what was read first may have changed when the last
+    is read. So only a cycle that is there at a second look counts: whoever waits has released
+    nothing between the two.
+
+    :param using: the alias in ``DISTLOCK``
+    :param budget: seconds for each look; of what cannot be read in time nothing is known
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    found = cycles(snapshot(using, depth=None, budget=budget).locks)
+    if not found:
+        return []
+    seen = {cycle.nodes for cycle in found}
+    again = cycles(snapshot(using, depth=None, budget=budget).locks)
+    return [cycle for cycle in again if cycle.nodes in seen]
+
+
+def links(locks: Iterable[Lock], owners: Iterable[str] | None = None) -> list[Link]:
+    """Return who waits for whom among owners that are known.
+
+    :param owners: only these; by default all who wait while they hold, and whom these wait for
+    """
+    locks = list(locks)
+    if owners is None:
+        holding = {one.owner for lock in locks for one in lock.holders}
+        waiting = {one.owner for lock in locks for one in lock.waiters}
+        both = (holding & waiting) - {""}
+        waits_for = {
+            holder.owner
+            for lock in locks
+            if any(one.owner in both for one in lock.waiters)
+            for holder in lock.holders
+        }
+        owners = both | waits_for
+    chosen = set(owners) - {""}
+    return [
+        Link(lock=lock, waiter=waiter, holder=holder)
+        for lock in locks
+        for waiter in lock.waiters
+        if waiter.owner in chosen
+        for holder in lock.holders
+        if holder.owner in chosen
+    ]
+
+
+def cycles(locks: Iterable[Lock]) -> list[Cycle]:
+    """Return the deadlocks among locks of which all nodes were read.
+
+    Of cycles with an owner in common one is told: when that is broken, the others may be, too.
+    """
+    locks = list(locks)
+    stuck = _stuck(locks)
+    by_waiter: dict[str, list[Link]] = {}
+    for link in links(locks, stuck):
+        by_waiter.setdefault(link.waiter.owner, []).append(link)
+    found: list[Cycle] = []
+    covered: set[str] = set()
+    for owner in sorted(by_waiter):
+        cycle = None if owner in covered else _shortest(owner, by_waiter)
+        around = {link.waiter.owner for link in cycle.links} if cycle else set()
+        if cycle and not around & covered:
+            covered |= around
+            found.append(cycle)
+    return found
+
+
+def _stuck(locks: Sequence[Lock]) -> set[str]:
+    """Return the owners who wait for nobody but each other."""
+    waits = {one.owner: lock for lock in locks for one in lock.waiters if one.owner}
+    # Whoever waits behind these locks may come to them; the rest follows from that.
+    stuck = set(waits)
+    behind: dict[str, list[str]] = {}
+    for owner, lock in waits.items():
+        for holder in lock.holders:
+            behind.setdefault(holder.owner, []).append(owner)
+    pending = deque(stuck)
+    while pending:
+        owner = pending.popleft()
+        if owner in stuck and not _blocked(waits[owner], stuck):
+            stuck.discard(owner)
+            pending.extend(behind.get(owner, ()))
+    return stuck
+
+
+def _blocked(lock: Lock, stuck: set[str]) -> bool:
+    held = [holder.owner in stuck for holder in lock.holders]
+    if len(held) < lock.holding:  # of the others nothing is known
+        held.append(False)
+    return all(held) and bool(held) if lock.kind == "semaphore" else any(held)
+
+
+def _shortest(start: str, by_waiter: Mapping[str, Sequence[Link]]) -> Cycle | None:
+    """Return the shortest way from an owner over those it waits for back to itself."""
+    came_by: dict[str, Link] = {}
+    pending = deque([start])
+    while pending:
+        for link in by_waiter.get(pending.popleft(), ()):
+            owner = link.holder.owner
+            if owner not in came_by:
+                came_by[owner] = link
+                pending.append(owner)
+        if start in came_by:
+            way = [came_by[start]]
+            while way[0].waiter.owner != start:
+                way.insert(0, came_by[way[0].waiter.owner])
+            return Cycle(links=tuple(way))
+    return None

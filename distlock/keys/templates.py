@@ -1,0 +1,285 @@
+"""``"stock:<sku>"`` → ``"stock:42"`` → one safe znode name.
+
+A lone surrogate from a JSON body kills kazoo's connection thread and with it every lock of the
+process, a key of a megabyte makes the shared connection flap, and a slash plants a node that jams
+another lock. None of them gets past this file, which runs in the caller's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from distlock.exceptions import LockKeyError
+
+from .values import LONGEST_SHOWN, text_of
+
+if TYPE_CHECKING:
+    import inspect
+    from collections.abc import Mapping
+
+#: A longer escaped name is cut and ends in a digest.
+MAX_NAME = 200
+_KEPT_OF_LONG_NAME = 120
+_MARKS_IN_A_ROW = 30
+#: Never the outcome of escaping (a percent sign is followed by two hex digits there).
+_DIGEST_MARK = "%-"
+
+_SAFE = ":"  # beside the letters, digits and `_.-~` that quote() always keeps
+_PLAIN = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_NAME}}}")
+_RESERVED = {".": "%2E", "..": "%2E%2E", "zookeeper": "%7Aookeeper"}
+
+#: A placeholder: ``<sku>``, or ``{order.pk:05d}`` as in an f-string. Doubled brackets escape it.
+_PLACEHOLDER = re.compile(
+    r"(?<!<)(<+)([^\W\d][\w.:]*)(>+)"
+    r"|(?<!\{)(\{+)([^\W\d][\w.]*)((?:[\[(!:][^{}\s]*)?)(\}+)"
+)
+_FIELD = re.compile(r"(?<!<)<([^<>]*)>(?!>)")
+#: These cannot separate two values: the escape itself, and what a combining mark changes (≮ ≠ ≯).
+_NO_SEPARATOR = "%<=>"
+
+
+def znode_name(key: str) -> str:
+    """Return the znode name of `key`: one path component, the same for the same text.
+
+    NFC first, so that two spellings of one word are one lock; then UTF-8, percent-encoded outside
+    ``[A-Za-z0-9_.:-]``; over 200 characters the tail becomes a SHA-256 digest.
+
+    :raises LockKeyError: empty, not a string, or not encodable (lone surrogates)
+    """
+    key = plain_text(key)
+    if _PLAIN.fullmatch(key):
+        return _RESERVED.get(key, key)
+    try:
+        name = quote(_nfc(key), safe=_SAFE).replace("~", "%7E")
+    except UnicodeEncodeError as error:
+        raise LockKeyError(
+            f"The lock key {key!a:.80} is not valid Unicode text ({error.reason} at index "
+            f"{error.start}). Reject such input before it becomes a key."
+        ) from None
+    if len(name) > MAX_NAME:
+        digest = hashlib.sha256(name.encode()).hexdigest()
+        # Cut before an escape, not within one.
+        name = re.sub(r"%.?$", "", name[:_KEPT_OF_LONG_NAME]) + _DIGEST_MARK + digest
+    return name
+
+
+def plain_text(key: str) -> str:
+    """Return the text of `key` as an exact ``str``: that of a text enum is its value.
+
+    Formatting a ``class Key(str, Enum)`` gives its name from Python 3.11 on, and so another lock.
+
+    :raises LockKeyError: empty, or not a string
+    """
+    if not isinstance(key, str):
+        raise LockKeyError(f"A lock key is a string, not {type(key).__name__}: {key!r:.80}.")
+    if not key:
+        raise LockKeyError("A lock key must not be empty. Name what is locked: 'stock:42'.")
+    return str.__str__(key)
+
+
+def _nfc(text: str) -> str:
+    if len(text) > MAX_NAME:
+        _refuse_endless_accents(text)
+    return unicodedata.normalize("NFC", text)
+
+
+def _refuse_endless_accents(key: str) -> None:
+    """Refuse what would keep `unicodedata.normalize` busy for hours: it is quadratic in a run of
+    combining marks. No text has more than 30 in a row (UAX 15, stream-safe format)."""
+    run = 0
+    for character in key:
+        run = run + 1 if unicodedata.combining(character) else 0
+        if run > _MARKS_IN_A_ROW:
+            raise LockKeyError(
+                f"The lock key {key[:20]!a}… has more than {_MARKS_IN_A_ROW} combining marks in a "
+                "row, which is no text. Reject such input before it becomes a key."
+            )
+
+
+def key_of(name: str) -> str | None:
+    """Return the key (in NFC) of a znode name, or None where a digest has replaced its tail."""
+    return None if _DIGEST_MARK in name else unquote(name, errors="replace")
+
+
+def literal_key(key: str) -> str:
+    """Return the key that a caller has spelled out, with escaped placeholders unescaped.
+
+    ``zk_lock("stock:<sku>")`` and ``zk_lock("stock:{sku}")`` lack the value and the ``f``, and
+    would lock the whole shop. ``<<sku>>`` and ``{{sku}}`` stand for the brackets themselves.
+
+    :raises LockKeyError: `key` has a placeholder
+    """
+    if type(key) is str and "<" not in key and "{" not in key:
+        return key
+    key = plain_text(key)
+
+    def unescaped(found: re.Match[str]) -> str:
+        if not _is_escaped(found):
+            filled = _spelled(key, "{}")[:LONGEST_SHOWN]
+            raise LockKeyError(
+                f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
+                f"{found[0][:80]!a}: all values would share one lock. Write f{filled!a}, or "
+                "escape_key(key) where the brackets are meant."
+            )
+        return found[0][1:-1]
+
+    return _PLACEHOLDER.sub(unescaped, key)
+
+
+def escape_key(key: str) -> str:
+    """Return `key` with doubled brackets, so that a lock takes it literally.
+
+    ::
+
+        zk_lock(escape_key(f"page:{title}"))
+
+    Use it on the whole key where a part comes from users: a title such as ``<b>`` looks like a
+    placeholder, which raises `LockKeyError`.
+    """
+    return _PLACEHOLDER.sub(
+        lambda found: (found[1] or found[4])[0] + found[0] + (found[3] or found[7])[0], key
+    )
+
+
+def _is_escaped(found: re.Match[str]) -> bool:
+    return len(found[1] or found[4]) > 1 and len(found[3] or found[7]) > 1
+
+
+def _spelled(text: str, brackets: str) -> str:
+    """Return `text` with its placeholders in these brackets."""
+    return _PLACEHOLDER.sub(
+        lambda found: (
+            found[0]
+            if _is_escaped(found)
+            else brackets[0] + (found[2] or found[5]).rpartition(":")[2] + brackets[1]
+        ),
+        text,
+    )
+
+
+class KeyTemplate:
+    """A key with placeholders: ``<name>`` is an argument of the call, ``<order.pk>`` follows
+    attributes. ``<<name>>`` and ``{{name}}`` are literal brackets.
+
+    Two calls have one key only if the texts of their values are equal: where there is more than one
+    placeholder, the punctuation between them is percent-encoded within the values.
+
+    :param as_before: write values as before 0.1, for the setting ``OLD_KEYS``
+    :raises LockKeyError: at once, when the template itself is malformed
+    """
+
+    def __init__(self, text: str, *, as_before: bool = False) -> None:
+        if not text or not isinstance(text, str):
+            raise LockKeyError(f"A lock key template is a string such as 'stock:<sku>': {text!r}.")
+        self.text = text = plain_text(text)
+        self.as_before = as_before
+        # Literal, field, literal, field, …, literal
+        self._parts = _FIELD.split(text)
+        self._fields = [field.split(".") for field in self._parts[1::2]]
+        self._parts[::2] = map(self._literal, self._parts[::2])
+        self._separators = None if as_before else self._find_separators()
+        for name, *attributes in self._fields:
+            if not name.isidentifier() or not all(
+                attribute.isidentifier() and not attribute.startswith("_")
+                for attribute in attributes
+            ):
+                raise LockKeyError(
+                    f"<{'.'.join([name, *attributes])}> in the lock key template {text!r} is not "
+                    "an argument's name followed by public attributes, such as <order.pk>."
+                )
+
+    def _literal(self, part: str) -> str:
+        """Return the text of a part without placeholders of ours."""
+        if re.search("[<>]", _PLACEHOLDER.sub("", part)):
+            raise LockKeyError(f"Unbalanced '<' or '>' in the lock key template {self.text!r}.")
+        if not all(map(_is_escaped, _PLACEHOLDER.finditer(part))):
+            right = _spelled(self.text, "<>")
+            raise LockKeyError(
+                f"The lock key template {self.text!r} has a placeholder that is not filled in: all "
+                f"calls would share one lock. Write {right!r}, or double the brackets where they "
+                "are meant."
+            )
+        return literal_key(part)
+
+    def _find_separators(self) -> re.Pattern[str] | None:
+        """Return what is encoded within values, None where there is a single value or none."""
+        found = ""
+        for index in range(2, len(self._parts) - 1, 2):
+            between = "".join(
+                c for c in self._parts[index] if 33 <= ord(c) < 127 and not c.isalnum()
+            ).translate(dict.fromkeys(map(ord, _NO_SEPARATOR)))
+            if not between:
+                one, other = self._parts[index - 1], self._parts[index + 1]
+                raise LockKeyError(
+                    f"Nothing separates <{one}> from <{other}> in the lock key template "
+                    f"{self.text!r}, so different values could share one lock. Put a punctuation "
+                    f"mark between them: '<{one}>:<{other}>'."
+                )
+            found += between
+        return re.compile(f"[%{re.escape(found)}]") if found else None
+
+    def missing_from(self, signature: inspect.Signature) -> list[str]:
+        """Return the argument names in the template that a call with `signature` cannot have."""
+        parameters = signature.parameters.values()
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return []
+        known = {p.name for p in parameters if p.kind is not p.VAR_POSITIONAL}
+        return [name for name, *_ in self._fields if name not in known]
+
+    def bind(
+        self, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> str:
+        """Return the key for one call.
+
+        :raises TypeError: the arguments do not fit the signature, as the call itself would raise
+        :raises LockKeyError: an argument is missing, None or empty
+        """
+        if not self._fields:
+            return self._parts[0]
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                values |= {
+                    k: v for k, v in values.pop(parameter.name, {}).items() if k not in values
+                }
+        return self.fill(values)
+
+    def fill(self, values: Mapping[str, Any]) -> str:
+        """Return the key with the placeholders filled from `values`."""
+        parts = list(self._parts)
+        for index, (name, *attributes) in enumerate(self._fields):
+            parts[2 * index + 1] = self._text_of(name, attributes, values)
+        return "".join(parts)
+
+    def _text_of(self, name: str, attributes: list[str], values: Mapping[str, Any]) -> str:
+        field = ".".join([name, *attributes])
+        if name not in values:
+            raise LockKeyError(
+                f"The lock key {self.text!r} needs an argument {name!r}, and the call has only: "
+                f"{', '.join(map(repr, values)) or 'none'}."
+            )
+        value = values[name]
+        for attribute in attributes:
+            try:
+                value = getattr(value, attribute)
+            except AttributeError as error:
+                raise LockKeyError(f"<{field}> in the lock key {self.text!r}: {error}.") from error
+        try:
+            text = text_of(value, field)
+        except LockKeyError as error:
+            raise LockKeyError(f"<{field}> in the lock key {self.text!r} {error}") from None
+        if self.as_before:
+            return str(value)
+        if self._separators is not None:
+            text = self._separators.sub(_percent_encoded, _nfc(text))
+        return text
+
+
+def _percent_encoded(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"

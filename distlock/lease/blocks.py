@@ -1,0 +1,64 @@
+"""Keeps which ``with`` blocks on a lease are under way, and in which thread or task.
+
+An interrupt may land between any two steps, and what was begun is then undone by calling `leave`.
+So a block is an object of its own, which can be removed more than once without harm.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from distlock.owner.owner import current
+
+if TYPE_CHECKING:
+    from .hold import LeaseHold
+
+
+class Block:
+    """One ``with`` block on a lease, compared by identity.
+
+    :ivar hold: what it holds, None before its grant
+    """
+
+    __slots__ = ("hold",)
+
+    def __init__(self) -> None:
+        self.hold: LeaseHold | None = None
+
+
+class Blocks:
+    """The blocks of one `PersistentLease`."""
+
+    def __init__(self) -> None:
+        #: The id of the thread or task → its blocks, the innermost last.
+        self._blocks: dict[str, list[Block]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def enter(self, block: Block, hold: LeaseHold) -> None:
+        """Begin a block of this thread or task."""
+        block.hold = hold
+        hold.blocks.add(block)
+        self._blocks.setdefault(current().id, []).append(block)
+
+    def innermost(self) -> Block | None:
+        """Return the innermost block of this thread or task."""
+        blocks = self._blocks.get(current().id)
+        return blocks[-1] if blocks else None
+
+    def leave(self, block: Block) -> bool:
+        """Forget a block; return whether no other one needs its hold. May be repeated."""
+        here = current().id
+        blocks = self._blocks.get(here, [])
+        with suppress(ValueError):
+            blocks.remove(block)
+        if not blocks:
+            self._blocks.pop(here, None)
+        hold = block.hold
+        if hold is None:
+            return False
+        with hold.lock:
+            hold.blocks.discard(block)
+            return not hold.blocks

@@ -1,0 +1,434 @@
+"""Persistent locks with an expiry, for work that outlives a process.
+
+A lease belongs to an *owner id*, a text, and not to a thread or a session: from publishing a task
+to its end, say, through several processes. Whoever knows the id is the owner. The lease ends when
+an owner releases it, or when it was not renewed for its `ttl`: then somebody else may take it over,
+with a higher fencing token. There is no line: of those who wait, any may be next.
+
+What a node says is in `lease_nodes`, how it is taken in `taking`, renewed and given back in
+`visits`, and what its owner has in hand in `lease_hold`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from distlock import signals
+from distlock.conf import UNSET, configuration, seconds
+from distlock.exceptions import (
+    DistlockError,
+    LockBusy,
+    LockInTransaction,
+    LockLost,
+    LockUnavailable,
+    NotOwner,
+)
+from distlock.keys import templates
+from distlock.logs.loggers import safe
+from distlock.owner.owner import current
+from distlock.queue.waiting import Attempt, wait, wait_async
+from distlock.session.session import session_for
+from distlock.transactions import refuse_open_transaction
+
+from .acquisition import Taking
+from .blocks import Block, Blocks
+from .hold import Identity, LeaseHold, forget, forget_lost, known, note
+from .nodes import LeaseHolder, check_owner, check_ttl
+from .operation import Renewal, Return, Visit
+from .sweep import sweep
+
+__all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+_T = TypeVar("_T")
+_V = TypeVar("_V", bound=Visit)
+
+logger = safe(logging.getLogger("distlock"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[_T]):
+    """A call that `wait` or `wait_async` carries out.
+
+    :ivar then: makes the outcome, in the caller's thread
+    :ivar failed: told of any exception
+    """
+
+    visit: Visit
+    limit: float | None
+    then: Callable[[Attempt], _T]
+    failed: Callable[[BaseException], None]
+
+    def run(self) -> _T:
+        try:
+            return wait(self.visit.awaited, self.limit, self.then)
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+    async def arun(self) -> _T:
+        try:
+            return await wait_async(self.visit.awaited, self.limit, self.then)
+        except BaseException as error:
+            self.failed(error)
+            raise
+
+
+class PersistentLease:
+    """A lock that belongs to an owner id, outlives processes, and ends by itself if not renewed.
+
+    Made by `zk_lease`. As a context manager it yields a `LeaseHold`. Safe to share between threads.
+    """
+
+    template = ""  #: No lease is made from one.
+
+    def __init__(
+        self,
+        key: str,
+        ttl: float | timedelta,
+        *,
+        owner: str | None = None,
+        timeout: Any = UNSET,
+        using: str = "default",
+    ) -> None:
+        self.key = key = templates.plain_text(key)
+        self.ttl = check_ttl(ttl)
+        self.owner = check_owner(owner)
+        self.using = using
+        self._name = templates.znode_name(key)
+        self._timeout = timeout if timeout is UNSET else seconds(timeout)
+        self._blocks = Blocks()
+
+    def __repr__(self) -> str:
+        return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy is in none of the blocks that are under way.
+        how: dict[str, Any] = {"timeout": self._timeout, "using": self.using}
+        return partial(zk_lease, self.key, self.ttl, owner=self.owner, **how), ()
+
+    # --- acquire, renew, release -----------------------------------------------------------------
+
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lease, or renew it where the owner has it; return False where it is busy.
+
+        It is not counted: one release ends it, however often it was acquired.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lease's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises TypeError: the lease has no ``owner=``
+        """
+        return self._taking(blocking, timeout).run() is not None
+
+    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lease as `acquire` does; waiting costs no thread."""
+        return await self._taking(blocking, timeout).arun() is not None
+
+    def renew(self, ttl: float | timedelta | None = None) -> LeaseHold:
+        """Let the lease run anew from now on, with the same token; in any process of the owner.
+
+        :param ttl: seconds (number or timedelta); by default the lease's own, or what it runs for
+            already where that is longer
+        :raises LockLost: it is another's now, or was given back
+        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+        """
+        return self._renewal(ttl).run()
+
+    async def arenew(self, ttl: float | timedelta | None = None) -> LeaseHold:
+        """Let the lease run anew as `renew` does."""
+        return await self._renewal(ttl).arun()
+
+    def release(self) -> None:
+        """Give the lease back; in any process of the owner.
+
+        :raises NotOwner: this owner does not have it, or not any more
+        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused:
+            release again, or leave the lease to its expiry
+        """
+        self._return().run()
+
+    async def arelease(self) -> None:
+        """Give the lease back as `release` does."""
+        await self._return().arun()
+
+    @property
+    def held(self) -> bool:
+        """Whether the owner has the lease, as far as this process knows; no network."""
+        hold = known(self._identity())
+        return hold is not None and hold.valid_for() > 0
+
+    # --- blocks ----------------------------------------------------------------------------------
+
+    def __enter__(self) -> LeaseHold:
+        return self._beginning().run()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        block = None
+        try:
+            block = self._blocks.innermost()
+            with self._end_of_block(block, error) as call:
+                if call is not None:
+                    call.run()
+        except DistlockError:  # the release has ended so
+            raise
+        except BaseException:
+            self._abandon(block or self._blocks.innermost())
+            raise
+
+    async def __aenter__(self) -> LeaseHold:
+        return await self._beginning().arun()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        block = None
+        try:
+            block = self._blocks.innermost()
+            with self._end_of_block(block, error) as call:
+                if call is not None:
+                    await call.arun()
+        except DistlockError:
+            raise
+        except BaseException:
+            self._abandon(block or self._blocks.innermost())
+            raise
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def locked(self) -> bool:
+        """Whether anybody has the lease. Asks the server."""
+        return self.holder() is not None
+
+    def holder(self) -> LeaseHolder | None:
+        """Return who has the lease, None where it is free or has ended. Asks the server.
+
+        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+        """
+        session = session_for(self.using)
+        look = Visit(session, self._name, key=self.key, owner="")
+        wait(look.awaited, session.conf.connect_timeout, Attempt.outcome)
+        return None if look.ended else look.holder
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    def _beginning(self) -> _Call[LeaseHold]:
+        """Return the call that begins a block."""
+        return cast("_Call[LeaseHold]", self._taking(block=Block()))
+
+    def _taking(
+        self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
+    ) -> _Call[LeaseHold | None]:
+        """Return the call that takes the lease; its outcome is None where that is busy.
+
+        :param block: begins with the grant; a busy lease is an error to it
+        """
+        identity = self._identity()
+        hold = known(identity)
+        if block is not None:
+            self._refuse_open_transaction(hold)
+        elif self.owner is None:
+            raise TypeError(
+                f"The lease {self.key!r} has no owner, who alone could release it after this "
+                "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
+            )
+        conf = configuration(self.using)
+        limits = (timeout, self._timeout, conf.timeout)
+        limit = seconds(next(one for one in limits if one is not UNSET))
+        limit = limit if blocking else 0.0
+        visit = self._visit(Taking, identity, hold, ttl=self.ttl, try_only=limit == 0)
+
+        def taken(attempt: Attempt) -> LeaseHold | None:
+            if signals.outcome(attempt, PersistentLease, self) is None:
+                if block is not None:
+                    raise self._busy(visit, attempt)
+                return None
+            hold = note(identity, visit, sender=PersistentLease)
+            if visit.fresh:
+                signals.announce(
+                    signals.lock_acquired,
+                    PersistentLease,
+                    hold,
+                    hold=hold,
+                    waited=attempt.waited,
+                )
+            if block is not None:
+                self._blocks.enter(block, hold)
+            return hold
+
+        def undo(_: BaseException) -> None:
+            if block is not None:
+                self._blocks.leave(block)
+            visit.leave()
+            if visit.fresh:
+                forget(identity)
+
+        return _Call(visit, limit, taken, undo)
+
+    def _renewal(self, ttl: float | timedelta | None) -> _Call[LeaseHold]:
+        identity = self._identity()
+        hold = known(identity)
+        ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
+        visit = self._visit(Renewal, identity, hold, ttl=ttl, shorten=explicit)
+
+        def renewed(attempt: Attempt) -> LeaseHold:
+            attempt.outcome()
+            return note(identity, visit, sender=PersistentLease)
+
+        return _Call(visit, self._answer_limit(), renewed, partial(forget_lost, identity, hold))
+
+    def _return(self, hold: LeaseHold | None = None) -> _Call[None]:
+        """Return the call that gives the owner's lease back, or only this one, of a block."""
+        identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
+        returned = hold or known(identity)
+        visit = self._visit(Return, identity, returned, only_known=hold is not None)
+
+        def done(attempt: Attempt) -> None:
+            attempt.outcome()
+            if returned is not None:
+                forget(identity, returned)
+                returned.end()
+
+        return _Call(visit, self._answer_limit(), done, partial(forget_lost, identity, returned))
+
+    def _identity(self) -> Identity:
+        return self.using, self._name, self.owner or current().id
+
+    def _answer_limit(self) -> float:
+        return configuration(self.using).connect_timeout
+
+    def _visit(
+        self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
+    ) -> _V:
+        if issubclass(kind, Renewal):
+            options["said"] = json.loads(current().describe(configuration(self.using)))
+        return kind(
+            session_for(self.using),
+            self._name,
+            key=self.key,
+            owner=identity[2],
+            known=hold.term if hold else None,
+            **options,
+        )
+
+    def _refuse_open_transaction(self, hold: LeaseHold | None) -> None:
+        if hold is not None and hold.blocks:
+            return
+        if configuration(self.using).in_transaction == "raise":
+            try:
+                refuse_open_transaction(self.key)
+            except LockInTransaction:
+                raise LockInTransaction(
+                    f"A block with the lease {self.key!r} was about to begin inside an open "
+                    "transaction. It would end before COMMIT, and the next owner would read the "
+                    "old rows. Begin the transaction inside the block; or acquire(), with an "
+                    "owner, and release() in transaction.on_commit()."
+                ) from None
+
+    # --- blocks ----------------------------------------------------------------------------------
+
+    def _abandon(self, block: Block | None) -> None:
+        """End a block whose end was interrupted, and give its lease back without waiting."""
+        if block is None or not self._blocks.leave(block):
+            return
+        hold = block.hold
+        if hold is not None and not hold.released:
+            self._return(hold).visit.join()
+            forget((self.using, self._name, hold.owner), hold)
+            hold.end()
+
+    @contextmanager
+    def _end_of_block(
+        self, block: Block | None, error: BaseException | None
+    ) -> Iterator[_Call[None] | None]:
+        """Yield the call that gives the lease back, None where that is not for this block to do.
+
+        The exception of the block's body is worth more than ours.
+        """
+        if block is None or block.hold is None:
+            raise NotOwner(
+                f"No block with the lease {self.key!r} was begun here: a block ends in the thread "
+                "or task that began it, and not in a forked child."
+            )
+        hold, last = block.hold, self._blocks.leave(block)
+        proven = hold.valid_for() > 0
+        try:
+            yield self._return(hold) if last and not hold.released else None
+        except LockLost:
+            if error is None:
+                raise
+        except LockUnavailable as problem:
+            if error is None and not proven:
+                raise LockLost(
+                    f"It is not known whether the lease {self.key!r} was held to the end: its time "
+                    f"was up, and {problem}",
+                    hold=hold,
+                ) from problem
+            logger.warning(
+                "The lease %r could not be released, and ends by itself at %s: %s",
+                self.key,
+                hold.expires,
+                problem,
+            )
+
+    def _busy(self, visit: Taking, attempt: Attempt) -> LockBusy:
+        return LockBusy(
+            f"The lease {self.key!r} is busy after {attempt.waited:.1f} s. It is held by "
+            f"{visit.holder}. Try again later, or wait longer with timeout=.",
+            key=self.key,
+            holder=visit.holder,
+            waited=attempt.waited,
+            retry_after=configuration(self.using).retry_after,
+            using=self.using,
+        )
+
+
+def zk_lease(
+    key: str,
+    ttl: float | timedelta,
+    *,
+    owner: str | None = None,
+    timeout: Any = UNSET,
+    using: str = "default",
+) -> PersistentLease:
+    """Return the lease named `key`: a lock that outlives processes and ends by itself.
+
+    ::
+
+        lease = zk_lease("export", ttl=600, owner=task_id)
+        lease.acquire()  # here, before the task is published
+        lease.renew()  # in the worker, now and then
+        lease.release()  # in the worker, at the end
+
+    :param key: what is locked, as text; a `zk_lock` on the same key is another lock
+    :param ttl: for how many seconds (number or timedelta) it lasts unless it is renewed
+    :param owner: the owner id, at most 200 characters. Whoever knows it is the owner; it is no
+        secret. Without one, a ``with`` block belongs to its thread or task
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: a `ttl` of 0, less, or more than a year; an empty or unprintable `owner`
+    :raises TypeError: a `ttl` that is no time, an `owner` that is no text
+    """
+    return PersistentLease(
+        templates.literal_key(key), ttl, owner=owner, timeout=timeout, using=using
+    )

@@ -1,0 +1,95 @@
+"""The sweep: it removes leases that have ended and that nobody has taken over since.
+
+Exclusion does not depend on it: whoever wants an ended lease takes it over. It keeps the tree from
+filling up with the leases of keys that nobody asks for again.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distlock.engine.client import BadVersion, NoNode
+from distlock.session.lease_clock import ask_time
+from distlock.session.session import session_for
+
+from .nodes import Term, parent_of_leases
+from .operation import remove
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from distlock.session.session import Session
+
+#: How many requests are under way at a time.
+BATCH = 100
+
+
+class Swept(NamedTuple):
+    """What a sweep has found: how many leases were removed, and how many run on.
+
+    `unreadable` are the paths of nodes that say nothing of a lease; they were left alone.
+    """
+
+    removed: int
+    live: int
+    unreadable: list[str]
+
+
+def sweep(using: str = "default", *, progress: Callable[[int, int], None] | None = None) -> Swept:
+    """Remove the leases that have ended, by the server's clock.
+
+    One that is renewed or taken over meanwhile is left alone. Safe to repeat, and to run in several
+    processes at a time. The server removes the empty parents, which are container nodes.
+
+    :param using: the alias in ``DISTLOCK``
+    :param progress: called now and then with how many nodes were looked at, and of how many
+    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused; what
+        was removed until then stays removed
+    """
+    session = session_for(using)
+    parent = parent_of_leases(session)
+    (names,) = _answers(session, [session.ask(session.children, parent)])
+    names = names or []
+    remaining = iter(names)
+    swept, looked_at = Swept(0, 0, []), 0
+    while batch := [f"{parent}/{name}" for name in islice(remaining, BATCH)]:
+        swept = _sweep_batch(session, parent, batch, swept)
+        looked_at += len(batch)
+        if progress is not None:
+            progress(looked_at, len(names))
+    return swept
+
+
+def _sweep_batch(session: Session, parent: str, paths: list[str], swept: Swept) -> Swept:
+    asked = [session.ask(partial(ask_time, session), parent)]
+    asked += [session.ask(session.read, path) for path in paths]
+    clock, *nodes = _answers(session, asked)
+    if clock is None:  # the parent has gone, and so have its children
+        return swept
+    found = {path: Term.read(*node) for path, node in zip(paths, nodes, strict=True) if node}
+    terms = {path: term for path, term in found.items() if term is not None}
+    ended = {path: term for path, term in terms.items() if session.lease_clock.ended(term)}
+    removals = [session.ask(partial(remove, session), path, term) for path, term in ended.items()]
+    removed = sum(done is not None for done in _answers(session, removals))
+    return Swept(
+        swept.removed + removed,
+        swept.live + len(terms) - len(ended),
+        swept.unreadable + [path for path, term in found.items() if term is None],
+    )
+
+
+def _answers(session: Session, futures: list[Future[Any]]) -> list[Any]:
+    """Wait for all; None stands for what is gone, or has changed since it was read."""
+    deadline = time.monotonic() + session.conf.connect_timeout
+
+    def answer(future: Future[Any]) -> Any:
+        try:
+            return session.answer(future, max(deadline - time.monotonic(), 0), key="@leases")
+        except (NoNode, BadVersion):
+            return None
+
+    return [answer(future) for future in futures]

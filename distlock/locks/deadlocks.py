@@ -1,0 +1,308 @@
+"""A waiter's lookout for deadlocks: who waits too long while it holds something looks around.
+
+It looks from its own lock to who holds that, from there to what these wait for, and so on. The tree
+says who stands on a node, and not where an owner stands; so an owner who waits while it holds puts
+up a *notice*, once half of its time has gone by: ``<root>/@waits/<owner id>``, an ephemeral node
+that names the place where it waits. No key's znode name has an ``@``. A look costs three requests
+for each owner on its way, however many locks and waiters there are, and who holds nothing, so that
+nobody can wait for it, never looks.
+
+- *It takes no thread.* Each step happens where the answer to the one before arrives, and the waiter
+  stays at its latch; the last step is on the thread that grants, so a grant is never missed.
+- *Nobody is told of a deadlock that is none.* The nodes are read one after the other. So only what
+  a second look shows too, by servers that have caught up with their leader, counts: whoever waits
+  has released nothing between the two. And semaphores count for nothing: any thread may release.
+- *All come to the same choice* from wherever they look: the waiter who came last gives way.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections import deque
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from distlock.engine.bulk_reads import BATCH
+from distlock.engine.client import NoAuth, NodeExists, NoNode
+from distlock.exceptions import DeadlockDetected
+from distlock.inspection.key_batch import MODES, draft_of
+from distlock.inspection.snapshot import Contender, Lock, key_of
+from distlock.inspection.tree import participant
+from distlock.inspection.wait_graph import cycles
+from distlock.keys.znodes import parse, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from distlock.inspection.wait_graph import Cycle
+    from distlock.owner.owner import Owner
+    from distlock.queue.contender import Node, Place
+    from distlock.session.session import Session
+
+#: Where the notices are, under the root.
+WAITS: Final = "@waits"
+#: How long a look may take before it is given up, in seconds.
+BUDGET_SECONDS: Final = 3.0
+#: How often a notice is put up whose parent the server has removed again.
+_TRIES: Final = 3
+#: How much later a waiter may look again, so that those who came together do not all look at once.
+_JITTER: Final = 0.1
+
+_OWNER = re.compile(r"[0-9a-f]{32}")
+
+#: A question to a server, the same about each of some paths; the answers are values, or None for
+#: what is gone or may not be read.
+_Question: TypeAlias = "tuple[Callable[..., None], Sequence[str]]"
+_T = TypeVar("_T")
+_Steps: TypeAlias = Generator["_Question", list[Any], _T]
+
+
+class _Wait(NamedTuple):
+    """Where an owner waits."""
+
+    owner: str
+    session: Session
+    #: The name of the lock under the root, and that of the node in its line.
+    lock: str
+    node: str
+
+
+class Lookout:
+    """Looks for a deadlock around one waiter, and ends the wait of who has to give way.
+
+    :param owner: who waits, and holds something
+    :param after: seconds from the begin of the wait to the first look, and from look to look
+    """
+
+    def __init__(self, owner: Owner, after: float) -> None:
+        self._owner = owner
+        self._after = after
+        self._next = time.monotonic() + after / 2
+        self._notice: _Notice | None = None
+        self._looking = False
+
+    def turn(self, place: Place, settled: Callable[[], None]) -> float:
+        """Do what is due, without blocking, and return for how many seconds nothing is.
+
+        :param settled: called when the place has got the error `DeadlockDetected`
+        """
+        now = time.monotonic()
+        if now >= self._next:
+            first = self._notice is None
+            # At half of the time the notice, which the others need when they look.
+            self._next = now + self._after * (0.5 if first else random.uniform(1, 1 + _JITTER))  # noqa: S311
+            node = place.node
+            if node is not None and place.session.connected:
+                self._put_up(place, node)
+                if not first and not self._looking:
+                    self._looking = True
+                    _run(self._look(place, node, settled))
+        return self._next - now
+
+    def end(self) -> None:
+        """The wait is over. May be repeated."""
+        if self._notice is not None:
+            self._notice.take_down()
+
+    def _put_up(self, place: Place, node: Node) -> None:
+        if self._notice is None:
+            self._notice = _Notice(place.session, self._owner.id)
+        self._notice.put_up(node.path)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def _look(self, place: Place, node: Node, settled: Callable[[], None]) -> _Steps[None]:
+        try:
+            found = yield from self._deadlock(place, node)
+            if found is None:
+                return
+            again = yield from self._deadlock(place, node, sync=True)
+            if again is None or again.nodes != found.nodes:
+                return
+            # The answer comes on the thread that grants.
+            (there,) = yield place.session.read, [node.path]
+            if there and place.node is node and not (place.granted or place.left or place.error):
+                place.error = self._error(place, again)
+                settled()
+        finally:
+            self._looking = False
+
+    def _deadlock(self, place: Place, node: Node, *, sync: bool = False) -> _Steps[Cycle | None]:
+        """Return the cycle in which the waiter is the youngest, None where there is none."""
+        held_at = (held.place.session for held in self._owner.held.values())
+        sessions = list(dict.fromkeys([place.session, *held_at]))
+        lock, name = node.path.removeprefix(f"{place.session.root}/").rsplit("/", 1)
+        pending = deque([_Wait(self._owner.id, place.session, lock, name)])
+        known = {self._owner.id}
+        locks: list[Lock] = []
+        while pending:
+            found = yield from _lock_of(pending.popleft(), sync)
+            if found is None:
+                continue
+            locks.append(found)
+            others = {holder.owner for holder in found.holders if _OWNER.fullmatch(holder.owner)}
+            for session in sessions:
+                pending.extend((yield from _waits_of(sorted(others - known), session)))
+            known |= others
+        for cycle in cycles(locks):
+            if cycle.certain and cycle.youngest.participant.path == node.path:
+                return cycle
+        return None
+
+    def _error(self, place: Place, cycle: Cycle) -> DeadlockDetected:
+        conf = place.session.conf
+        return DeadlockDetected(
+            f"The wait for {place.key!r} would never end: {cycle}. Who came last gives way, which "
+            "is this one. Release what you hold and try again; to avoid it, take what you need at "
+            "once, with zk_multilock(), or always in the same order.",
+            key=place.key,
+            using=conf.alias,
+            cycle=tuple(link.waiter.participant for link in cycle.links),
+            retry_after=conf.retry_after,
+        )
+
+
+def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
+    """Return the lock that an owner waits for, with all who hold it and with this one waiter."""
+    session, path = wait.session, f"{wait.session.root}/{wait.lock}"
+    (names,) = yield partial(session.children, sync=sync), [path]
+    key, kind = key_of(wait.lock)
+    draft = draft_of(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
+    waiter = next((node for node in draft.waiters if node.name == wait.node), None)
+    if waiter is None:
+        return None
+    nodes = [*draft.holders, waiter]
+    reads = yield from _all(session.read, [f"{path}/{node.name}" for node in nodes])
+    found = [
+        Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
+        for node, read in zip(nodes, reads, strict=True)
+        if (who := participant(f"{path}/{node.name}", read)) is not None
+    ]
+    holders = tuple(one for one in found if one.holds)
+    waiters = tuple(one for one in found if not one.holds)
+    if not waiters:
+        return None
+    return replace(
+        draft.lock,
+        holding=len(holders),
+        waiting=1,
+        holders=holders,
+        waiters=waiters,
+    )
+
+
+def _waits_of(owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
+    """Return where these owners wait, as far as they have put up a notice on this session's tree.
+
+    Anybody may have written one: that a node waits, and whose it is, the line tells.
+    """
+    reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
+    found = []
+    for owner, read in zip(owners, reads, strict=True):
+        said = read_json(read[0]).get("waits") if read else None
+        lock, _, node = said.rpartition("/") if isinstance(said, str) else ("", "", "")
+        if lock and "/" not in lock and parse(node) and f"{lock}{node}".isprintable():
+            found.append(_Wait(owner, session, lock, node))
+    return found
+
+
+def _path_of(session: Session, owner: str) -> str:
+    return f"{session.root}/{WAITS}/{owner}"
+
+
+class _Notice:
+    """Says in the tree where an owner waits, while it does."""
+
+    def __init__(self, session: Session, owner: str) -> None:
+        self._session = session
+        self._path = _path_of(session, owner)
+        self._sent_in = 0
+        self._written = b""
+        self._down = False
+
+    def put_up(self, waits_at: str) -> None:
+        """Say that the owner stands on this node; again, since the session may be another one."""
+        said = waits_at.removeprefix(f"{self._session.root}/")
+        self._sent_in = self._session.id
+        self._create(json.dumps({"v": 1, "waits": said}, separators=(",", ":")).encode(), _TRIES)
+
+    def take_down(self) -> None:
+        """Remove it for certain, whether it was ever made or not. May be repeated."""
+        self._down = True
+        self._session.delete(self._path, self._sent_in)
+
+    def _create(self, data: bytes, tries: int) -> None:
+        created = partial(self._created, data, tries)
+        self._session.create_ephemeral(self._path, data, created, self._made_late)
+        if self._down:  # after the create: `take_down` looks at them in the other order
+            self.take_down()
+
+    def _created(self, data: bytes, tries: int, value: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._written = data
+        elif isinstance(error, NodeExists):  # only its owner's, of this wait or the one before
+            if self._written != data:
+                self._written = data
+                self._session.write(self._path, data, -1, _ignore)
+        elif isinstance(error, NoNode) and tries and not self._down:
+            self._session.create_containers(f"{self._session.root}/{WAITS}", _ignore)
+            self._create(data, tries - 1)
+
+    def _made_late(self, value: Any) -> None:
+        if self._down:
+            self.take_down()
+
+
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """For requests whose outcome the next look will tell."""
+
+
+# --- questions and answers -----------------------------------------------------------------------
+
+
+def _all(method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]:
+    """Ask about all paths, so many at a time: the session's heartbeat waits behind them."""
+    answers: list[Any] = []
+    for start in range(0, len(paths), BATCH):
+        answers += yield method, paths[start : start + BATCH]
+    return answers
+
+
+def _run(steps: _Steps[None]) -> None:
+    """Ask one question after the other, and end where there is no answer, or too late a one."""
+    deadline = time.monotonic() + BUDGET_SECONDS
+
+    def answered(answers: list[Any]) -> None:
+        if time.monotonic() > deadline or any(isinstance(one, BaseException) for one in answers):
+            steps.close()
+            return
+        with suppress(StopIteration):
+            _ask(*steps.send(answers), answered)
+
+    _ask(*next(steps), answered)
+
+
+def _ask(
+    method: Callable[..., None], paths: Sequence[str], then: Callable[[list[Any]], None]
+) -> None:
+    answers: dict[str, Any] = dict.fromkeys(paths)
+    missing, going = set(paths), [True]
+
+    def answered(path: str, value: Any, error: BaseException | None) -> None:
+        answers[path] = None if isinstance(error, NoNode | NoAuth) else error or value
+        missing.discard(path)
+        if not missing:
+            try:
+                going.pop()
+            except IndexError:  # where the connection breaks, answers come in two threads
+                return
+            then(list(answers.values()))
+
+    for path in paths:
+        method(path, partial(answered, path))

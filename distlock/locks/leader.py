@@ -1,0 +1,297 @@
+"""Leadership over the fleet: one of all who ask leads, and the next in line when it is gone.
+
+A leader is whoever holds the fair, reentrant mutex of the leader's name, so all that is promised of
+a mutex is promised here. Source: Curator's ``LeaderSelector`` (`Leader.run`) and ``LeaderLatch``
+(`Leader.is_leader`, the ``with`` block), kazoo's ``Election``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from distlock.conf import seconds as in_seconds
+from distlock.exceptions import LockBusy, LockLost, LockUnavailable
+from distlock.keys.templates import literal_key
+from distlock.keys.znodes import incompatible_recipe
+from distlock.logs.loggers import safe
+from distlock.owner.hold import Held, Hold
+from distlock.queue.handoff import MutexPlace
+from distlock.queue.waiting import Latch
+from distlock.signals import lock_lost
+
+from .mutex import Mutex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from distlock.keys.znodes import Participant
+    from distlock.owner.owner import Owner
+    from distlock.queue.contender import Place
+    from distlock.queue.waiting import Attempt
+
+logger = safe(logging.getLogger("distlock"))
+
+#: Stands before a leader's name in the tree, where no key of a lock can meet it: in those a percent
+#: sign is always followed by two hex digits, or by a dash.
+PREFIX: Final = "%leader:"
+
+
+class Leader(Mutex):
+    """A candidate for the leadership of `name`, made by `zk_leader`.
+
+    A `Mutex` whose waiters can be told to stop, which is taken anew as often as it is lost (`run`),
+    and which any thread may ask whether it is held here (`is_leader`).
+
+    :ivar name: what is led
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        timeout: Any = None,
+        using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        super().__init__(
+            name, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+        )
+        self.name = name = self.key
+        self.key = PREFIX + name
+        self._name = PREFIX + self._name
+        self._id = (using, self._name)
+        self._hold: Hold | None = None
+        self._stopped = False
+        self._candidates: set[_Candidate] = set()
+        self._renew_news()
+        lock_lost.connect(self._lost)  # a weak reference
+
+    def __repr__(self) -> str:
+        return f"zk_leader({self.name!r}, using={self.using!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy is another candidate, which does not lead.
+        return partial(zk_leader, self.name, timeout=self._timeout, using=self.using), ()
+
+    # --- leading ---------------------------------------------------------------------------------
+
+    def run(self, work: Callable[[Hold], object]) -> None:
+        """Call ``work(hold)`` each time this becomes the leader, until `stop`.
+
+        When `work` returns, the leadership is given back, and this goes to the end of the line. It
+        goes there too when it has lost the leadership, and tries on while ZooKeeper is away
+        (Curator's ``autoRequeue`` did not at first: Netflix 53, CURATOR-73). Whatever `work` raises
+        ends the run with nothing held, except the `LockLost` of its own hold.
+
+        A leader that is cut off is replaced while it works. So `work` calls ``hold.check()`` before
+        each step that must not be done twice, and pauses with `stay`, which ends in time.
+
+        :raises TypeError: `work` cannot be called
+        :raises LockBusy: this has a `timeout`, and its turn did not come in time
+        """
+        if not callable(work):
+            raise TypeError(f"run() wants a function to call as the leader, not {work!r:.80}.")
+        while not self._stopped:
+            hold: Hold | None = None
+            try:
+                with self as hold:
+                    if not self._stopped:
+                        work(hold)
+            except LockLost as lost:
+                if hold is None or lost.hold is not hold:
+                    raise
+            except (LockBusy, LockUnavailable) as error:
+                if hold is not None:  # of another lock, in `work`
+                    raise
+                if isinstance(error, LockUnavailable):
+                    logger.warning("%r is waiting for ZooKeeper. %s", self, error)
+                    self._renew_news()
+                    self._news.wait(error.retry_after)
+                elif not self._stopped:
+                    raise
+
+    def stay(self, seconds: float | timedelta | None) -> bool:
+        """Pause within `work`, and return whether to go on as the leader.
+
+        It ends early, with False, when the leadership is lost or when `stop` was called::
+
+            def work(hold):
+                while leader.stay(60):
+                    send_reminders()
+
+        :param seconds: how long to pause (number or timedelta); None until one of the two
+        """
+        limit = in_seconds(seconds)
+        ends_at = math.inf if limit is None else time.monotonic() + limit
+        while (hold := self._leading) is not None and not self._stopped:
+            remaining = ends_at - time.monotonic()
+            if remaining <= 0:
+                return True
+            # No longer than the hold is good for: the news of a loss may come late.
+            self._news.wait(min(remaining, hold.valid_for()))
+        return False
+
+    def stop(self) -> None:
+        """End all waiting in line and `run`, for good; from any thread or signal handler.
+
+        A candidate leaves the line at once; a ``with`` block or `acquire` that waits raises
+        `LockBusy`. A leader is not interrupted: `stay` returns False, and the leadership is given
+        back when the work is done.
+        """
+        self._stopped = True
+        self._news.open()
+        for candidate in tuple(self._candidates):
+            candidate.call_off()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this object leads, by whichever thread or task; never touches the network."""
+        return self._leading is not None
+
+    def leader(self) -> Participant | None:
+        """Return who is first in line, which is the leader. Asks the server."""
+        return self.holder()
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    @property
+    def _leading(self) -> Hold | None:
+        hold = self._hold
+        return None if hold is None or hold.released or hold.lost else hold
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        return self._candidate
+
+    def _candidate(self, *args: Any, **kwargs: Any) -> _Candidate:
+        candidate = _Candidate(self._candidates, *args, **kwargs)
+        if self._stopped:  # after it is known: `stop` does the two in the other order
+            candidate.call_off()
+        return candidate
+
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
+        outcome = super()._conclude(owner, attempt)
+        return self._leads(outcome) if isinstance(outcome, Hold) else outcome
+
+    def _reenter(self, held: Held, timeout: Any) -> Hold:
+        return self._leads(super()._reenter(held, timeout))
+
+    def _leads(self, hold: Hold) -> Hold:
+        if hold is not self._hold:
+            self._hold = hold
+            self._renew_news()
+        return hold
+
+    def _renew_news(self) -> None:
+        """Close the latch at which `stay` waits; `stop` and the loss of the hold open it."""
+        self._news = Latch()
+        if self._stopped:  # after closing it: `stop` does the two in the other order
+            self._news.open()
+
+    def _lost(self, *, hold: Hold, **_: Any) -> None:
+        if hold is self._hold:
+            self._news.open()
+
+
+class _Candidate(MutexPlace):
+    """A place in line that can be called off; `all_` has those that wait or hold.
+
+    A leader stays long, so from the first heartbeat on it watches who joins the line: a candidate
+    of an incompatible recipe, such as Curator's ``LeaderLatch``, leads at once and beside it. The
+    leadership then counts as lost.
+    """
+
+    def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._all = all_
+        self._watches_line = False
+        all_.add(self)
+
+    def leave(self) -> None:
+        self._all.discard(self)
+        super().leave()
+        if self._watches_line:
+            self.session.unwatch(self.path, self._line_changed, children=True)
+
+    def lease_renewed(self) -> None:
+        super().lease_renewed()
+        if self.granted and not self._watches_line:
+            self._watches_line = True
+            self._watch_line()
+
+    def _watch_line(self) -> None:
+        self.session.watch(self.path, self._line_changed, self._names_read, children=True)
+        if self.left:  # after the watch: `leave` looks at them in the other order
+            self.session.unwatch(self.path, self._line_changed, children=True)
+
+    def _line_changed(self, deleted: bool) -> None:
+        if not self.left:
+            self.session.when_connected(self._watch_line)
+
+    def _names_read(self, names: Any, error: BaseException | None) -> None:
+        peer = next(filter(incompatible_recipe, names or ()), None)
+        if peer is not None and not self.left:
+            logger.error(
+                "%r is not led any more: %s/%s is a node of %s, which leads beside any other "
+                "recipe. Use LeaderSelector there, or another path.",
+                self.key,
+                self.path,
+                peer,
+                incompatible_recipe(peer),
+            )
+            self._broken()
+
+    def call_off(self) -> None:
+        """End the wait; nothing happens to a place that is granted."""
+        self.error = LockBusy(
+            f"{self.key!r} was not waited for any longer: stop() was called.", key=self.key
+        )
+        self._settled()
+
+
+def zk_leader(
+    name: str,
+    *,
+    timeout: Any = None,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> Leader:
+    """Return a candidate for the leadership of `name`, of which there is one in the whole fleet.
+
+    ::
+
+        with zk_leader("beat") as hold:
+            ...
+
+        leader = zk_leader("beat")
+        signal.signal(signal.SIGTERM, lambda *_: leader.stop())
+        leader.run(work)
+
+    A leader's name and the key of a lock never mean the same: in the tree it is ``%leader:beat``
+    under the ``NAMESPACE``. A Curator ``LeaderSelector`` on that path takes part. A ``LeaderLatch``
+    cannot: it raises `IncompatiblePeer` here, and a leader that meets one later has lost.
+
+    :param name: what is led, as text: ``"beat"``
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever (default)
+    :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds (number or timedelta) after which a leadership is given up, as in
+        `zk_lock`: another candidate leads then, and `Leader.run` goes to the end of the line
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
+    :raises LockKeyError: `name` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
+    """
+    return Leader(
+        literal_key(name),
+        timeout=timeout,
+        using=using,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

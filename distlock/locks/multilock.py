@@ -1,0 +1,375 @@
+"""Several locks at once, all or none: a port of Curator's ``InterProcessMultiLock``.
+
+Whoever takes several takes them in one global order, the alias first and then the key, so nobody
+waits in a circle; and against one deadline. (Curator takes them as they are given, gives each the
+whole timeout, and goes on after one has failed.)
+"""
+
+# ruff: noqa: SLF001 - it takes its locks and gives them back as their own `with` blocks do
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from distlock.conf import UNSET, configuration, seconds
+from distlock.exceptions import LockBusy, LockLost, NotOwner
+from distlock.logs.loggers import safe
+from distlock.owner.owner import current
+
+from . import cancellation
+from .held_permits import on
+from .mutex import Mutex, zk_lock
+from .semaphore import Leases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+    from distlock.owner.hold import Hold
+
+logger = safe(logging.getLogger("distlock"))
+
+#: How long after the deadline the next lock is still tried, in seconds; its answer may take 0.4 s.
+SLACK_SECONDS: Final = 0.1
+
+
+AnyLock: TypeAlias = "Mutex | Leases"
+
+
+class MultiLock:
+    """Several locks that are taken together or not at all.
+
+    Made by `zk_multilock`. As a context manager it yields the `Hold` of each lock, in the order in
+    which they were given. As reentrant as its locks are, and safe to share between threads.
+    Source: Curator's ``InterProcessMultiLock``.
+    """
+
+    def __init__(
+        self,
+        locks: Iterable[str | AnyLock | MultiLock],
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        locks = tuple(locks)
+        self._timeout = timeout if timeout is UNSET else seconds(timeout)
+        self._using = using
+        self._given = [lock for one in locks for lock in _locks_of(one, using, max_hold)]
+        self._cancel_on_loss: bool = cancel_on_loss or any(
+            one._cancel_on_loss for one in locks if not isinstance(one, str)
+        )
+        if not self._given:
+            raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
+        ranked = {_rank(lock): lock for lock in self._given}  # what was given twice is taken once
+        self._in_order = [ranked[rank] for rank in sorted(ranked)]
+
+    def __repr__(self) -> str:
+        return f"zk_multilock({', '.join(map(repr, self._given))})"
+
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take all locks; where one is busy, return False and hold none.
+
+        :param blocking: False tries each once
+        :param timeout: seconds (number or timedelta) for all together, 0 to try each once, None for
+            ever; by default the multi-lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockInTransaction: a first acquire within an open transaction
+        :raises LockLost: one was lost before the last was granted
+        :raises DeadlockDetected: one waits for what this owner holds already
+        """
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        try:
+            # Not bool(…): a signal is handled when a call returns.
+            return self._take(blocking, timeout) is not None
+        except LockBusy:
+            return False
+
+    def release(self) -> None:
+        """Give all locks back, the last one first, whatever happens to any of them.
+
+        :raises NotOwner, LockLost: the first thing that went wrong, once all were tried; the others
+            are logged
+        """
+        self.__exit__(None, None, None)
+
+    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take all locks as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        try:
+            return await self._atake(blocking, timeout) is not None
+        except LockBusy:
+            return False
+
+    async def arelease(self) -> None:
+        """Give all locks back as `release` does."""
+        self.release()
+
+    def __enter__(self) -> tuple[Hold, ...]:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        return self._take(True, UNSET)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        shares = None
+        try:
+            shares = self._shares()
+            _attempt_all([share.release for share in reversed(shares)])
+        except (LockLost, NotOwner):
+            if error is None:  # the body's own is worth more
+                raise
+        finally:  # one may have been interrupted, or never have begun
+            _attempt_all([partial(share.back, 1) for share in shares or self._shares()])
+
+    async def __aenter__(self) -> tuple[Hold, ...]:
+        return await self._atake(True, UNSET, cancellable=self._cancel_on_loss)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        loss = cancellation.end(self, error) if self._cancel_on_loss else None
+        self.__exit__(kind, error, traceback)
+        if loss is not None:
+            raise loss from error
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    def _take(self, blocking: bool, timeout: Any) -> tuple[Hold, ...]:
+        call = _Call(self._shares(), self._limit(blocking, timeout))
+        try:
+            with call:
+                for share in call.shares:
+                    call.holds[share.rank] = share.take(call.time_for(share.lock))
+                return call.complete(self._given)
+        except BaseException:
+            call.undo()  # once more: a soft time limit may land while a busy call gives back
+            raise
+
+    async def _atake(
+        self, blocking: bool, timeout: Any, *, cancellable: bool = False
+    ) -> tuple[Hold, ...]:
+        call = _Call(self._shares(), self._limit(blocking, timeout))
+        try:
+            with call:
+                for share in call.shares:
+                    call.holds[share.rank] = await share.atake(call.time_for(share.lock))
+                holds = call.complete(self._given)
+                if cancellable:
+                    cancellation.begin(self, call.holds.values())
+                return holds
+        except BaseException:
+            call.undo()
+            raise
+
+    def _shares(self) -> list[_Share]:
+        return [
+            _MutexShare(lock) if isinstance(lock, Mutex) else _SemaphoreShare(lock)
+            for lock in self._in_order
+        ]
+
+    def _limit(self, blocking: bool, timeout: Any) -> float | None:
+        if timeout is UNSET:
+            timeout = self._timeout
+        if timeout is UNSET:
+            timeout = configuration(self._using).timeout
+        limit = seconds(timeout)
+        return limit if blocking else 0.0
+
+
+class _Call:
+    """One call that takes all: what it has so far, and the time that is left.
+
+    As a context manager it gives back what it has taken when that was not all.
+
+    :param limit: seconds, 0 to try once, None for ever
+    """
+
+    def __init__(self, shares: list[_Share], limit: float | None) -> None:
+        self.shares = shares
+        self.holds: dict[_Rank, Hold] = {}
+        self._limit = limit
+        self._started = time.monotonic()
+
+    @property
+    def _waited(self) -> float:
+        return time.monotonic() - self._started
+
+    def time_for(self, lock: AnyLock) -> float | None:
+        """Return the seconds that are left for this one."""
+        if self._limit is None:
+            return None
+        left = self._limit - self._waited
+        if self._limit and left < -SLACK_SECONDS:
+            raise LockBusy(
+                f"The lock {lock.key!r} was not asked for, since no time was left.",
+                key=lock.key,
+                retry_after=configuration(lock.using).retry_after,
+                using=lock.using,
+            )
+        return max(left, 0.0)
+
+    def complete(self, given: list[AnyLock]) -> tuple[Hold, ...]:
+        """Return the holds, provided that none was lost while others were waited for."""
+        for hold in self.holds.values():
+            hold.check()
+        return tuple(self.holds[_rank(lock)] for lock in given)
+
+    def undo(self) -> None:
+        """Give back what this call has taken. May be repeated."""
+        _attempt_all([share.back for share in reversed(self.shares)])
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.undo()
+        if isinstance(error, LockBusy):
+            error.waited = self._waited
+            told = f"{len(self.shares)} locks that are taken together, in {error.waited:.1f} s"
+            error.args = (f"{error} It is one of {told} so far.",)
+
+
+class _MutexShare:
+    """How often this owner has a mutex at the begin of a call, and how to change that by one."""
+
+    def __init__(self, lock: Mutex) -> None:
+        self.lock = lock
+        self.rank = _rank(lock)
+        self.release = lock.release
+        self._owner = current()
+        self._before = lock._depth(self._owner)
+
+    def take(self, timeout: float | None) -> Hold:
+        return self.lock._acquire(True, timeout, self.lock._begin)
+
+    async def atake(self, timeout: float | None) -> Hold:
+        return await self.lock._aacquire(True, timeout, self.lock._abegin)
+
+    def back(self, less: int = 0) -> None:
+        """Return to what it was at the begin, less that many."""
+        self.lock._back_to(self._before - less, self._owner)
+
+
+class _SemaphoreShare:
+    """The same for the leases that this owner has of a semaphore by blocks."""
+
+    def __init__(self, lock: Leases) -> None:
+        self.lock = lock
+        self.rank = _rank(lock)
+        self._shelf = lock._shelf(current())
+        self._before = len(on(self._shelf))
+
+    def take(self, timeout: float | None) -> Hold:
+        return self.lock._take(self._shelf, 1, True, timeout, self.lock._entered)
+
+    async def atake(self, timeout: float | None) -> Hold:
+        return await self.lock._atake(self._shelf, 1, True, timeout, self.lock._entered)
+
+    def release(self) -> None:
+        self.lock._give_back(self._shelf, 1, [])
+
+    def back(self, less: int = 0) -> None:
+        self.lock._undo(self._shelf, on(self._shelf)[max(self._before - less, 0) :])
+
+
+_Share: TypeAlias = "_MutexShare | _SemaphoreShare"
+_Rank: TypeAlias = tuple[str, str, str]
+
+
+def _rank(lock: AnyLock) -> _Rank:
+    """Return what decides the order in which locks are taken, and whether two are one.
+
+    A mutex and the read/write lock of one key share a line, so the key comes before the kind.
+    """
+    return lock.using, lock._name, lock._id[1] if isinstance(lock, Mutex) else "semaphore"
+
+
+def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
+    """Take all these steps, whatever any of them raises, and raise the first of that in the end."""
+    errors: list[BaseException] = []
+    for step in steps:
+        try:
+            step()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            errors.append(error)
+    if errors:
+        # An exit or Ctrl-C goes first.
+        first = next((error for error in errors if not isinstance(error, Exception)), errors[0])
+        for other in errors:
+            if other is not first:
+                logger.error("Another lock could not be released: %s", other, exc_info=other)
+        raise first
+
+
+def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> list[AnyLock]:
+    if isinstance(given, MultiLock):
+        return given._given
+    if isinstance(given, str) or given is None:  # None is no key, and is told so
+        return [zk_lock(given, using=using, max_hold=max_hold)]
+    if not isinstance(given, Mutex | Leases):
+        raise TypeError(
+            f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
+            "and say .read or .write of a read/write lock."
+        )
+    if isinstance(given, Mutex) and given._database is not None:
+        raise ValueError(
+            f"{given!r} has atomic=, and cannot be taken with others: its transaction would begin "
+            "before they are there. Open the transaction inside the block of all."
+        )
+    return [given]
+
+
+def zk_multilock(
+    *locks: str | AnyLock | MultiLock,
+    timeout: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> MultiLock:
+    """Return several locks as one, that are taken all or none.
+
+    ::
+
+        with zk_multilock(*(f"stock:{sku}" for sku in basket), timeout=2) as holds:
+            ...
+
+    They are taken by alias and then by key, whatever the order in which they are given, so two who
+    want the same keys never wait for each other. That holds for what is taken at once: take all
+    that you need in one multi-lock. What is given twice is taken once.
+
+    :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one lease of a `zk_semaphore`) and
+        other multi-locks, of any alias; their own ``timeout`` does not count
+    :param timeout: seconds to wait (number or timedelta) for all together, 0 to try each once, None
+        for ever; by default the setting ``TIMEOUT`` (5 s) of `using`
+    :param using: the alias in ``DISTLOCK`` of those that are given as keys
+    :param max_hold: seconds (number or timedelta) after which each of those that are given as keys
+        is given up, as in `zk_lock`; it counts from the grant of each
+    :param cancel_on_loss: True cancels the body of ``async with`` when any of them is lost, as in
+        `zk_lock`; so it does where one of `locks` says so
+    :raises ValueError: nothing was given, a lock with ``atomic=``, or `max_hold` is not above 0
+    :raises TypeError: something that is no key and no lock, such as a list
+    :raises LockKeyError: a key is empty or no valid text
+    """
+    return MultiLock(
+        locks, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+    )

@@ -1,0 +1,516 @@
+"""The reentrant mutex and its hold: a port of Curator's ``InterProcessMutex``.
+
+A `Mutex` object keeps no state of a call, so one object may serve any number of threads and tasks,
+and two objects on one key are one lock. What an owner holds is kept with the owner (`owner`), and
+whose turn it is is decided in `queue`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from django.db import transaction
+
+from distlock import signals
+from distlock.conf import UNSET, configuration, positive_seconds, seconds
+from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
+from distlock.inspection.tree import participant, participants
+from distlock.keys import templates
+from distlock.logs.loggers import safe
+from distlock.owner.hold import TOO_LATE, Held, Hold, lost
+from distlock.owner.owner import Owner, current
+from distlock.queue.batch import Seat, check_handoff
+from distlock.queue.handoff import MutexPlace
+from distlock.queue.order import UnfairPlace
+from distlock.queue.waiting import Attempt, wait, wait_async
+from distlock.session.session import Session, session_for
+from distlock.transactions import refuse_open_transaction
+
+from . import cancellation
+from .deadlocks import Lookout
+from .revocation import check_listener, listener
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection
+    from types import TracebackType
+
+    from distlock.keys.znodes import Participant
+    from distlock.queue.contender import Place
+
+logger = safe(logging.getLogger("distlock"))
+
+_T = TypeVar("_T")
+
+#: What stands after a key's name in the identity of what is held: of a mutex, a writer, a reader.
+IDENTITIES: Final = ("", "/1-write", "/2-read")
+
+
+class Mutex:
+    """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
+
+    Made by `zk_lock`. As a context manager it yields a `Hold`. Safe to share between threads.
+    Source: Curator's ``InterProcessMutex``, the interface of :class:`threading.RLock`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        fair: bool = True,
+        handoff: int = 0,
+        atomic: bool | str = False,
+        on_revoke: Callable[[Mutex], object] | None = None,
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+        template: str = "",
+    ) -> None:
+        check_listener(on_revoke)
+        check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
+        self.key = key = templates.plain_text(key)
+        self.using = using
+        #: What `zk_locked` made the key from, for those who may not see keys, such as metrics.
+        self.template = template
+        self._name = templates.znode_name(key)
+        self._timeout = timeout if timeout is UNSET else seconds(timeout)
+        self._database = "default" if atomic is True else atomic or None
+        self._id = (using, self._name)
+        self._fair = fair
+        self._handoff = handoff
+        self._on_revoke = on_revoke
+        self._max_hold = positive_seconds(max_hold, "max_hold")
+        self._cancel_on_loss = cancel_on_loss
+
+    def __repr__(self) -> str:
+        return f"zk_lock({self.key!r}, using={self.using!r})"
+
+    # --- acquire and release ----------------------------------------------------------------------
+
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock; return False where it is busy.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockInTransaction: a first acquire within an open transaction
+        :raises LockLost: this owner held the lock and has lost it; release it first
+        :raises DeadlockDetected: waiting on would never end
+        """
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        return self._acquire(blocking, timeout, _is_hold)
+
+    def release(self) -> None:
+        """Give the lock back: the last of as many releases as acquires does it.
+
+        The delete is sent and not waited for; it is repeated until it is done.
+
+        :raises NotOwner: this thread or task does not hold the lock
+        :raises LockLost: it did, but the lock was lost meanwhile
+        """
+        owner = current()
+        held = self._held_by(owner)
+        if held.count > 1:
+            held.count -= 1
+            return
+        _let_go(owner, self._id, held)
+        if held.hold.lost:
+            raise lost(held.hold, TOO_LATE)
+
+    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock as `acquire` does; waiting costs no thread."""
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        return await self._aacquire(blocking, timeout, _ais_hold)
+
+    async def arelease(self) -> None:
+        """Give the lock back as `release` does."""
+        self.release()
+
+    @property
+    def held(self) -> bool:
+        """Whether the calling thread or task holds this lock; never touches the network."""
+        return self._id in current().held
+
+    def __enter__(self) -> Hold:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
+        return self._acquire(True, UNSET, self._begin)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        depth = None
+        try:
+            depth = self._depth(current()) - 1
+            try:
+                self._end(kind, error, traceback)
+            finally:
+                self._release_quietly(error)
+        except BaseException:
+            owner = current()
+            self._back_to(self._depth(owner) - 1 if depth is None else depth, owner)
+            raise
+
+    async def __aenter__(self) -> Hold:
+        if self._database is not None:
+            raise TypeError(
+                "atomic= opens a database transaction, which Django cannot do in async code. "
+                "Use the lock in a synchronous function and call that with sync_to_async."
+            )
+        then = self._abegin_cancellable if self._cancel_on_loss else self._abegin
+        return await self._aacquire(True, UNSET, then)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        loss = cancellation.end(self, error) if self._cancel_on_loss else None
+        self._release_quietly(error)
+        if loss is not None:
+            raise loss from error
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def locked(self) -> bool:
+        """Whether anybody holds or awaits the lock. Asks the server."""
+        return bool(self.participants())
+
+    def holder(self) -> Participant | None:
+        """Return who is first in line. Asks the server."""
+        return next(iter(self.participants()), None)
+
+    def participants(self) -> list[Participant]:
+        """Return all who stand in line, the holder first. Asks the server.
+
+        Nodes that vanish between the list and the read are left out.
+
+        :raises LockUnavailable: ZooKeeper did not answer in time
+        """
+        session = session_for(self.using)
+        timeout = session.conf.connect_timeout
+        return participants(session, self._path(session), key=self.key, timeout=timeout)
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    def _path(self, session: Session) -> str:
+        return f"{session.root}/{self._name}"
+
+    def _acquire(self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], _T]) -> _T:
+        """Return what `then` makes of the hold, or of the attempt that was refused.
+
+        A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
+        call has taken is given back then.
+        """
+        owner = current()
+        held = owner.held.get(self._id)
+        depth = held.count if held is not None else 0
+        try:
+            if held is not None:
+                return then(self._reenter(held, timeout))
+            return then(wait(*self._line(owner, self._limit(blocking, timeout))))
+        except BaseException:
+            self._back_to(depth, owner)
+            raise
+
+    async def _aacquire(
+        self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], Awaitable[_T]]
+    ) -> _T:
+        owner = current()
+        held = owner.held.get(self._id)
+        depth = held.count if held is not None else 0
+        try:
+            if held is not None:
+                return await then(self._reenter(held, timeout))
+            return await then(await wait_async(*self._line(owner, self._limit(blocking, timeout))))
+        except BaseException:
+            self._back_to(depth, owner)
+            raise
+
+    def _reenter(self, held: Held, timeout: Any) -> Hold:
+        if timeout is not UNSET:
+            seconds(timeout)  # what is no timeout is refused, though nothing is waited for
+        held.hold.check()
+        held.count += 1
+        return held.hold
+
+    def _limit(self, blocking: bool, timeout: Any) -> float | None:
+        """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
+        if timeout is UNSET:
+            timeout = self._timeout
+        if timeout is UNSET:
+            timeout = configuration(self.using).timeout
+        limit = seconds(timeout)
+        return limit if blocking else 0.0
+
+    def _line(
+        self, owner: Owner, limit: float | None
+    ) -> tuple[
+        Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt], Lookout | None
+    ]:
+        """Return what `wait` is to do: which line to join, for how long, and what comes then."""
+        conf = configuration(self.using)
+        beside = self._beside(owner)
+        if beside is not None:
+            self._join_beside(beside)
+        elif conf.in_transaction == "raise":
+            refuse_open_transaction(self.key)
+        session = session_for(self.using)
+        place_for = partial(
+            self._place_of(owner),
+            session,
+            self._path(session),
+            key=self.key,
+            data=owner.describe(conf),
+            try_only=limit == 0,
+            on_revoke=listener(self._on_revoke, self),
+        )
+        return place_for, limit, partial(self._conclude, owner), self._lookout(owner, limit)
+
+    def _lookout(self, owner: Owner, limit: float | None) -> Lookout | None:
+        """Return what looks for a deadlock, for one who holds something and may wait so long."""
+        after = configuration(self.using).deadlock_after
+        if after is None or not owner.held or (limit is not None and limit <= after):
+            return None
+        return Lookout(owner, after)
+
+    def _beside(self, owner: Owner) -> Held | None:
+        """Return what `owner` holds of this key by a lock of another kind."""
+        for kind in IDENTITIES:  # not over all that it holds: that may be thousands
+            held = owner.held.get((self.using, self._name + kind))
+            if held is not None:
+                return held
+        return None
+
+    def _join_beside(self, held: Held) -> None:
+        """Refuse what would wait for its own owner (PITFALLS 17).
+
+        :raises LockLost: what it holds is lost
+        """
+        held.hold.check()
+        raise DeadlockDetected(
+            f"{self!r} would wait for ever: it was asked for by one who holds zk_lock() or "
+            "zk_rwlock() of the same key, and one key is one line. Give the two keys of their own, "
+            "or use the write lock of zk_rwlock() for both.",
+            key=self.key,
+            using=self.using,
+        )
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        """Return what makes a place in this lock's line for `owner`."""
+        if self._handoff:
+            return partial(Seat, turns=self._handoff)
+        return MutexPlace if self._fair else UnfairPlace
+
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
+        node = signals.outcome(attempt, Mutex, self)
+        if node is None:
+            return attempt
+        hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
+        owner.held[self._id] = Held(hold, attempt.place)
+        attempt.place.listen(partial(signals.announce_change, Mutex, hold))
+        if self._max_hold is not None:
+            attempt.place.give_up_after(self._max_hold)
+        signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
+        return hold
+
+    def _held_by(self, owner: Owner) -> Held:
+        held = owner.held.get(self._id)
+        if held is None:
+            raise NotOwner(
+                f"{self.key!r} is not held here. A lock is released by the thread or task that "
+                "acquired it, once for each time it acquired, and not by a forked child."
+            )
+        return held
+
+    def _depth(self, owner: Owner) -> int:
+        """How often `owner` has acquired and not released."""
+        held = owner.held.get(self._id)
+        return held.count if held is not None else 0
+
+    def _back_to(self, depth: int, owner: Owner) -> None:
+        """Undo what a call or block has acquired that was interrupted on its way in or out."""
+        held = owner.held.get(self._id)
+        if held is None:
+            return
+        if depth > 0:
+            held.count = min(held.count, depth)
+        else:
+            _let_go(owner, self._id, held)
+
+    def _release_quietly(self, error: BaseException | None) -> None:
+        """Release at the end of a block, whose own exception is worth more than ours."""
+        try:
+            self.release()
+        except (LockLost, NotOwner) as refusal:
+            if error is None:
+                raise
+            if isinstance(refusal, NotOwner):  # a lost lock is told by its signal
+                logger.exception("A block of %r ended and released nothing.", self)
+
+    def _begin(self, hold: Hold | Attempt) -> Hold:
+        if isinstance(hold, Attempt):
+            raise self._busy(hold, self._head(hold))
+        if self._database is not None:
+            block = transaction.atomic(using=self._database)
+            block.__enter__()
+            current().held[self._id].transactions.append(block)
+        return hold
+
+    async def _abegin(self, hold: Hold | Attempt) -> Hold:
+        if isinstance(hold, Attempt):
+            raise self._busy(hold, await self._ahead(hold))
+        return hold
+
+    async def _abegin_cancellable(self, hold: Hold | Attempt) -> Hold:
+        granted = await self._abegin(hold)
+        cancellation.begin(self, [granted])
+        return granted
+
+    def _end(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._database is not None:
+            held = self._held_by(current())
+            block = held.transactions.pop()
+            if error is None and held.hold.lost:  # nothing is committed under a lost lock
+                error = lost(held.hold, "The transaction is rolled back.")
+                block.__exit__(type(error), error, None)
+                raise error
+            block.__exit__(kind, error, traceback)
+
+    # --- who has it ------------------------------------------------------------------------------
+
+    def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
+        waited = attempt.waited
+        by = f" It is held by {holder}." if holder else ""
+        return LockBusy(
+            f"The lock {self.key!r} is busy after {waited:.1f} s.{by} Try again later, or wait "
+            "longer with timeout=.",
+            key=self.key,
+            holder=holder,
+            waited=waited,
+            retry_after=configuration(self.using).retry_after,
+            using=self.using,
+        )
+
+    def _head(self, attempt: Attempt) -> Participant | None:
+        session, path = attempt.place.session, attempt.place.head
+        try:
+            return participant(path, session.ask(session.read, path).result(attempt.grace))
+        except Exception:  # noqa: BLE001 - whatever it is, the caller is told that the lock is busy
+            return None
+
+    async def _ahead(self, attempt: Attempt) -> Participant | None:
+        session, path = attempt.place.session, attempt.place.head
+        answer = asyncio.wrap_future(session.ask(session.read, path))
+        try:
+            await asyncio.wait([answer], timeout=attempt.grace)
+            return participant(path, answer.result()) if answer.done() else None
+        except Exception:  # noqa: BLE001 - the same
+            return None
+        finally:
+            answer.cancel()  # asyncio logs an exception that comes later, and that nobody fetches
+
+
+def _is_hold(outcome: Hold | Attempt) -> bool:
+    return isinstance(outcome, Hold)
+
+
+async def _ais_hold(outcome: Hold | Attempt) -> bool:
+    return isinstance(outcome, Hold)
+
+
+def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list[str]:
+    """Release whatever `owner` holds, however often it has acquired, and return the keys.
+
+    :param keep: the (alias, znode name) of holds to leave alone
+    """
+    released = []
+    for identity in [identity for identity in owner.held if identity not in keep]:
+        held = owner.held[identity]
+        _let_go(owner, identity, held)
+        released.append(held.hold.key)
+    return released
+
+
+def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
+    held.hold.lost  # noqa: B018 - settles it before the node goes
+    # In this order an interrupted call can be repeated.
+    held.place.leave()
+    owner.held.pop(identity, None)
+    held.place.report()
+    signals.announce(
+        signals.lock_released,
+        Mutex,
+        held.hold,
+        hold=held.hold,
+        held_for=time.monotonic() - held.started,
+    )
+
+
+def zk_lock(
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    fair: bool = True,
+    handoff: int = 0,
+    atomic: bool | str = False,
+    on_revoke: Callable[[Mutex], object] | None = None,
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> Mutex:
+    """Return the lock named `key`.
+
+    ::
+
+        with zk_lock(f"stock:{sku}", timeout=2) as hold:
+            ...
+
+    :param key: what is locked, as text: ``"stock:42"``
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :param fair: False does not queue: whoever comes first after a release gets the lock, and all
+        who wait are woken by each release
+    :param handoff: how many waiters of this process may have the lock in turns before the next
+        process gets it, 0 for strictly first come, first served; these holds have one fencing token
+    :param atomic: True opens a database transaction inside the lock, a text one on that database;
+        it is committed before the lock is released
+    :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
+        or waiter to leave (`revoke`); it is up to you what to do
+    :param max_hold: seconds (number or timedelta) after which a hold is given up: it counts as
+        lost, and the next one gets the lock, whatever the holder is doing. It counts from the first
+        acquire. None (default) is no limit
+    :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
+        `LockLost` out of the block. For async code only
+    :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
+        `max_hold` is not above 0
+    """
+    return Mutex(
+        templates.literal_key(key),
+        timeout=timeout,
+        using=using,
+        fair=fair,
+        handoff=handoff,
+        atomic=atomic,
+        on_revoke=on_revoke,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

@@ -1,0 +1,92 @@
+"""Cooperative revocation: asking a participant to leave its place, and hearing that one is asked.
+
+Nothing is taken away. The participant's node gets a mark, its process calls the ``on_revoke`` it
+gave, and that decides what to do; a participant without one goes on as if nothing had happened.
+Source: Curator's ``Revoker``, ``Revocable`` and ``RevocationListener``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from asgiref.sync import iscoroutinefunction
+
+from distlock.engine.client import NoNode
+from distlock.inspection.snapshot import LEASES
+from distlock.keys.znodes import REVOKE
+from distlock.logs.loggers import safe
+from distlock.session.session import session_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.keys.znodes import Participant
+
+logger = safe(logging.getLogger("distlock"))
+
+_L = TypeVar("_L")
+
+
+def revoke(participant: Participant | None, *, using: str = "default") -> bool:
+    """Ask a holder or waiter to leave; return False where it has left already.
+
+    ::
+
+        revoke(zk_lock("report").holder())
+
+    :param participant: what ``holder()`` returned, or one of ``participants()``
+    :param using: the alias in ``DISTLOCK`` of its lock
+    :raises TypeError: the participant owns a `zk_lease`, which has no process to ask
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    """
+    if participant is None:
+        return False
+    # By the path, since a lease may have been read as any other node.
+    if participant.path.rpartition("/")[0].endswith(f"/{LEASES}"):
+        raise TypeError(
+            "A lease belongs to an owner id and cannot be asked to leave; the request would take "
+            "the place of its data, and it would never end. Call release() as its owner, or break "
+            "it: manage.py distlock break KEY."
+        )
+    session = session_for(using)
+    written = session.ask(session.write, participant.path, REVOKE, -1)
+    try:
+        session.answer(written, session.conf.connect_timeout, key=participant.path)
+    except NoNode:
+        return False
+    return True
+
+
+def check_listener(on_revoke: object) -> None:
+    """Refuse an ``on_revoke`` that a thread cannot call.
+
+    :raises TypeError: it is no function, or a coroutine function
+    """
+    if on_revoke is not None and (not callable(on_revoke) or iscoroutinefunction(on_revoke)):
+        raise TypeError(
+            "on_revoke is a function that a thread of its own calls with the lock, and no "
+            f"coroutine function, not {on_revoke!r}. To reach a task from it, use "
+            "loop.call_soon_threadsafe()."
+        )
+
+
+def listener(on_revoke: Callable[[_L], object] | None, lock: _L) -> Callable[[], None] | None:
+    """Return what runs ``on_revoke(lock)`` in a thread of its own, where it may take its time."""
+    if on_revoke is None:
+        return None
+    listening = partial(_run, on_revoke, lock)
+
+    def told() -> None:
+        threading.Thread(target=listening, name="distlock-revoke", daemon=True).start()
+
+    return told
+
+
+def _run(on_revoke: Callable[[_L], object], lock: _L) -> None:
+    try:
+        on_revoke(lock)
+    except Exception:
+        logger.exception("on_revoke of %r failed; the lock is still held.", lock)

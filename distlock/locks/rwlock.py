@@ -1,0 +1,195 @@
+"""Many readers or one writer: a port of Curator's ``InterProcessReadWriteLock``.
+
+Readers and writers stand in one line. A writer waits for all ahead, a reader for the writers ahead,
+so a queued writer is not starved by the readers who come after it. Whose turn it is is decided in
+`queue`; the two locks of one key are mutexes with nodes of their own kind.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distlock.conf import UNSET
+from distlock.exceptions import DeadlockDetected
+from distlock.keys import znodes
+from distlock.keys.templates import literal_key
+from distlock.queue.order import DowngradedPlace, ReaderPlace, WriterPlace
+
+from .mutex import IDENTITIES, Mutex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.keys.znodes import Participant
+    from distlock.owner.hold import Held
+    from distlock.owner.owner import Owner
+    from distlock.queue.contender import Place
+
+
+class ReadWriteLock:
+    """A lock that many may hold for reading, or one for writing. Made by `zk_rwlock`.
+
+    Source: Curator's ``InterProcessReadWriteLock``.
+
+    :ivar read: the readers' lock, a `Mutex`
+    :ivar write: the writers' lock, a `Mutex`
+    """
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        timeout: Any = UNSET,
+        using: str = "default",
+        on_revoke: Callable[[Mutex], object] | None = None,
+        max_hold: Any = None,
+        cancel_on_loss: bool = False,
+    ) -> None:
+        options: dict[str, Any] = {
+            "timeout": timeout,
+            "using": using,
+            "on_revoke": on_revoke,
+            "max_hold": max_hold,
+            "cancel_on_loss": cancel_on_loss,
+        }
+        self.read: Mutex = _ReadLock(key, **options)
+        self.write: Mutex = _WriteLock(key, **options)
+
+    def __repr__(self) -> str:
+        return f"zk_rwlock({self.read.key!r}, using={self.read.using!r})"
+
+
+class _Side(Mutex):
+    """One of the two locks of a key, held and counted apart from the other."""
+
+    _reads: bool
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        # No znode name has a "/". The writer's sorts before the reader's: the order in which one
+        # owner can have both.
+        _, write, read = IDENTITIES
+        self._write_id = (self.using, self._name + write)
+        self._read_id = (self.using, self._name + read)
+
+    def __repr__(self) -> str:
+        side = "read" if self._reads else "write"
+        return f"zk_rwlock({self.key!r}, using={self.using!r}).{side}"
+
+    def participants(self) -> list[Participant]:
+        """Return all of this kind who stand in line, first come first. Asks the server.
+
+        :raises LockUnavailable: ZooKeeper did not answer in time
+        """
+        return [one for one in super().participants() if self._is_mine(one)]
+
+    def holder(self) -> Participant | None:
+        """Return who holds this lock: the writer, or the first of the readers. Asks the server."""
+        everybody = super().participants()
+        # A writer that reads, too, stands twice in the very spot.
+        return next(
+            (
+                one
+                for one in everybody
+                if self._is_mine(one) and one.sequence == everybody[0].sequence
+            ),
+            None,
+        )
+
+    def _is_mine(self, participant: Participant) -> bool:
+        # Whoever is no reader excludes as a writer does, such as a mutex on the same key.
+        node = znodes.parse(participant.path.rpartition("/")[2])
+        return (node is not None and node.kind == znodes.READ) == self._reads
+
+
+class _ReadLock(_Side):
+    """The lock of those who read."""
+
+    _reads = True
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        self._id = self._read_id
+
+    def _join_beside(self, held: Held) -> None:
+        if held.place.kind != znodes.WRITE:
+            super()._join_beside(held)
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        write = owner.held.get(self._write_id)
+        if write is None:
+            return ReaderPlace
+        write.hold.check()
+        return partial(DowngradedPlace, write=write.place)
+
+
+class _WriteLock(_Side):
+    """The lock of those who write."""
+
+    _reads = False
+
+    def __init__(self, key: str, **options: Any) -> None:
+        super().__init__(key, **options)
+        self._id = self._write_id
+
+    def _join_beside(self, held: Held) -> None:
+        if held.place.kind != znodes.READ:
+            super()._join_beside(held)
+        held.hold.check()
+        raise DeadlockDetected(
+            f"{self!r} would wait for ever: it was asked for by one who holds it for reading. "
+            "Release the read lock first, or take the write lock from the start: whoever has that "
+            "can take the read lock inside it, and keep it.",
+            key=self.key,
+            using=self.using,
+        )
+
+    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+        return WriterPlace
+
+
+def zk_rwlock(
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    on_revoke: Callable[[Mutex], object] | None = None,
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> ReadWriteLock:
+    """Return the read/write lock named `key`: many may read, or one may write.
+
+    ::
+
+        prices = zk_rwlock("prices", timeout=2)
+
+        with prices.read:
+            ...
+        with prices.write as hold:
+            ...
+
+    Both locks are reentrant. Who writes may read, too, and goes on reading when the write lock is
+    released first: no other writer comes between. Who reads cannot begin to write, which would wait
+    for itself: `DeadlockDetected` is raised at once.
+
+    :param key: what is locked, as text: ``"prices"``; `zk_lock` of the same key excludes both
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :param on_revoke: called with the lock, reader's or writer's, in a thread of its own, when
+        somebody asks this holder or waiter to leave (`revoke`); it is up to you what to do
+    :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
+        `zk_lock`; a writer that reads, too, has two holds
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
+    :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
+    """
+    return ReadWriteLock(
+        literal_key(key),
+        timeout=timeout,
+        using=using,
+        on_revoke=on_revoke,
+        max_hold=max_hold,
+        cancel_on_loss=cancel_on_loss,
+    )

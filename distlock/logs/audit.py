@@ -1,0 +1,104 @@
+"""Record what operators do to locks: the intent before the deed, the outcome after it.
+
+Each record is two lines of the logger ``distlock.audit``. Where the operator has a Django user, it
+is an entry of the admin's log, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from django.db import DatabaseError
+from django.utils.translation import gettext
+
+from distlock.keys.znodes import printable
+
+from .loggers import safe
+
+if TYPE_CHECKING:
+    from django.contrib.admin.models import LogEntry
+
+    from distlock.admin.actions import Target
+
+logger = safe(logging.getLogger("distlock.audit"))
+
+Action: TypeAlias = Literal["revoke", "break"]
+
+_VERBS: Final = {"revoke": "ask to release", "break": "break"}
+
+
+def carry_out(
+    action: Action, target: Target, *, operator: str, user_id: Any = None, reason: str = ""
+) -> bool:
+    """Ask a participant to release, or break its lock, and keep a record of it.
+
+    Nothing is done where the intent cannot be recorded.
+
+    :param operator: who does it, for the log: ``root@db1``
+    :param user_id: the operator's Django user, who gets an entry in the admin's log
+    :param reason: why, for both logs
+    :return: False where the node is gone, or belongs to a lease, which cannot be asked
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused; it may be done or not
+    """
+    entry = None if user_id is None else _entry(action, target, user_id, reason)
+    role = "holder" if target.holds else "waiter"
+    what = f"{_VERBS[action]} {target.who}, {role} of {printable(target.name)} in {target.using}"
+    what = f"{what} ({printable(target.path)}, token {target.token})"
+    logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
+    try:
+        done = target.ask_to_release() if action == "revoke" else target.break_it()
+    except BaseException:
+        logger.warning("%s tried to %s: the outcome is unknown.", operator, what)
+        raise
+    outcome = "done" if done else "nothing to do, for it has gone"
+    logger.warning("%s tried to %s: %s.", operator, what, outcome)
+    if entry is not None:
+        _complete(entry, action, target, reason, done=done)
+    return done
+
+
+def _entry(action: Action, target: Target, user_id: Any, reason: str) -> LogEntry:
+    # Here, for the commands work without Django's admin.
+    from django.contrib.admin.models import CHANGE, DELETION, LogEntry  # noqa: PLC0415
+    from django.contrib.contenttypes.models import ContentType  # noqa: PLC0415
+
+    from distlock.models import Lock  # noqa: PLC0415
+
+    intent = (
+        gettext("Tried to ask %(who)s to release (%(node)s, token %(token)d); outcome unknown.")
+        if action == "revoke"
+        else gettext(
+            "Tried to break the lock of %(who)s (%(node)s, token %(token)d); outcome unknown."
+        )
+    )
+    lock = Lock.at(target.using, target.name)
+    return LogEntry.objects.create(
+        user_id=user_id,
+        content_type=ContentType.objects.get_for_model(Lock),
+        object_id=lock.pk,
+        object_repr=str(lock)[:200],
+        action_flag=CHANGE if action == "revoke" else DELETION,
+        change_message=_text(intent, target, reason),
+    )
+
+
+def _complete(entry: LogEntry, action: Action, target: Target, reason: str, *, done: bool) -> None:
+    outcome = (
+        gettext("Asked %(who)s to release (%(node)s, token %(token)d).")
+        if action == "revoke"
+        else gettext("Broke the lock of %(who)s (%(node)s, token %(token)d).")
+    )
+    entry.change_message = _text(outcome, target, reason)
+    try:
+        if done:
+            entry.save()
+        else:  # the admin's log lists changes
+            entry.delete()
+    except DatabaseError:
+        logger.exception("The admin's log still says that the outcome is unknown.")
+
+
+def _text(message: str, target: Target, reason: str) -> str:
+    text = message % {"who": target.who, "node": printable(target.path), "token": target.token}
+    return f"{text} {reason}".rstrip()

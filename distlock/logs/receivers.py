@@ -1,0 +1,77 @@
+"""The app's own logging: receivers of its signals, as anybody could write them.
+
+The logger is ``distlock``. Its records carry what they tell as fields, for formatters that write
+JSON: ``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe`` or
+``busy``) and, where known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a loss).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from distlock import signals
+from distlock.keys.znodes import printable
+
+from .loggers import safe
+
+logger = safe(logging.getLogger("distlock"))
+
+
+def connect() -> None:
+    """Connect the receivers; may be repeated (runserver calls ``ready`` twice)."""
+    signals.lock_lost.connect(_lost, dispatch_uid="distlock.logs.lost")
+    signals.lock_at_risk.connect(_at_risk, dispatch_uid="distlock.logs.at_risk")
+    signals.lock_safe.connect(_safe, dispatch_uid="distlock.logs.safe")
+    signals.lock_contended.connect(_contended, dispatch_uid="distlock.logs.contended")
+
+
+def _lost(*, key: str, hold: Any, reason: str, **facts: Any) -> None:
+    logger.error(
+        "The lock %r (token %d) was given up after its max_hold."
+        if reason == "max_hold"
+        else "The lock %r (token %d) was lost while held.",
+        key,
+        hold.token,
+        extra=_fields(facts, key=key, outcome="lost", reason=reason, **_of(hold)),
+    )
+
+
+def _at_risk(*, key: str, hold: Any, **facts: Any) -> None:
+    logger.info(
+        "The lock %r (token %d) is at risk: the connection is gone. It is lost in %.1f s.",
+        key,
+        hold.token,
+        hold.valid_for(),
+        extra=_fields(facts, key=key, outcome="at risk", **_of(hold)),
+    )
+
+
+def _safe(*, key: str, hold: Any, **facts: Any) -> None:
+    logger.info(
+        "The lock %r (token %d) is safe again.",
+        key,
+        hold.token,
+        extra=_fields(facts, key=key, outcome="safe", **_of(hold)),
+    )
+
+
+def _contended(*, key: str, waited: float, **facts: Any) -> None:
+    logger.info(
+        "The lock %r was busy for %.2f s; given up.",
+        key,
+        waited,
+        extra=_fields(facts, key=key, outcome="busy", waited=waited),
+    )
+
+
+def _of(hold: Any) -> dict[str, Any]:
+    return {"token": hold.token, "path": hold.path}
+
+
+def _fields(facts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return the fields of a record. It refuses some names, so what a signal may carry one day
+    does not get there by itself."""
+    said = {name: facts[name] for name in ("using", "template")}
+    fields = {"recipe": facts["sender"].__name__, **said, **more}
+    return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}

@@ -1,0 +1,255 @@
+"""Who is asking: the thread in threaded code, the task in async code.
+
+A lock is reentrant for its owner, so a wrong answer here breaks mutual exclusion. A thread id alone
+will not do (it is recycled, and worker threads serve many tasks), nor will a context variable alone
+(child tasks inherit it). The rules:
+
+- code in a task belongs to that task;
+- code in a thread belongs to that thread, by a mark in its context, so that two ``to_thread`` calls
+  on one pooled thread are two owners;
+- a hop with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
+  read from the stacks (`hops`). Where that cannot be read, the hop is a new owner:
+  it may then wait for a lock it could have re-entered, and never enters one it should not;
+- a hop that goes on after its task was cancelled, such as a sync view under ASGI whose client has
+  disconnected, belongs to the owner that it has acted for before: it has that one's locks to
+  release.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread
+import json
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from asyncio import Task
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from threading import Thread, current_thread
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from distlock.conf import Configuration
+from distlock.logs.loggers import safe
+
+from . import process
+from .call_stack import AbandonedHop, alone, find, running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from .call_stack import Call
+    from .hold import Held
+
+logger = safe(logging.getLogger("distlock"))
+
+#: Of how many hops an owner takes note before it looks which have ended.
+MANY_HOPS: Final = 8
+
+_as_json = json.JSONEncoder(separators=(",", ":")).encode
+#: A text, or what returns it for an alias's settings: a request's route is known late.
+_label: ContextVar[str | Callable[[Configuration], str]] = ContextVar("distlock_label", default="")
+_DEFAULTS: Final = Configuration()
+MAX_LABEL: Final = 200
+
+
+class Owner:
+    """One who can hold locks. Only its own code changes `held`, so that needs no lock."""
+
+    __slots__ = ("_hops", "_id", "_said", "_worker", "held", "process", "thread")
+
+    def __init__(self, worker: str, thread: Thread | None = None) -> None:
+        self._id = ""
+        self._worker = worker[:100]
+        #: The thread that this owner stands for, None for a task.
+        self.thread = thread
+        #: Differs in a forked child, where the parent's owners hold nothing.
+        self.process = process.this
+        #: What it holds: (alias, path) → the hold with its count.
+        self.held: dict[tuple[str, str], Held] = {}
+        self._hops: list[Call] = []
+        #: What `describe` has said for a label, but for the time.
+        self._said = "", ""
+
+    def __del__(self) -> None:
+        """Log what a thread has left held at its end: then nobody refers to its owner any more."""
+        if self.thread is None or not self.held or sys.is_finalizing():
+            return
+        if self.process is not process.this:
+            return
+        for held in self.held.values():
+            if not (held.hold.lost or held.place.session.over):
+                logger.error(
+                    "The thread %s has ended and left the lock %r held. Nobody can release it any "
+                    "more, and nobody gets it while this process lives. Use `with`, which "
+                    "releases on every way out.",
+                    self.thread.name,
+                    held.hold.key,
+                )
+
+    @property
+    def hopping(self) -> bool:
+        """Whether a hop that has acted for it has not returned yet, awaited or not."""
+        return bool(self._hops and running(self._hops))
+
+    def acts_in(self, call: Call) -> bool:
+        """Whether this hop has acted for it."""
+        return any(one is call for one in self._hops)
+
+    def act_in(self, calls: tuple[Call, ...]) -> None:
+        """Take note of hops that act for it."""
+        new = [call for call in calls if not self.acts_in(call)]
+        if new and len(self._hops) >= MANY_HOPS:
+            self._hops = running(self._hops)
+        self._hops.extend(new)
+
+    @property
+    def id(self) -> str:
+        """A text that no other owner has, in any process."""
+        self._id = self._id or uuid4().hex
+        return self._id
+
+    def describe(self, conf: Configuration = _DEFAULTS) -> bytes:
+        """Return the data of this owner's lock nodes: no arguments, no query strings, no secrets.
+
+        With the setting ``NODE_DATA = "owner"`` only the owner's id.
+        """
+        if conf.node_data != "full":
+            return _as_json({"v": 1, "owner": self.id}).encode()
+        label = _label.get()
+        if not isinstance(label, str):
+            label = label(conf)[:MAX_LABEL]
+        described, said = self._said
+        if not said or label != described:
+            facts = {
+                "v": 1,
+                "owner": self.id,
+                "host": process.this.host,
+                "pid": process.this.pid,
+                "worker": self._worker,
+                "label": label,
+            }
+            said = _as_json(facts).removesuffix("}")
+            self._said = label, said
+        return f'{said},"since":{time.time():.3f}}}'.encode()
+
+
+def current() -> Owner:
+    """Return the owner on whose behalf this code runs."""
+    if alone():  # as the rest would find it, in a third of the time
+        return _owner_of_thread(current_thread())
+    found = find()
+    who: Any = found.actor
+    if isinstance(who, AbandonedHop):
+        owner = _owner_of_abandoned(who)
+    elif isinstance(who, Thread) or who is current_thread():  # gevent's greenlets are no Thread
+        owner = _owner_of_thread(who)
+    else:
+        owner = _owner_of_task(who)
+    if found.hops:
+        owner.act_in(found.hops)
+        _of_hop.set(owner)
+    return owner
+
+
+@contextmanager
+def label(text: str | Callable[[Configuration], str]) -> Iterator[None]:
+    """Name the work that this code does, such as ``celery beat``, for those who look at a lock.
+
+    :param text: the name, or a function that returns it when a lock is taken
+    """
+    token = _label.set(text[:MAX_LABEL] if isinstance(text, str) else text)
+    try:
+        yield
+    finally:
+        _label.reset(token)
+
+
+# --- threads and tasks ---------------------------------------------------------------------------
+
+_of_thread: ContextVar[Owner] = ContextVar("distlock_owner")
+_of_hop: ContextVar[Owner] = ContextVar("distlock_owner_of_hop")
+_of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionary()
+
+
+class _OfThread(threading.local):
+    """The owner that a thread is, whatever the context in which it runs."""
+
+    owner: Owner | None = None
+
+
+_local = _OfThread()
+
+
+def _owner_of_thread(thread: Thread) -> Owner:
+    owner = _of_thread.get(None)
+    # An inherited mark is another thread's; after a fork, another process's.
+    if owner is None or owner.thread is not thread or owner.process is not process.this:
+        owner = _local.owner
+        if owner is None or owner.thread is not thread or owner.process is not process.this:
+            owner = Owner(thread.name, thread)
+            if not _pooled(thread):
+                _local.owner = owner
+        _of_thread.set(owner)
+    return owner
+
+
+def _pooled(thread: Thread) -> bool:
+    """Whether a thread may do the work of many, each in a context of its own."""
+    if type(thread) is not Thread and not isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
+        return True
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect's is slower
+    while frame is not None:
+        if frame.f_code is _WORKER:
+            return True
+        frame = frame.f_back
+    return False
+
+
+#: What the threads of a ThreadPoolExecutor run, asyncio's among them.
+_WORKER: Final = concurrent.futures.thread._worker.__code__  # noqa: SLF001
+
+
+def _owner_of_task(task: Task[Any]) -> Owner:
+    owner = _of_task.get(task)
+    if owner is None:
+        owner = _of_task[task] = Owner(task.get_name())
+        task.add_done_callback(partial(_tell_left_behind, owner))
+    return owner
+
+
+def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
+    """Say what a task has left held at its end.
+
+    It is not released: whoever has awaited this task may go on as if it held the lock, such as
+    ``await wait_for(lock.aacquire(), 5)``, which has a task of its own before Python 3.12.
+    """
+    if owner.hopping:  # it is in the hands of a function that runs on in its thread
+        return
+    left = [held.hold.key for held in owner.held.values() if not held.hold.lost]
+    for key in left:
+        logger.error(
+            "The task %s has ended and left the lock %r held. Nobody can release it any more, and "
+            "nobody gets it while this process lives. Use `async with`, which releases on every "
+            "way out; limit a wait with the lock's own timeout=, for asyncio.wait_for() may run "
+            "aacquire() in a task of its own; and close an async generator that holds a lock with "
+            "contextlib.aclosing().",
+            task.get_name(),
+            key,
+        )
+
+
+def _owner_of_abandoned(hop: AbandonedHop) -> Owner:
+    owner = _of_hop.get(None)
+    # An inherited mark is another hop's; after a fork, another process's.
+    if owner is None or not owner.acts_in(hop.call) or owner.process is not process.this:
+        owner = Owner(hop.thread.name)
+    return owner
+
+
+os.register_at_fork(after_in_child=_of_task.clear)

@@ -1,0 +1,86 @@
+"""Steps that are due at a time: one thread for the whole process, however many wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from heapq import heapify, heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakMethod
+
+from distlock.engine.connection import guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+#: When, a number that settles ties, and what.
+_Step: TypeAlias = "tuple[float, int, WeakMethod[Any]]"
+#: How many steps may be kept before those whose objects are gone are looked for.
+MANY: Final = 1000
+#: The longest that a thread can wait, in seconds.
+_LONGEST: Final = threading.TIMEOUT_MAX
+
+
+def call_later(seconds: float, method: Callable[[], None]) -> None:
+    """Call a bound method after so many seconds, on the alarm's thread, if its object still lives.
+
+    There is nothing to cancel: the method finds out for itself whether it still matters.
+    """
+    _running().orders.put((time.monotonic() + seconds, next(_order), WeakMethod(method)))
+
+
+class _Alarm(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="distlock-alarm", daemon=True)
+        #: What was asked for; this queue may be fed from a signal handler.
+        self.orders: SimpleQueue[_Step] = SimpleQueue()
+        self.due: list[_Step] = []
+
+    def run(self) -> None:
+        due = self.due
+        many = MANY
+        while True:
+            with suppress(Empty):
+                heappush(due, self.orders.get(timeout=_until(due[0][0]) if due else None))
+            while due and _until(due[0][0]) == 0:
+                _call(heappop(due)[2])
+            if len(due) > many:
+                due[:] = [step for step in due if step[2]() is not None]
+                heapify(due)
+                many = 2 * len(due) + MANY
+
+
+def _until(when: float) -> float:
+    return min(max(when - time.monotonic(), 0.0), _LONGEST)
+
+
+def _call(reference: WeakMethod[Any]) -> None:
+    method = reference()
+    if method is not None:
+        guarded(method)
+
+
+_order = count()
+_alarm: _Alarm | None = None
+
+
+def _running() -> _Alarm:
+    global _alarm  # noqa: PLW0603 - one per process
+    if _alarm is None:  # without a lock: a second thread, started by a race, does no harm
+        alarm = _Alarm()
+        alarm.start()
+        _alarm = alarm  # not before: the start may fail
+    return _alarm
+
+
+def _forget_the_parent() -> None:
+    global _alarm  # noqa: PLW0603 - its thread did not survive the fork
+    _alarm = None
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)

@@ -1,0 +1,182 @@
+"""Starts the session reaper beside a master process, and reports sessions to it.
+
+The `session_reaper` ends the sessions of processes that die, so that their locks are free at once.
+The process that calls `start_undertaker`, and those that it forks from then on, report their
+sessions when they begin and when they are closed in order.
+
+A session's id and password, which are as good as credentials, may go to the reaper's socket only.
+A program may close the descriptors that it has inherited, as Celery's embedded beat does, and a
+closed one's number soon belongs to the connection of a broker or a database. So each report looks
+at what the number stands for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from django.conf import settings
+
+from distlock.conf import configuration
+from distlock.engine import session_reaper
+from distlock.logs.loggers import safe
+
+from . import ending as takeover
+from .session import observe_sessions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.conf import Configuration
+
+logger = safe(logging.getLogger("distlock"))
+
+#: What the reaper gets of the environment: where the system and OpenSSL find their files.
+_ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class _Socket(NamedTuple):
+    """An inherited socket: its number, and the device and inode that the number stands for."""
+
+    number: int
+    identity: tuple[int, int]
+
+
+#: Where this process reports, and its forked children.
+_reports: _Socket | None = None
+
+
+def start_undertaker() -> bool:
+    """Let the sessions of this process and of those that it forks from now on end with them.
+
+    To be called in a master process before it forks. It starts the session reaper, a small process
+    of its own, and does nothing where this process has one. Children that are spawned instead of
+    forked have no part in it.
+
+    :return: False where the system cannot do it: it takes Linux 5.3 or newer
+    :raises ImproperlyConfigured: Django has no settings in this process, or wrong ones
+    """
+    global _reports  # noqa: PLW0603 - one per process
+    with _own(_reports) as number:
+        if number is not None:
+            return True
+    if not _can_see_deaths():
+        logger.info("A killed process frees its locks with the session timeout: no pidfd here.")
+        return False
+    for alias in getattr(settings, "DISTLOCK", ()):
+        configuration(alias)
+    receiving, sending = _pair()
+    with receiving:
+        if not _start_reaper(receiving):
+            sending.close()
+            return False
+    # No socket object is kept: it would close its number some day, whatever that stands for then.
+    number = sending.detach()
+    _reports = _Socket(number, _identity(number))
+    observe_sessions(_report)
+    return True
+
+
+def _can_see_deaths() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):  # another system, an old kernel, a sandbox
+        return False
+    return True
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """Return the socket on which the reaper receives, and the one on which processes report."""
+    receiving, sending = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    receiving.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel names the sender
+    sending.setblocking(False)
+    return receiving, sending
+
+
+def _start_reaper(receiving: socket.socket) -> bool:
+    """Start the program, without any descriptor, argument or variable that could hold a secret."""
+    try:
+        subprocess.run(
+            [_interpreter(), "-I", "-S", session_reaper.__file__],
+            stdin=receiving.fileno(),
+            stdout=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+            start_new_session=True,  # away from signals to the terminal's or the master's group
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        logger.warning(
+            "The session reaper could not be started (%s): locks of killed processes are free "
+            "after the session timeout.",
+            error,
+        )
+        return False
+    return True
+
+
+def _interpreter() -> str:
+    """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
+    if Path(sys.executable or "").name.startswith(("python", "pypy")):
+        return sys.executable
+    return f"{sys.base_exec_prefix}/bin/python3"
+
+
+# --- reports -------------------------------------------------------------------------------------
+
+
+def _report(conf: Configuration, session_id: int, password: bytes | None) -> None:
+    """Report that a session has begun, or without a password that it was closed."""
+    if password is None:
+        _send({"alias": conf.alias, "session": session_id})
+    else:
+        _send({**takeover.report(conf, session_id, password), "log": _log_files()})
+
+
+def _send(report: dict[str, Any]) -> None:
+    with suppress(OSError), _own(_reports) as number:  # it has been killed, or is far behind
+        if number is not None:
+            os.write(number, json.dumps(report, default=os.fspath).encode())
+
+
+@contextmanager
+def _own(reports: _Socket | None) -> Iterator[int | None]:
+    """Duplicate the socket's number for a block; None if that stands for something else by now.
+
+    What the duplicate stands for cannot change between the look and the use.
+    """
+    number = None
+    if reports is not None:
+        with suppress(OSError):
+            number = os.dup(reports.number)
+    try:
+        same = number is not None and reports is not None and _identity(number) == reports.identity
+        yield number if same else None
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _identity(number: int) -> tuple[int, int]:
+    status = os.fstat(number)
+    return status.st_dev, status.st_ino
+
+
+def _log_files() -> list[str]:
+    """Return the files to which this process logs warnings; none is standard error."""
+    if not logger.isEnabledFor(logging.WARNING):
+        return [os.devnull]
+    files: list[str] = []
+    one: logging.Logger | None = logger
+    while one is not None:
+        files += [
+            each.baseFilename for each in one.handlers if isinstance(each, logging.FileHandler)
+        ]
+        one = one.parent if one.propagate else None
+    return files
