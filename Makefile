@@ -58,9 +58,10 @@ herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discu
 	@.ci/setup zookeeper
 	.venv/bin/python -m benchmarks.herd --write
 
-lint: .venv/.ready  ## ruff, bandit and zizmor: rules, format, known weaknesses
+lint: .venv/.ready  ## ruff, import-linter, bandit and zizmor: rules, layers, known weaknesses
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
+	.venv/bin/lint-imports --no-cache
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 

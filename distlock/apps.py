@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 
 from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
@@ -32,19 +31,3 @@ class DistlockConfig(AppConfig):
             from .celery import receivers as celery  # noqa: PLC0415
 
             celery.connect()
-
-
-def warn_unless_installed(used: str, *, stacklevel: int) -> None:
-    """Say to a site that has `used` without the app what it does without.
-
-    No system check could: without the app nobody registers it before the checks have begun.
-
-    :param stacklevel: whose line it is, as in :func:`warnings.warn`, counted from the caller
-    """
-    if apps.ready and not apps.is_installed("distlock"):
-        warnings.warn(
-            f'{used} is used, but "distlock" is not in INSTALLED_APPS. Add it: without it there '
-            "are no checks, no `manage.py distlock`, no admin page and no log of lost locks.",
-            RuntimeWarning,
-            stacklevel=stacklevel + 1,
-        )

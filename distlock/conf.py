@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +20,7 @@ from ipaddress import IPv6Address
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
@@ -329,3 +331,19 @@ def seconds(timeout: object) -> float | None:
             "any other number is seconds."
         )
     return None if math.isinf(timeout) else float(timeout)
+
+
+def warn_unless_installed(used: str, *, stacklevel: int) -> None:
+    """Warn a site that uses `used` without the app about what it misses.
+
+    No system check could: without the app nobody registers it before the checks have begun.
+
+    :param stacklevel: the frame to blame, as in :func:`warnings.warn`, counted from the caller
+    """
+    if apps.ready and not apps.is_installed("distlock"):
+        warnings.warn(
+            f'{used} is used, but "distlock" is not in INSTALLED_APPS. Add it: without it there '
+            "are no checks, no `manage.py distlock`, no admin page and no log of lost locks.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )

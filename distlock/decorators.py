@@ -17,8 +17,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 
 from . import conf
-from .apps import warn_unless_installed
-from .conf import UNSET
+from .conf import UNSET, warn_unless_installed
 from .exceptions import LockBusy
 from .keys.templates import KeyTemplate
 from .locks.mutex import Mutex

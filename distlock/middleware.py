@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
-from .apps import warn_unless_installed
+from .conf import warn_unless_installed
 from .decorators import reclaim_transactions
 from .locks.mutex import release_all
 from .logs.loggers import safe

@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 
 from distlock.inspection.tree import look
 from distlock.keys.znodes import MAX_SHOWN, printable
-
-from .actions import can_be_asked, can_be_broken
+from distlock.locks.actions import can_be_asked, can_be_broken
 
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock, Snapshot

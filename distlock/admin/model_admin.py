@@ -30,11 +30,11 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.keys.znodes import MAX_SHOWN
+from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 
 from . import history
-from .actions import Target, can_be_asked, can_be_broken, consequence
 from .lock_list import TEXT, LockList, Query
 from .lock_page import LockDetail
 from .reading import LOCKS_BUDGET, Reading

@@ -19,7 +19,7 @@ from .loggers import safe
 if TYPE_CHECKING:
     from django.contrib.admin.models import LogEntry
 
-    from distlock.admin.actions import Target
+    from distlock.locks.actions import Target
 
 logger = safe(logging.getLogger("distlock.audit"))
 

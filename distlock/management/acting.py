@@ -11,9 +11,9 @@ from django.contrib.auth.management import get_system_username
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
-from distlock.admin.actions import Target
 from distlock.inspection.tree import look
 from distlock.keys.znodes import printable
+from distlock.locks.actions import Target
 from distlock.logs.audit import carry_out
 from distlock.owner import process
 

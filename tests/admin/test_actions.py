@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from distlock import LockLost, zk_lease, zk_lock, zk_semaphore
-from distlock.admin.actions import Target
+from distlock.locks.actions import Target
 from tests.admin.tools import LIST, address, markup, of, rows, said, signed
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand, the_lock

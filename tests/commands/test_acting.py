@@ -16,8 +16,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError
 
 from distlock import zk_lease, zk_lock
-from distlock.admin import actions
-from distlock.locks import breaking
+from distlock.locks import actions, breaking
 from tests.commands.tools import run, run_json
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand

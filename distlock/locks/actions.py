@@ -14,10 +14,11 @@ from django.utils.translation import gettext, ngettext
 
 from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
-from distlock.locks.breaking import break_node
-from distlock.locks.revocation import revoke
 from distlock.session.session import session_for
 from distlock.templatetags.distlock import who
+
+from .breaking import break_node
+from .revocation import revoke
 
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock
