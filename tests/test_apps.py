@@ -31,7 +31,8 @@ from django.apps import apps
 apps.get_app_config("distlock").ready()
 from django.core.management import call_command
 call_command("check", tags=["distlock"], deploy=True)
-from distlock import session, zk_lock
+from distlock.session import session
+from distlock import zk_lock
 lock = zk_lock("stock:42")
 assert not lock.held
 assert not session._sessions

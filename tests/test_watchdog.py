@@ -8,7 +8,7 @@ from tests.lease.tools import said
 #: Becomes a command; its watchdog tells whether it is in the command's process group.
 BECOMES = """
 import os
-from distlock import watchdog
+from distlock.management import watchdog
 
 def watch(group, pipe, moment):
     print("in the group" if os.getpgrp() == commands else "elsewhere", flush=True)

@@ -103,7 +103,7 @@ def body():
         """
 def body():
     hold()
-    from distlock import session
+    from distlock.session import session
     with session._sessions_lock:
         time.sleep(60)
 """,

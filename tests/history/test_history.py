@@ -237,7 +237,7 @@ FORK = """
 import os, threading
 import django; django.setup()
 from django.core.signals import request_started
-from distlock import history
+from distlock.admin import history
 from tests.history.test_history import used
 
 request_started.send(None)
@@ -280,7 +280,8 @@ settings.configure(INSTALLED_APPS=apps, DISTLOCK={"default": {}})
 django.setup()
 from django.apps import apps
 from django.core.signals import request_started
-from distlock import history, signals
+from distlock.admin import history
+from distlock import signals
 def connected():
     ids = [one[0][0] for one in signals.lock_acquired.receivers]
     return ids.count(history._WHO)
