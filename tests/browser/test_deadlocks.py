@@ -29,7 +29,7 @@ from tests.stopwatch import Stopwatch
 hosts, namespace, after, held, wanted = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=json.loads(after))
 from distlock import DistlockError, zk_lock
-from distlock.owner import label
+from distlock.owner.owner import label
 outcome, watch = "", Stopwatch()
 try:
     with label("transfer of " + held), zk_lock(held):

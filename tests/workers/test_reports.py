@@ -39,7 +39,7 @@ from tests.fork.tools import hear, tell
 from tests.mutex.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
 from distlock import zk_lock
-from distlock.undertaker import start_undertaker
+from distlock.session.reaper import start_undertaker
 
 assert start_undertaker()
 if pid := os.fork():
