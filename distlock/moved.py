@@ -28,6 +28,7 @@ MOVED: Final = {
     "semaphore": "locks.semaphore",
     "semaphore_mutex": "locks.semaphore_mutex",
     "termination": "session.termination",
+    "undertaker": "session.reaper",
     "znodes": "keys.znodes",
 }
 
