@@ -4,7 +4,8 @@
 decorator its `runs`: one run of a task under its lock, with all that a task does while the lock is
 busy. A task that comes again later keeps its place in the wait queue by one of the `tickets`, and
 `brokers` says how long a broker can hold a message back. `queued_once` is a base class for tasks
-of which one message is queued at a time. `beat` lets one scheduler of many send.
+of which one message is queued at a time, `replacing` knows those that a newer one has replaced.
+`beat` lets one scheduler of many send.
 
 Only `tickets` can be imported without Celery.
 """

@@ -10,37 +10,46 @@ A lease (`leases`) belongs to the task's id, from `apply_async` to the end of th
 is the task's name and the key of the task's lock. The message carries it, since a worker cannot
 always compute it again: JSON turns tuples into lists, and a retry may change the arguments.
 
-The process that ends a task gives the lease back. Where that process died, the worker does, and
-where that did too, the next publisher, if the result backend knows that the task has ended. Without
-all of these the lease ends by itself. Source: celery-once's ``QueueOnce``, procrastinate's
-``queueing_lock``.
+The process that ends a task gives the lease back; with `unlock_at_start`, the one that begins it
+does. Where that process died, the worker does, and where that did too, the next publisher, if the
+result backend knows that the task has ended. Without all of these the lease ends by itself. Source:
+celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
 """
 
 from __future__ import annotations
 
 import inspect
 from datetime import timedelta
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from celery import current_task, signals, states
 from celery.app.task import Context
 from celery.backends.base import DisabledBackend
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import Reject, WorkerLostError
+from celery.exceptions import Ignore, Reject, WorkerLostError
 from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
-from distlock.lease.nodes import LONGEST, check_ttl
+from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
+from distlock.locks.breaking import break_node
 
+from .replacing import drop, record
 from .runs import CopyDropped, locks_of, logger
+
+if TYPE_CHECKING:
+    from distlock.decorators import Locked
+
+OnDuplicate = Literal["return", "raise", "replace"]
 
 #: The message header with the key of the lease and its owner.
 HEADER: Final = "distlock_once"
 #: How late a task may begin after it should have expired, in seconds, by another host's clock.
 LATE: Final = 5.0
+#: Its value in the message of a task that has begun before, and given its lease back.
+BEGUN: Final = {"begun": True}
 
 
 class AlreadyQueued(LockBusy):
@@ -66,9 +75,18 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     #: How long a task may take from its publication, its ``eta`` or its last retry to its end; then
     #: it counts as lost, and another may be queued. Seconds or a timedelta.
     once_ttl: ClassVar[float | timedelta] = 3600.0
-    #: What publishing a duplicate does: ``"return"`` the result of the first one, or ``"raise"``
-    #: `AlreadyQueued`.
-    on_duplicate: ClassVar[Literal["return", "raise"]] = "return"
+    #: What publishing a duplicate does: ``"return"`` the result of the first one, ``"raise"``
+    #: `AlreadyQueued`, or ``"replace"`` the first one, which then never runs and ends as REVOKED,
+    #: with `replacing.Replaced`. This implies `unlock_at_start`: what runs already is not replaced.
+    on_duplicate: ClassVar[OnDuplicate] = "return"
+    #: Whether the next one may be queued from the moment when a run has its lock and begins. A task
+    #: that is put off is still queued; one that has begun and retries is not.
+    unlock_at_start: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _check_options(cls)
+        cls.unlock_at_start = cls.unlock_at_start or cls.on_duplicate == "replace"
 
     def apply_async(
         self,
@@ -100,10 +118,12 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         if lease is None:
             key, using = self._key(tuple(args or ()), dict(kwargs or {}))
             lease = PersistentLease(key, until_start, owner=own, using=using)
+        replaced: list[LeaseHolder] = []
         if request is not None:  # this run goes on: it is put off, or retries
             request.distlock_comes_again = True
-            _renew(lease)
-        elif (first := self._first(lease)) is not None:
+            if not _has_begun(request):
+                self._renew(lease)
+        elif (first := self._first(lease, replaced)) is not None:
             if task_id is None and first.task_id and self.on_duplicate == "return":
                 result = self.AsyncResult(first.task_id)
                 result.distlock_duplicate = True
@@ -112,13 +132,37 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 raise first
             self._fail(own, first, options)
             return self.AsyncResult(own)
-        header = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
+        header: dict[str, Any] = BEGUN
+        if request is None or not _has_begun(request):
+            header = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
         headers = {**(options.pop("headers", None) or {}), HEADER: header}
         try:
-            return super().apply_async(args, kwargs, own, *more, headers=headers, **options)
+            result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
         except BaseException:
             _release(lease)
             raise
+        for old in replaced:
+            record(old, own, ttl=ttl, using=lease.using)
+        return result
+
+    def lock_granted(self, locked: Locked) -> None:
+        """Give the lease back before the run begins, where it ends then; `runs` calls this.
+
+        :raises Ignore: a newer message has replaced this one
+        :raises LockUnavailable: nobody knows whether one has
+        """
+        request = self.request
+        begins = self.unlock_at_start and locked is locks_of(self)[-1]
+        lease = _lease_of(request) if begins else None
+        if lease is None or _has_begun(request):
+            return
+        try:
+            lease.release()
+        except NotOwner:
+            self._drop_if_replaced(lease)
+            if not (request.delivery_info or {}).get("redelivered"):
+                _warn_of_early_end(lease)
+        request.distlock_begun = True
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
         """Return the key of the lease for a call, and the alias in ``DISTLOCK``."""
@@ -147,13 +191,20 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             return None
         return request
 
-    def _first(self, lease: PersistentLease) -> AlreadyQueued | None:
-        """Take the lease, or return the error that names the task which has it."""
+    def _first(self, lease: PersistentLease, replaced: list[LeaseHolder]) -> AlreadyQueued | None:
+        """Take the lease, or return the error that names the task which has it.
+
+        :param replaced: gets those whom the lease was taken from
+        """
         while not lease.acquire(timeout=0):
             first = lease.holder()
             if first is None:  # it has ended just now
                 continue
-            if first.owner_id and self._has_ended(first.owner_id):
+            if first.owner_id and self.on_duplicate == "replace":
+                if break_node(first, using=lease.using):  # not one that has just begun
+                    replaced.append(first)
+                continue
+            if first.owner_id and self._state(first.owner_id) in states.READY_STATES:
                 ended = PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using)
                 _release(ended)
                 continue
@@ -166,15 +217,39 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             )
         return None
 
-    def _has_ended(self, task_id: str) -> bool:
-        """Whether the result backend, where there is one, knows that a task has ended."""
+    def _state(self, task_id: str) -> str:
+        """Return the state of a task, empty where no result backend knows it."""
         if isinstance(self.backend, DisabledBackend):
-            return False
+            return ""
         try:
-            return bool(self.AsyncResult(task_id).state in states.READY_STATES)
+            return str(self.AsyncResult(task_id).state)
         except Exception:  # noqa: BLE001 - any backend's own; a duplicate is better refused than queued
             logger.warning("The result backend could not be asked.", exc_info=True)
-            return False
+            return ""
+
+    def _renew(self, lease: PersistentLease) -> None:
+        """Let the lease of a run that comes again last longer.
+
+        One that is lost is not taken again: the run comes again without it.
+
+        :raises Ignore: a newer message has replaced this one
+        """
+        try:
+            lease.renew()
+        except LockLost:
+            self._drop_if_replaced(lease)
+            _warn_of_early_end(lease)
+        except LockUnavailable as error:
+            logger.warning("%r could not be renewed: %s", lease, error)
+
+    def _drop_if_replaced(self, lease: PersistentLease) -> None:
+        """Raise `Ignore` if a newer message has replaced that of this run."""
+        request = self.request
+        if self.on_duplicate == "replace" and (
+            drop(self, lease.using) or self._state(request.id) == states.REVOKED  # dropped before
+        ):
+            request.distlock_begun = True
+            raise Ignore("A newer message has replaced this one.")
 
     def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
         """Fail the next link of a chain, and all after it.
@@ -206,6 +281,27 @@ def is_duplicate(result: Any) -> bool:
     return getattr(result, "distlock_duplicate", False) is True
 
 
+def _check_options(task: type[QueuedOnce]) -> None:
+    """Raise for a task's options that are unknown, or contradict each other."""
+    if task.on_duplicate not in get_args(OnDuplicate):
+        raise ValueError(
+            f"on_duplicate cannot be {task.on_duplicate!r:.80}: write one of "
+            f"{', '.join(map(repr, get_args(OnDuplicate)))}."
+        )
+    if not isinstance(task.unlock_at_start, bool):
+        raise TypeError(f"unlock_at_start is True or False, not {task.unlock_at_start!r:.80}.")
+    if task.on_duplicate == "replace" and vars(task).get("unlock_at_start") is False:
+        raise ValueError(
+            'on_duplicate="replace" unlocks at the start, for a running task cannot be replaced. '
+            "Leave unlock_at_start=False out."
+        )
+    if not callable(task.replace):
+        raise TypeError(
+            "replace is a method of Celery's tasks and no option. To let a newer message replace "
+            'the one that is queued, write on_duplicate="replace".'
+        )
+
+
 def _continues_chain(options: dict[str, Any]) -> bool:
     """Whether the worker publishes the link after the task that has just ended."""
     parent = options.get("parent_id")
@@ -227,13 +323,13 @@ def _lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
         return None
 
 
-def _renew(lease: PersistentLease) -> None:
-    """Let the lease of a run that comes again last longer; the run comes again without it, too."""
-    try:
-        if not lease.acquire(timeout=0):
-            logger.warning("%r had ended before the task: once_ttl is too short.", lease)
-    except LockUnavailable as error:
-        logger.warning("%r could not be renewed: %s", lease, error)
+def _has_begun(request: Any) -> bool:
+    """Whether the run, or one of the task before, has given its lease back at its start."""
+    return bool(request.get("distlock_begun") or (request.headers or {}).get(HEADER) == BEGUN)
+
+
+def _warn_of_early_end(lease: PersistentLease) -> None:
+    logger.warning("%r had ended before the task: once_ttl is too short.", lease)
 
 
 def _release(lease: PersistentLease, *, expected: bool = False) -> None:
@@ -245,14 +341,14 @@ def _release(lease: PersistentLease, *, expected: bool = False) -> None:
         lease.release()
     except NotOwner:
         if expected:
-            logger.warning("%r had ended before the task: once_ttl is too short.", lease)
+            _warn_of_early_end(lease)
     except LockUnavailable as error:
         logger.warning("%r is left to its expiry: %s", lease, error)
 
 
 def _run_begins(task: Any, **_: Any) -> None:
     """Let the lease of a task that expires last for its run."""
-    if not isinstance(task, QueuedOnce) or task.request.expires is None:
+    if not isinstance(task, QueuedOnce) or task.request.expires is None or task.unlock_at_start:
         return
     if lease := _lease_of(task.request):
         try:
@@ -266,14 +362,15 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
     request = task.request
     if not isinstance(task, QueuedOnce) or request.is_eager:
         return
-    comes_again = (
+    keeps = (
         state == states.RETRY
         or (state is None and task.acks_late)  # interrupted, and perhaps delivered again
         or (isinstance(retval, Reject) and retval.requeue)
         or isinstance(retval, CopyDropped)  # the original runs
         or getattr(request, "distlock_comes_again", False)
+        or _has_begun(request)
     )
-    lease = None if comes_again else _lease_of(request)
+    lease = None if keeps else _lease_of(request)
     if lease is not None:
         _release(lease, expected=state is not None)  # the main process releases, too
 

@@ -126,7 +126,7 @@ class _PutOff(Exception):
             retries=request.retries,
             countdown=self.pause,
             headers={**without_way(request.headers), HEADER: self.record._asdict()},
-            ignore_result=_ignores_result(task, request),
+            ignore_result=ignores_result(task, request),
             # What a publisher hides of the arguments stays hidden.
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
@@ -177,6 +177,8 @@ class Run:
         with ExitStack() as stack:
             try:
                 hold = self._enter(stack)
+                if hasattr(self.task, "lock_granted"):  # `queued_once`
+                    self.task.lock_granted(self.locked)
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
             self._give_ticket_back()
@@ -310,7 +312,7 @@ class Run:
 
         A task gives its lock back just before Celery stores its result, so this waits a moment.
         """
-        if _ignores_result(self.task, self.request):
+        if ignores_result(self.task, self.request):
             return False
         deadline = time.monotonic() + RESULT_SECONDS
         try:
@@ -436,7 +438,7 @@ class Run:
         )
 
 
-def _ignores_result(task: Any, request: Any) -> bool:
+def ignores_result(task: Any, request: Any) -> bool:
     """Whether the call, or by default the task, stores no result."""
     return bool(vars(request).get("ignore_result", task.ignore_result))
 

@@ -66,7 +66,14 @@ for module in pkgutil.walk_packages(distlock.__path__, "distlock."):
 print(json.dumps(missed))
 """
 
-CELERY = ("celery.queued_once", "celery.receivers", "celery.runs", "tasks")
+CELERY = (
+    "celery.once_requests",
+    "celery.queued_once",
+    "celery.receivers",
+    "celery.replacing",
+    "celery.runs",
+    "tasks",
+)
 
 
 def test_an_empty_environment_locks_against_a_real_server(

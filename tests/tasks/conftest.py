@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from celery import Celery
 
+from distlock import zk_locked
+from distlock.celery.queued_once import QueuedOnce
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.celery_tools import Fleet, fleet
@@ -53,6 +55,18 @@ def app() -> Iterator[Celery]:
     with Celery("app", broker="memory://", backend="cache+memory://", set_as_current=False) as app:
         app.conf.task_publish_retry = False
         yield app
+
+
+@pytest.fixture
+def report(app: Celery) -> Any:
+    """A task that is queued once, and whose messages nobody takes."""
+
+    @app.task(base=QueuedOnce, shared=False)
+    @zk_locked("report:<day>")
+    def report(day: str) -> str:
+        return day
+
+    return report
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from celery.exceptions import Ignore, Reject, WorkerLostError
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
-from distlock.celery.queued_once import HEADER, AlreadyQueued, QueuedOnce, is_duplicate
+from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
 from distlock.testing.server import free_ports
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually
-from tests.tasks.tools import Traced
+from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
@@ -28,44 +28,6 @@ if TYPE_CHECKING:
     from tests.celery_tools import Fleet
 
 TASKS = "tests.testproject.locked_tasks"
-
-
-@pytest.fixture
-def report(app: Celery) -> Any:
-    """A task whose messages nobody takes."""
-
-    @app.task(base=QueuedOnce, shared=False)
-    @zk_locked("report:<day>")
-    def report(day: str) -> str:
-        return day
-
-    return report
-
-
-class Message:
-    """A message that was published, and its runs in this process."""
-
-    def __init__(self, task: Any, *args: Any) -> None:
-        self.task = task
-        self.args = args
-        self.headers: dict[str, Any] = {}
-
-        def note(headers: dict[str, Any], **_: Any) -> None:
-            self.headers[HEADER] = headers[HEADER]
-
-        signals.before_task_publish.connect(note, weak=False)
-        try:
-            self.id = task.delay(*args).id
-        finally:
-            signals.before_task_publish.disconnect(note)
-
-    def run(self, *args: Any, **request: Any) -> Traced:
-        args = args or self.args
-        return Traced(self.task, *args, headers=self.headers, task_id=self.id, **request)
-
-
-def free(task: Any, key: str) -> bool:
-    return not zk_lease(f"{task.name}:{key}", 60).locked()
 
 
 def test_a_duplicate_is_the_first_one_until_that_has_ended(troupe: Fleet, key: str) -> None:

@@ -1,14 +1,20 @@
-"""A task's run as a worker does it, in this process, and the brokers of real workers."""
+"""A task's messages, their runs as a worker does them, and the brokers of real workers."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from celery import states
+from celery import signals, states
 from celery.app.trace import build_tracer
 
+from distlock import zk_lease
+from distlock.celery.queued_once import HEADER
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pytest
 
     from tests.rabbitmq import RabbitMQ
@@ -40,6 +46,46 @@ class Traced:
         traced = tracer(task_id, args, {}, request)
         self.state = traced.info.state if traced.info else states.SUCCESS
         self.error: Any = traced.info.retval if traced.info else None
+
+
+class Message:
+    """A message that was published, and its runs in this process."""
+
+    def __init__(self, task: Any, *args: Any, **options: Any) -> None:
+        self.task = task
+        self.args = args
+        #: Our header in each message, by the task's id: the last one that was published.
+        self._said: dict[str, Any] = {}
+        with self._noting():
+            self.result = task.apply_async(args, **options)
+        self.id = self.result.id
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return {HEADER: self._said.get(self.id)}
+
+    def run(self, *args: Any, **request: Any) -> Traced:
+        """Run the last message that was published."""
+        args = args or self.args
+        request = {"headers": self.headers, **request}
+        with self._noting():
+            return Traced(self.task, *args, task_id=self.id, **request)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        def note(headers: dict[str, Any], **_: Any) -> None:
+            self._said[headers["id"]] = headers.get(HEADER)
+
+        signals.before_task_publish.connect(note, weak=False)
+        try:
+            yield
+        finally:
+            signals.before_task_publish.disconnect(note)
+
+
+def free(task: Any, key: str) -> bool:
+    """Whether no message of a task that is queued once has the lease of a lock's key."""
+    return not zk_lease(f"{task.name}:{key}", 60).locked()
 
 
 #: RabbitMQ's kinds of queues. Celery before 5.5 cannot consume from quorum queues.

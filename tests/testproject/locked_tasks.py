@@ -134,6 +134,20 @@ def once_and_fails(self: Any, key: str) -> None:
     raise ZeroDivisionError(key)
 
 
+@task(base=QueuedOnce, once_ttl=120, unlock_at_start=True)
+@zk_locked("<key>")
+def once_until_start(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
+@task(base=QueuedOnce, once_ttl=120, on_duplicate="replace")
+@zk_locked("<key>")
+def newest(key: str, actor: str) -> str:
+    stage().play(actor)
+    return actor
+
+
 late = {"acks_late": True, "reject_on_worker_lost": True}
 
 

@@ -1,0 +1,87 @@
+"""Records of replaced messages: a newer one of its task was queued in place of each.
+
+The worker that gets a replaced message must know of it, also when the newer one has begun or even
+ended meanwhile. So the record is a lease of its own, whose owner is the newer message's id. It is
+written *after* the newer message is published: a publisher that dies in between loses neither.
+The worker that drops the message gives it back.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from celery import states
+from celery.exceptions import TaskRevokedError
+
+from distlock.exceptions import LockUnavailable, NotOwner
+from distlock.lease.nodes import LONGEST
+from distlock.lease.persistent import PersistentLease
+
+from .runs import ignores_result, logger
+
+if TYPE_CHECKING:
+    from distlock.lease.nodes import LeaseHolder
+
+
+class Replaced(TaskRevokedError):  # type: ignore[misc]  # Celery has no types
+    """The result of a task that never ran, for a newer message has taken its place.
+
+    :ivar task_id: the id of the newer one
+    """
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
+
+    def __str__(self) -> str:
+        return f"replaced by the task {self.task_id}"
+
+
+def record_of(
+    task_id: str, using: str, *, newer: str | None = None, ttl: float = 1
+) -> PersistentLease:
+    """Return the lease that records by which newer message the one of this id was replaced."""
+    return PersistentLease(f"distlock.replaced:{task_id}", ttl, owner=newer, using=using)
+
+
+def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
+    """Record that a message was replaced, for as long as either of the two may come.
+
+    :param old: had the lease before
+    :param newer: the id of the newer message, whose lease lasts for `ttl` seconds
+    """
+    remaining = 0.0
+    if old.expires is not None:
+        remaining = (old.expires - datetime.now(timezone.utc)).total_seconds()
+    lasting = min(max(ttl, remaining), LONGEST)
+    try:
+        record_of(old.owner_id, using, newer=newer, ttl=lasting).acquire(timeout=0)
+    except LockUnavailable as error:
+        logger.warning("%s was replaced by %s, and runs, too: %s", old.owner_id, newer, error)
+
+
+def drop(task: Any, using: str) -> bool:
+    """End the result of a message, and all that waits for it, if a newer one has replaced it.
+
+    :param task: whose request is the message
+    :return: whether one has
+    """
+    request = task.request
+    newer = record_of(request.id, using).holder()
+    if newer is None:
+        return False
+    logger.info("Replaced by %s; dropped.", newer.owner_id)
+    task.backend.mark_as_failure(
+        request.id,
+        Replaced(newer.owner_id),
+        request=request,
+        store_result=not ignores_result(task, request),
+        call_errbacks=False,
+        state=states.REVOKED,
+    )
+    try:
+        record_of(request.id, using, newer=newer.owner_id).release()
+    except (NotOwner, LockUnavailable) as error:
+        logger.info("The record of a replacement is left to its expiry: %s", error)
+    return True

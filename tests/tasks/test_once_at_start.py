@@ -1,0 +1,166 @@
+"""``unlock_at_start``: the next one may be queued from the moment when a run begins."""
+
+# ruff: noqa: ARG001 - keys are for the locks
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import states
+from celery.exceptions import Reject
+
+from distlock import zk_locked
+from distlock.celery.queued_once import QueuedOnce, is_duplicate
+from tests.celery_tools import PATIENCE
+from tests.helpers import eventually
+from tests.tasks.tools import Message, free
+from tests.testproject.elsewhere import held_elsewhere
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from celery import Celery
+
+    from tests.celery_tools import Fleet
+
+TASKS = "tests.testproject.locked_tasks"
+
+
+@pytest.fixture
+def runs() -> list[Callable[[Any], None]]:
+    """What the runs of the task do, one after the other; those after the last do nothing."""
+    return []
+
+
+@pytest.fixture
+def report(app: Celery, runs: list[Callable[[Any], None]]) -> Any:
+    """A task that unlocks at its start, and whose messages nobody takes."""
+
+    @app.task(base=QueuedOnce, unlock_at_start=True, bind=True, shared=False)
+    @zk_locked("<key>")
+    def report(self: Any, key: str) -> None:
+        if runs:
+            runs.pop(0)(self)
+
+    return report
+
+
+def test_the_next_one_is_queued_while_one_runs(troupe: Fleet, key: str) -> None:
+    task = troupe.task("once_until_start", TASKS)
+    with held_elsewhere(key):
+        first = task.delay(key, f"{key}-1")
+        eventually(lambda: first.state == states.RETRY, PATIENCE, "the first one put off")
+        assert is_duplicate(task.delay(key, f"{key}-2"))
+    troupe.stage.await_entry(f"{key}-1")
+    second = task.delay(key, f"{key}-2")
+    assert is_duplicate(task.delay(key, f"{key}-3"))
+    eventually(lambda: second.state == states.RETRY, PATIENCE, "the second one put off")
+    for actor, result in ((f"{key}-1", first), (f"{key}-2", second)):
+        troupe.stage.let_go(actor)
+        assert result.get(timeout=PATIENCE) == actor
+    assert free(task, key)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_run_that_has_begun_leaves_the_lease_of_the_next_one(
+    report: Any, runs: list[Any], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    message, nested = Message(report, key), []
+    runs.append(lambda task: nested.append(task.delay(key)))
+    assert message.run().state == states.SUCCESS
+    assert nested[0].id != message.id
+    assert report.delay(key).id == nested[0].id
+    assert "once_ttl" not in caplog.text
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_task_that_is_put_off_is_still_queued(report: Any, key: str) -> None:
+    message = Message(report, key)
+    with held_elsewhere(key):
+        assert message.run().state == states.RETRY
+        assert report.delay(key).id == message.id
+    message.run()
+    assert free(report, key)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_retry_is_queued_no_longer(
+    report: Any, runs: list[Any], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    message = Message(report, key)
+    runs.append(lambda task: task.retry())
+    assert message.run().state == states.RETRY
+    second = report.delay(key)
+    assert second.id != message.id
+    with held_elsewhere(key):
+        assert message.run(retries=1).state == states.RETRY
+    assert message.run(retries=1).state == states.SUCCESS
+    assert report.delay(key).id == second.id
+    assert "once_ttl" not in caplog.text
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_copy_of_a_run_that_has_begun_leaves_the_lease_of_the_next_one(
+    report: Any, runs: list[Any], key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def to_the_queue(task: Any) -> None:
+        raise Reject("later", requeue=True)
+
+    message = Message(report, key)
+    runs.append(to_the_queue)
+    message.run()
+    second = report.delay(key)
+    assert second.id != message.id
+    message.run(delivery_info={"exchange": "", "routing_key": "celery", "redelivered": True})
+    assert report.delay(key).id == second.id
+    assert "once_ttl" not in caplog.text
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_task_begins_with_the_last_of_its_locks(app: Celery, key: str) -> None:
+    @app.task(base=QueuedOnce, unlock_at_start=True, shared=False)
+    @zk_locked("<key>")
+    @zk_locked("inner:<key>")
+    def report(key: str) -> None: ...
+
+    message = Message(report, key)
+    with held_elsewhere(f"inner:{key}"):
+        assert message.run().state == states.RETRY
+    assert report.delay(key).id == message.id
+    message.run()
+    assert free(report, key)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_skipped_task_gives_the_lease_back(app: Celery, key: str) -> None:
+    @app.task(base=QueuedOnce, unlock_at_start=True, shared=False)
+    @zk_locked("<key>", on_busy="skip", timeout=0)
+    def report(key: str) -> None: ...
+
+    message = Message(report, key)
+    with held_elsewhere(key):
+        message.run()
+    assert free(report, key)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "advice"),
+    [
+        ({"on_duplicate": "drop"}, ValueError, "one of 'return', 'raise', 'replace'"),
+        ({"unlock_at_start": "yes"}, TypeError, "True or False"),
+        (
+            {"on_duplicate": "replace", "unlock_at_start": False},
+            ValueError,
+            "Leave unlock_at_start=False out",
+        ),
+        ({"replace": True}, TypeError, 'on_duplicate="replace"'),
+    ],
+)
+def test_a_wrong_option_is_told_where_the_task_is_declared(
+    app: Celery, options: dict[str, Any], error: type[Exception], advice: str
+) -> None:
+    with pytest.raises(error, match=advice):
+
+        @app.task(base=QueuedOnce, shared=False, lazy=False, **options)
+        def report(day: str) -> None: ...
