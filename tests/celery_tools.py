@@ -74,6 +74,20 @@ class Fleet:
         """A task, to be sent with its `delay` or `apply_async`."""
         return self.app.tasks[f"{module}.{name}"]
 
+    def environment(self, **distlock: Any) -> dict[str, str]:
+        """Return what a process of the fleet needs in its environment."""
+        project = {
+            "DATABASES": {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+            "DISTLOCK": {"default": {**self.distlock["default"], **distlock}},
+        }
+        return {
+            "DJANGO_SETTINGS_MODULE": "tests.testproject.settings",
+            "TESTPROJECT": json.dumps(project),
+            "CELERY_CONFIG": json.dumps(self._config),
+            "STAGE": str(self.folder),
+            "PYTHONPATH": str(ROOT),
+        }
+
     @contextmanager
     def worker(
         self,
@@ -90,18 +104,7 @@ class Fleet:
         """
         name = f"w{uuid4().hex[:8]}"
         log = self.folder / f"{name}.log"
-        project = {
-            "DATABASES": {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
-            "DISTLOCK": {"default": {**self.distlock["default"], **distlock}},
-        }
-        said = {
-            "DJANGO_SETTINGS_MODULE": "tests.testproject.settings",
-            "TESTPROJECT": json.dumps(project),
-            "CELERY_CONFIG": json.dumps(self._config),
-            "STAGE": str(self.folder),
-            "PYTHONPATH": str(ROOT),
-            **(environment or {}),
-        }
+        said = {**self.environment(**distlock), **(environment or {})}
         command = f"-m celery -A tests.testproject.celery worker -P {pool} -c {concurrency} -l INFO"
         quiet = "--without-gossip --without-mingle --without-heartbeat"
         with patch.dict(os.environ, said):

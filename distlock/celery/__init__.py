@@ -5,7 +5,7 @@ decorator its `runs`: one run of a task under its lock, with all that a task doe
 busy. A task that comes again later keeps its place in the wait queue by one of the `tickets`, and
 `brokers` says how long a broker can hold a message back. `queued_once` is a base class for tasks
 of which one message is queued at a time, `replacing` knows those that a newer one has replaced.
-`beat` lets one scheduler of many send.
+`beat` lets one scheduler of many send. `commands` is `celery -A proj distlock`.
 
 Only `tickets` can be imported without Celery.
 """
