@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock.engine.client import NoNode, NotConnected, NotEmpty
-from distlock.engine.deadline import Lease, now
+from distlock.engine.deadline import SessionDeadline, now
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import REVOKE
 from distlock.queue.batch import Seat
@@ -112,8 +112,8 @@ class Tree:
         """End a session; its nodes may still be shown to the next one (CURATOR-604)."""
         old_id, session.id = session.id, new_id
         session.neighbours.part()
-        session.lease.end()
-        session.lease.renew(now(), AN_HOUR)
+        session.deadline.end()
+        session.deadline.renew(now(), AN_HOUR)
         for name in [name for name, stat in self.nodes.items() if stat.ephemeralOwner == old_id]:
             if nodes_vanish:
                 self.remove(name)
@@ -180,7 +180,7 @@ PLACES: dict[str, type[CountingPlace]] = {
 
 
 class FakeHeartbeat:
-    """Notes for whom the lease would be kept."""
+    """Notes for whom the deadline would be kept."""
 
     def __init__(self) -> None:
         self.attended: set[Place] = set()
@@ -198,8 +198,8 @@ class FakeSession:
         self.tree = tree
         self.id = number
         self.heartbeat = FakeHeartbeat()
-        self.lease = Lease()
-        self.lease.renew(now(), AN_HOUR)
+        self.deadline = SessionDeadline()
+        self.deadline.renew(now(), AN_HOUR)
         self.neighbours = Neighbours()
         self.conf = SimpleNamespace(retry_after=1.0, alias="default")
         self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
@@ -229,7 +229,7 @@ class FakeSession:
 
     def renew(self) -> None:
         """A heartbeat was acknowledged."""
-        self.lease.renew(now(), AN_HOUR)
+        self.deadline.renew(now(), AN_HOUR)
 
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         return LockUnavailable(repr(error), key=key)

@@ -1,4 +1,4 @@
-"""The lease and its thread, with a clock and a link that do as they are told.
+"""The deadline and its thread, with a clock and a link that do as they are told.
 
 DESIGN §3.5, PITFALLS 20 (the deadline starts at the send, not at the loss), 25a (one heartbeat in
 flight; a silent connection is dropped). The same with a real server is in tests/lease.
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.engine import deadline
-from distlock.engine.deadline import Heartbeat, Lease
+from distlock.engine import deadline as heartbeat
+from distlock.engine.deadline import Heartbeat, SessionDeadline
 from tests.helpers import eventually
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SOON = 15.0
 
 
 class Clock:
-    """The lease's clock."""
+    """The deadline's clock."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -40,12 +40,12 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(deadline, "now", clock)
+    monkeypatch.setattr(heartbeat, "now", clock)
     return clock
 
 
 class Place:
-    """Somebody who needs the lease."""
+    """Somebody who needs the deadline."""
 
     def __init__(self) -> None:
         self.looked = threading.Semaphore(0)
@@ -56,15 +56,15 @@ class Place:
         self.threads.add(threading.current_thread().name)
         self.looked.release()
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         self.renewals.append(threading.current_thread().name)
 
 
 class Line:
     """A heartbeat, and the link on which it sends."""
 
-    def __init__(self, lease: Lease, session_timeout: float) -> None:
-        self.lease = lease
+    def __init__(self, deadline: SessionDeadline, session_timeout: float) -> None:
+        self.deadline = deadline
         self.sent: queue.SimpleQueue[Callable[[bool], None]] = queue.SimpleQueue()
         self.beats = 0
         self.drops = 0
@@ -72,7 +72,7 @@ class Line:
         self.connected = True
         self.drop_fails = False
         self.heartbeat = Heartbeat(
-            lease,
+            deadline,
             name="the-heartbeat",
             send=self._send,
             drop=self._drop,
@@ -108,11 +108,11 @@ class Line:
 
 
 @pytest.fixture
-def make_line() -> Iterator[Callable[[Lease, float], Line]]:
+def make_line() -> Iterator[Callable[[SessionDeadline, float], Line]]:
     lines: list[Line] = []
 
-    def make(lease: Lease, session_timeout: float = T) -> Line:
-        lines.append(Line(lease, session_timeout))
+    def make(deadline: SessionDeadline, session_timeout: float = T) -> Line:
+        lines.append(Line(deadline, session_timeout))
         return lines[-1]
 
     yield make
@@ -127,92 +127,98 @@ MakeLine = Callable[..., Line]
 
 
 @pytest.fixture
-def lease(clock: Clock) -> Lease:
+def deadline(clock: Clock) -> SessionDeadline:
     """One that was renewed just now."""
-    lease = Lease()
-    lease.renew(clock.time, T)
-    return lease
+    deadline = SessionDeadline()
+    deadline.renew(clock.time, T)
+    return deadline
 
 
-# --- the lease -----------------------------------------------------------------------------------
+# --- the deadline ---------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("clock")
-def test_a_lease_that_was_never_renewed_is_worth_nothing() -> None:
-    assert Lease().remaining == 0
+def test_a_deadline_that_was_never_renewed_is_worth_nothing() -> None:
+    assert SessionDeadline().remaining == 0
 
 
-def test_a_lease_is_two_thirds_of_the_session_timeout(lease: Lease) -> None:
-    assert lease.remaining == T * 2 / 3
+def test_a_deadline_is_two_thirds_of_the_session_timeout(deadline: SessionDeadline) -> None:
+    assert deadline.remaining == T * 2 / 3
 
 
-def test_a_lease_counts_from_the_send_and_not_from_the_answer(clock: Clock) -> None:
-    lease, sent_at = Lease(), clock.time
+def test_a_deadline_counts_from_the_send_and_not_from_the_answer(clock: Clock) -> None:
+    deadline, sent_at = SessionDeadline(), clock.time
     clock.time += 100
-    lease.renew(sent_at, T)
-    assert lease.remaining == T * 2 / 3 - 100
+    deadline.renew(sent_at, T)
+    assert deadline.remaining == T * 2 / 3 - 100
 
 
 def test_an_answer_that_comes_too_late_proves_nothing(clock: Clock) -> None:
-    lease, sent_at = Lease(), clock.time
+    deadline, sent_at = SessionDeadline(), clock.time
     clock.time += T
-    lease.renew(sent_at, T)
-    assert lease.remaining == 0
+    deadline.renew(sent_at, T)
+    assert deadline.remaining == 0
 
 
-def test_a_late_answer_does_not_shorten_the_lease(clock: Clock, lease: Lease) -> None:
-    before = lease.remaining
-    lease.renew(clock.time - 50, T)
-    assert lease.remaining == before
+def test_a_late_answer_does_not_shorten_the_deadline(
+    clock: Clock, deadline: SessionDeadline
+) -> None:
+    before = deadline.remaining
+    deadline.renew(clock.time - 50, T)
+    assert deadline.remaining == before
 
 
-def test_an_unbroken_lease_is_one_epoch(clock: Clock, lease: Lease) -> None:
-    epoch = lease.epoch
+def test_an_unbroken_deadline_is_one_epoch(clock: Clock, deadline: SessionDeadline) -> None:
+    epoch = deadline.epoch
     for _ in range(10):
         clock.time += T / 2
-        lease.renew(clock.time, T)
-    assert lease.epoch == epoch
+        deadline.renew(clock.time, T)
+    assert deadline.epoch == epoch
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.001, 10_000.0])
-def test_a_gap_of_any_length_begins_another_epoch(clock: Clock, lease: Lease, gap: float) -> None:
-    epoch = lease.epoch
+def test_a_gap_of_any_length_begins_another_epoch(
+    clock: Clock, deadline: SessionDeadline, gap: float
+) -> None:
+    epoch = deadline.epoch
     clock.time += T * 2 / 3 + gap
-    lease.renew(clock.time, T)
-    assert lease.epoch == epoch + 1
-    assert lease.remaining > 0
+    deadline.renew(clock.time, T)
+    assert deadline.epoch == epoch + 1
+    assert deadline.remaining > 0
 
 
 def test_a_renewal_in_the_middle_of_a_look_does_not_revive_what_was_lost(
-    monkeypatch: pytest.MonkeyPatch, clock: Clock, lease: Lease
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, deadline: SessionDeadline
 ) -> None:
-    epoch = lease.epoch
+    epoch = deadline.epoch
     clock.time += T  # a gap, which loses what was held before it
 
     def renewed_meanwhile() -> float:
-        monkeypatch.setattr(deadline, "now", clock)
-        lease.renew(clock.time, T)
+        monkeypatch.setattr(heartbeat, "now", clock)
+        deadline.renew(clock.time, T)
         return clock.time
 
-    monkeypatch.setattr(deadline, "now", renewed_meanwhile)
-    assert not lease.unbroken(epoch)
-    assert lease.running
+    monkeypatch.setattr(heartbeat, "now", renewed_meanwhile)
+    assert not deadline.unbroken(epoch)
+    assert deadline.running
 
 
 def test_the_clock_goes_on_while_the_machine_is_stopped() -> None:
     # Not time.monotonic(), which stands still in a suspended machine.
-    clock = deadline._CLOCK
+    clock = heartbeat._CLOCK
     assert clock == getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    first = deadline.now()
-    assert deadline.now() >= first
-    assert abs(deadline.now() - time.clock_gettime(clock)) < SOON
+    first = heartbeat.now()
+    assert heartbeat.now() >= first
+    assert abs(heartbeat.now() - time.clock_gettime(clock)) < SOON
 
 
 # --- its thread ----------------------------------------------------------------------------------
 
 
-def test_nothing_runs_before_somebody_needs_it(lease: Lease, make_line: MakeLine) -> None:
-    line = make_line(lease)
+def test_nothing_runs_before_somebody_needs_it(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
+    line = make_line(deadline)
     assert not line.runs()
     line.heartbeat.attend(line.place)
     assert line.runs()
@@ -220,9 +226,9 @@ def test_nothing_runs_before_somebody_needs_it(lease: Lease, make_line: MakeLine
 
 
 def test_a_heartbeat_comes_every_sixth_of_the_session_timeout(make_line: MakeLine) -> None:
-    lease = Lease()
-    lease.renew(deadline.now(), 1000)
-    line = make_line(lease, 0.6)
+    deadline = SessionDeadline()
+    deadline.renew(heartbeat.now(), 1000)
+    line = make_line(deadline, 0.6)
     began = time.monotonic()
     line.heartbeat.attend(line.place)
     for _ in range(5):
@@ -230,8 +236,10 @@ def test_a_heartbeat_comes_every_sixth_of_the_session_timeout(make_line: MakeLin
     assert 0.5 <= time.monotonic() - began < SOON
 
 
-def test_an_answer_is_told_to_those_who_need_the_lease(lease: Lease, make_line: MakeLine) -> None:
-    line = make_line(lease)
+def test_an_answer_is_told_to_those_who_need_the_deadline(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     line.step()
     assert line.place.renewals == []
@@ -239,8 +247,10 @@ def test_an_answer_is_told_to_those_who_need_the_lease(lease: Lease, make_line: 
     assert len(line.place.renewals) == 1
 
 
-def test_one_heartbeat_is_under_way_at_a_time(lease: Lease, make_line: MakeLine) -> None:
-    line = make_line(lease)
+def test_one_heartbeat_is_under_way_at_a_time(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     line.step(5)
     assert line.beats == 1
@@ -250,9 +260,9 @@ def test_one_heartbeat_is_under_way_at_a_time(lease: Lease, make_line: MakeLine)
 
 
 def test_a_connection_that_is_silent_for_a_third_of_the_timeout_is_dropped(
-    clock: Clock, lease: Lease, make_line: MakeLine
+    clock: Clock, deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
-    line = make_line(lease)
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     line.step()
     clock.time += T / 3
@@ -271,9 +281,9 @@ def test_a_connection_that_is_silent_for_a_third_of_the_timeout_is_dropped(
 
 
 def test_a_heartbeat_that_fails_at_once_is_followed_by_another(
-    lease: Lease, make_line: MakeLine
+    deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
-    line = make_line(lease)
+    line = make_line(deadline)
     line.connected = False
     line.heartbeat.attend(line.place)
     line.step(3)
@@ -282,10 +292,10 @@ def test_a_heartbeat_that_fails_at_once_is_followed_by_another(
     assert line.place.renewals == []
 
 
-def test_the_thread_wakes_when_the_lease_runs_out(make_line: MakeLine) -> None:
-    lease = Lease()
-    lease.renew(deadline.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
-    line = make_line(lease)
+def test_the_thread_wakes_when_the_deadline_runs_out(make_line: MakeLine) -> None:
+    deadline = SessionDeadline()
+    deadline.renew(heartbeat.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
+    line = make_line(deadline)
     began = time.monotonic()
     line.heartbeat.attend(line.place)
     assert line.place.looked.acquire(timeout=SOON)
@@ -293,8 +303,10 @@ def test_the_thread_wakes_when_the_lease_runs_out(make_line: MakeLine) -> None:
     assert line.place.threads == {"the-heartbeat"}
 
 
-def test_the_thread_sleeps_when_nobody_needs_it(lease: Lease, make_line: MakeLine) -> None:
-    line = make_line(lease)
+def test_the_thread_sleeps_when_nobody_needs_it(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     line.step()
     line.heartbeat.dismiss(line.place)
@@ -310,9 +322,9 @@ def test_the_thread_sleeps_when_nobody_needs_it(lease: Lease, make_line: MakeLin
 
 
 def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
-    lease: Lease, make_line: MakeLine
+    deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
-    line = make_line(lease)
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     for _ in range(300):
         line.heartbeat.dismiss(line.place)
@@ -324,14 +336,14 @@ def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
 
 
 def test_the_first_answer_after_a_cut_is_reported_at_once(
-    lease: Lease, make_line: MakeLine
+    deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
-    line = make_line(lease)
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
-    lease.cut()
+    deadline.cut()
     line.step()
-    assert lease.at_risk
-    lease.renew(1000.0, T)
+    assert deadline.at_risk
+    deadline.renew(1000.0, T)
     line.answer()
     assert line.place.looked.acquire(timeout=SOON)
     line.step()
@@ -339,8 +351,10 @@ def test_the_first_answer_after_a_cut_is_reported_at_once(
     assert not line.place.looked.acquire(timeout=0.1)
 
 
-def test_a_thread_that_sleeps_keeps_nobody_alive(lease: Lease, make_line: MakeLine) -> None:
-    line = make_line(lease)
+def test_a_thread_that_sleeps_keeps_nobody_alive(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
+    line = make_line(deadline)
     line.heartbeat.attend(line.place)
     line.step()
     line.heartbeat.dismiss(line.place)
@@ -352,12 +366,14 @@ def test_a_thread_that_sleeps_keeps_nobody_alive(lease: Lease, make_line: MakeLi
     assert place() is None
 
 
-def test_a_receiver_that_fails_harms_nobody_else(lease: Lease, make_line: MakeLine) -> None:
+def test_a_receiver_that_fails_harms_nobody_else(
+    deadline: SessionDeadline, make_line: MakeLine
+) -> None:
     class Fails(Place):
         def report(self) -> None:
             raise RuntimeError
 
-    line = make_line(lease)
+    line = make_line(deadline)
     line.heartbeat.attend(Fails())
     line.heartbeat.attend(line.place)
     line.step(3)
@@ -365,9 +381,9 @@ def test_a_receiver_that_fails_harms_nobody_else(lease: Lease, make_line: MakeLi
 
 
 def test_a_heartbeat_that_cannot_be_sent_does_not_end_the_thread(
-    clock: Clock, lease: Lease, make_line: MakeLine, caplog: pytest.LogCaptureFixture
+    clock: Clock, deadline: SessionDeadline, make_line: MakeLine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    line = make_line(lease)
+    line = make_line(deadline)
     line.drop_fails = True
     line.heartbeat.attend(line.place)
     line.step()
@@ -378,9 +394,9 @@ def test_a_heartbeat_that_cannot_be_sent_does_not_end_the_thread(
 
 
 def test_a_stopped_heartbeat_ends_its_thread_whatever_it_was_doing(
-    lease: Lease, make_line: MakeLine
+    deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
-    idle, busy = make_line(lease), make_line(lease)
+    idle, busy = make_line(deadline), make_line(deadline)
     busy.heartbeat.attend(busy.place)
     idle.heartbeat.attend(idle.place)
     idle.heartbeat.dismiss(idle.place)
@@ -391,15 +407,15 @@ def test_a_stopped_heartbeat_ends_its_thread_whatever_it_was_doing(
         assert not line.heartbeat._thread.is_alive()
 
 
-def test_a_lease_that_runs_out_just_after_a_look_is_looked_at_again(
-    make_line: MakeLine, lease: Lease, clock: Clock
+def test_a_deadline_that_runs_out_just_after_a_look_is_looked_at_again(
+    make_line: MakeLine, deadline: SessionDeadline, clock: Clock
 ) -> None:
     class JustMissed(Place):
         def report(self) -> None:
             super().report()
             clock.time = 1000.0 + T
 
-    line = make_line(lease)
+    line = make_line(deadline)
     line.place = JustMissed()
     line.heartbeat.attend(line.place)
     line.heartbeat.hurry()

@@ -299,7 +299,7 @@ def test_a_waiter_whose_node_was_broken_goes_to_the_end_of_the_line(kind: str) -
     tree = Tree()
     holder, broken, last = standing_in_line(tree, 3, kind)
     assert broken.node is not None
-    broken.lease_renewed()  # a heartbeat; before the first one nobody looks
+    broken.deadline_renewed()  # a heartbeat; before the first one nobody looks
     tree.answer()
     tree.remove(broken.node.name)
     holder.leave()

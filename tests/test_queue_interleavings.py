@@ -100,9 +100,9 @@ class WaitingLine(RuleBasedStateMachine):
             self.leave_what_is_lost()
 
     @rule(session=SESSIONS, renewed=st.booleans())
-    def have_a_gap_in_the_lease(self, session: int, renewed: bool) -> None:
+    def have_a_gap_in_the_deadline(self, session: int, renewed: bool) -> None:
         """The server was not heard for long, and has kept the session."""
-        self.sessions[session].lease.end()
+        self.sessions[session].deadline.end()
         if renewed:
             self.sessions[session].renew()
 
@@ -213,7 +213,7 @@ class WaitingLine(RuleBasedStateMachine):
 
     def _beat(self) -> None:
         """A heartbeat sets the watches that were lost, and tells what was lost."""
-        for act in ("lease_renewed", "report"):
+        for act in ("deadline_renewed", "report"):
             for session in self.sessions:
                 for place in list(session.heartbeat.attended):
                     getattr(place, act)()

@@ -16,7 +16,7 @@ from distlock.admin import session_panel
 from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
 from distlock.conf import Configuration
-from distlock.engine.deadline import Heartbeat, Lease
+from distlock.engine.deadline import Heartbeat, SessionDeadline
 from distlock.queue import timer
 from tests.helpers import eventually
 
@@ -49,7 +49,11 @@ class Beats:
         self.beats = 0
         self.threads: set[int] = set()
         self._heartbeat = Heartbeat(
-            Lease(), name="beats", send=self._send, drop=lambda: None, session_timeout=lambda: 0.06
+            SessionDeadline(),
+            name="beats",
+            send=self._send,
+            drop=lambda: None,
+            session_timeout=lambda: 0.06,
         )
 
     def use(self) -> None:
@@ -61,7 +65,7 @@ class Beats:
         self._heartbeat.stop()
         return True
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         pass
 
     def report(self) -> None:

@@ -1,18 +1,18 @@
-"""How long the server cannot yet have expired our session: the lease, and what renews it.
+"""Keeps the session deadline: the time before which the server cannot expire our session.
 
-ZooKeeper tells a holder that its session is over when the two can talk again, which is too late:
-somebody else has the lock by then. So the session keeps a *lease* on our own clock. Every
-acknowledged write proves that the leader knew us when it was *sent*, and for two thirds of the
-session timeout from then on nobody else can have the lock. While somebody holds or waits, a
-``sync`` is sent every sixth of the timeout. Reads and pings will not do: a follower that is cut
-off from its leader answers both, long after the leader has expired the session (CURATOR-460 and
-worse).
+ZooKeeper reports the end of a session when client and server talk again. That is too late: another
+client has the lock by then. So the session keeps a *deadline* on our own clock. Every acknowledged
+write proves that the leader knew the session when the write was *sent*. For two thirds of the
+session timeout from then on, nobody else can have the lock. While this process holds or waits, the
+heartbeat sends a ``sync`` every sixth of the timeout. Reads and pings prove nothing: a follower
+that is cut off from its leader answers both, long after the leader has expired the session
+(CURATOR-460 and worse).
 
 A leader that is cut off answers ``sync`` until it notices, which may be a tick after its followers
-have given it up. They elect another, which keeps the session for the timeout T. So ⅔·T and a tick
-must be no more than T: a timeout has `TICKS` ticks at least, or heartbeats are writes (``STRICT``).
+have given it up. They elect another, which keeps the session for the timeout T. So ⅔·T plus a tick
+must not exceed T: a timeout has at least `TICKS` ticks, or heartbeats are writes (``STRICT``).
 
-The clock goes on while the process, or the whole machine, is stopped.
+The clock runs on while the process, or the whole machine, is suspended.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from typing import Final, Protocol
 
 from .connection import guarded
 
-#: The ticks of the servers that a session timeout must have, where heartbeats are no writes.
+#: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now() -> float:
-    """Return seconds on a clock that neither jumps nor stops."""
+    """Return the seconds of a clock that neither jumps nor stops."""
     return time.clock_gettime(_CLOCK)
 
 
-class Lease:
-    """The time up to which the server cannot have expired the session.
+class SessionDeadline:
+    """The time before which the server cannot expire the session.
 
-    A gap between two renewals ends an *epoch*: what was held before the gap is lost for good, even
+    A gap between two renewals ends an *epoch*: holds from before the gap are lost for good, even
     if the server kept the session, since somebody may have acted on the loss already.
     """
 
     def __init__(self) -> None:
         self.epoch = 0
-        #: Whether nothing has been acknowledged since the connection was lost.
+        #: Whether the server has acknowledged nothing since the connection was lost.
         self.at_risk = False
         self._until = 0.0
 
@@ -62,50 +62,50 @@ class Lease:
 
     def unbroken(self, epoch: int) -> bool:
         """Whether the session has been certainly alive since this epoch began."""
-        # `renew` sets the two in the other order, so one that comes in between revives nothing.
+        # `renew` sets the two in the other order, so a renewal in between revives nothing.
         return now() < self._until and self.epoch == epoch
 
     def renew(self, sent_at: float, session_timeout: float) -> None:
-        """Count the acknowledgement of a write that was sent at `sent_at`."""
+        """Extend the deadline for an acknowledged write that was sent at `sent_at`."""
         if not self.running:
             self.epoch += 1
         self._until = max(self._until, sent_at + session_timeout * 2 / 3)
         self.at_risk = False
 
     def cut(self) -> None:
-        """Note that the connection is lost, on the connection thread."""
+        """Note that the connection is lost. Called on the connection thread."""
         self.at_risk = True
 
     def end(self) -> None:
-        """The session is over."""
+        """Note that the session is over."""
         self._until = 0.0
 
 
 class Beneficiary(Protocol):
-    """Who needs the lease: a place in line, granted or not."""
+    """A contender, waiting or granted, that needs the session to stay alive."""
 
-    def lease_renewed(self) -> None:
-        """Called on the connection thread when a heartbeat was acknowledged."""
+    def deadline_renewed(self) -> None:
+        """Take note of an acknowledged heartbeat. Called on the connection thread."""
 
     def report(self) -> None:
-        """Report what has changed. Called on the heartbeat's thread, and may take its time."""
+        """Report changes. Called on the heartbeat's thread, and may take its time."""
 
 
 class Bell:
     """Wakes a thread.
 
-    Unlike with `threading.Event`, a signal handler may ring it on top of code that rings it.
+    Unlike `threading.Event`, a signal handler may ring it while interrupting code that rings it.
     """
 
     def __init__(self) -> None:
         self._rings: SimpleQueue[None] = SimpleQueue()
 
     def ring(self) -> None:
-        """Wake the thread, now or at its next `wait`."""
+        """Wake the thread now, or at its next `wait`."""
         self._rings.put(None)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Wait until it rings, for so many seconds at most, and forget all rings so far."""
+        """Wait for a ring, at most `seconds`, and forget all rings so far."""
         with suppress(Empty):
             self._rings.get(timeout=seconds)
             while True:
@@ -113,28 +113,28 @@ class Bell:
 
 
 class Heartbeat:
-    """The thread that keeps a lease while somebody needs it, and notices when that fails.
+    """The thread that renews a deadline while somebody needs it, and notices when that fails.
 
-    It starts with the first need and sleeps without one. The first heartbeat comes a sixth of the
-    session timeout after that, so a short hold pays nothing.
+    It starts with the first beneficiary and sleeps without one. The first heartbeat comes a sixth
+    of the session timeout later, so a short hold pays nothing.
 
     :param send: sends one heartbeat, and calls its argument with whether it was acknowledged
     :param drop: closes a connection that has been silent for a third of the session timeout, so
-        that there is time to reach another server before the lease runs out; kazoo would wait twice
-        as long, and for ever on a link on which others keep sending
+        that there is time to reach another server before the deadline passes; kazoo would wait
+        twice as long, and for ever on a link on which others keep sending
     :param session_timeout: the negotiated one, in seconds
     """
 
     def __init__(
         self,
-        lease: Lease,
+        deadline: SessionDeadline,
         *,
         name: str,
         send: Callable[[Callable[[bool], None]], None],
         drop: Callable[[], None],
         session_timeout: Callable[[], float],
     ) -> None:
-        self._lease = lease
+        self._deadline = deadline
         self._name = name
         self._send = send
         self._drop = drop
@@ -147,27 +147,27 @@ class Heartbeat:
         self._running = threading.Lock()  # taken by the thread that runs, for good
         self._thread: threading.Thread | None = None
         self._unanswered_since: float | None = None
-        #: Whether the lease was at risk at the last look.
+        #: Whether the deadline was at risk when the thread last looked.
         self._was_at_risk = False
         self._stopped = False
 
     def attend(self, beneficiary: Beneficiary) -> None:
-        """Keep the lease for this one too, from any thread."""
+        """Keep the deadline for this one, too. Any thread may call it."""
         self._beneficiaries.add(beneficiary)
         if self._resting:
             self._start()
             self._needed.ring()
 
     def dismiss(self, beneficiary: Beneficiary) -> None:
-        """This one needs it no more; from any thread, and more than once without harm."""
+        """Stop keeping the deadline for this one. Any thread may call it, any number of times."""
         self._beneficiaries.discard(beneficiary)
 
     def beneficiaries(self) -> list[Beneficiary]:
-        """Return for whom the lease is kept."""
+        """Return those who need the deadline."""
         return list(self._beneficiaries)
 
     def hurry(self) -> None:
-        """Something has happened to the connection: look now, and beat now."""
+        """Look now, and beat now: the connection has changed."""
         self._wake.ring()
 
     def stop(self) -> None:
@@ -180,7 +180,7 @@ class Heartbeat:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             thread.start()
-            self._thread = thread  # not before: the start may fail
+            self._thread = thread  # not earlier: the start may fail
 
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):
@@ -191,29 +191,29 @@ class Heartbeat:
                 self._needed.wait()
                 self._resting = False
             self._wake.wait(self._pause(alive))
-            alive = self._lease.running  # before the look for losses, which may just miss one
-            self._was_at_risk = self._lease.at_risk
+            alive = self._deadline.running  # before looking for losses: a look may just miss one
+            self._was_at_risk = self._deadline.at_risk
             self._report()
             if self._beneficiaries:
                 guarded(self._beat)
             else:
                 alive = False
                 self._resting = True
-                if self._beneficiaries:  # somebody came between the two lines
+                if self._beneficiaries:  # somebody came in between
                     self._resting = False
 
     def _report(self) -> None:
-        # Not in `_run`, which would keep the last one alive while it sleeps.
+        # In a method of its own: `_run` would keep the last one alive while it sleeps.
         for beneficiary in list(self._beneficiaries):
             guarded(beneficiary.report)
 
     def _pause(self, alive: bool) -> float:
-        """Return the seconds until the next beat, or until the lease runs out if that is sooner.
+        """Return the seconds until the next beat, or until the deadline if that is sooner.
 
-        :param alive: whether it had not run out when losses were last looked for
+        :param alive: whether the deadline was ahead when the thread last looked for losses
         """
         interval = self._session_timeout() / 6
-        remaining = self._lease.remaining
+        remaining = self._deadline.remaining
         return min(interval, remaining) if remaining > 0 or alive else interval
 
     def _beat(self) -> None:
@@ -228,6 +228,6 @@ class Heartbeat:
         self._unanswered_since = None
         if acknowledged:
             for beneficiary in list(self._beneficiaries):
-                beneficiary.lease_renewed()
-            if self._was_at_risk and not self._lease.at_risk:
+                beneficiary.deadline_renewed()
+            if self._was_at_risk and not self._deadline.at_risk:
                 self.hurry()  # the holds are safe again

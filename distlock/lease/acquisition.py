@@ -207,7 +207,7 @@ class Taking(Renewal):
         self.session.heartbeat.dismiss(self)
         self.session.unwatch(self.path, self._node_changed)
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         """The session is alive, which is all that a waiter wants of its heartbeat."""
 
     def report(self) -> None:

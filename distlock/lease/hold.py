@@ -87,7 +87,7 @@ class LeaseHold(Hold):
     @property
     def at_risk(self) -> bool:
         """Whether the connection is gone, without which it cannot be renewed. No network."""
-        return self._session.lease.at_risk and not (self.lost or self.released)
+        return self._session.deadline.at_risk and not (self.lost or self.released)
 
     @property
     def shared(self) -> bool:

@@ -220,8 +220,8 @@ class _Candidate(MutexPlace):
         if self._watches_line:
             self.session.unwatch(self.path, self._line_changed, children=True)
 
-    def lease_renewed(self) -> None:
-        super().lease_renewed()
+    def deadline_renewed(self) -> None:
+        super().deadline_renewed()
         if self.granted and not self._watches_line:
             self._watches_line = True
             self._watch_line()

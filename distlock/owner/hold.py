@@ -118,7 +118,7 @@ class Hold:
         if self.lost or self.released:
             return 0.0
         place = self._place
-        return max(min(place.session.lease.remaining, place.ends_at - now()), 0.0)
+        return max(min(place.session.deadline.remaining, place.ends_at - now()), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
         """Ask the leader whether the lock node is still there: one round trip.

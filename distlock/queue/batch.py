@@ -128,7 +128,7 @@ class Seat(Place):
             self._batch.news()
             self.session.heartbeat.hurry()
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         """The carrier watches the node."""
 
     def new_carrier(self, batch: Batch) -> Carrier:

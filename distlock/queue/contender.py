@@ -147,14 +147,14 @@ class Place:
         """Whether the grant is, or was at any moment until it was left, not certain any more."""
         if self._lost or self.left:
             return self._lost
-        if not (self.session.lease.unbroken(self.epoch) and self.standing):
+        if not (self.session.deadline.unbroken(self.epoch) and self.standing):
             self._lose("session")  # and never back: another thread may know more
         return self._lost
 
     @property
     def at_risk(self) -> bool:
         """Whether the connection is gone, and the grant is not lost yet."""
-        return self.session.lease.at_risk and self.granted and not (self.left or self.lost)
+        return self.session.deadline.at_risk and self.granted and not (self.left or self.lost)
 
     def lose(self) -> None:
         """Take note that the node is gone."""
@@ -204,7 +204,7 @@ class Place:
             for listener in list(self._listeners):
                 listener(news)
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         """Watch the own node from the first heartbeat on: an operator may break the lock."""
         if self.granted or self._on_revoke is not None:
             self._watch_own_node()
@@ -414,9 +414,9 @@ class Place:
         self.session.when_connected(self._look_again)
 
     def _grant(self) -> None:
-        lease = self.session.lease
-        self.epoch = lease.epoch
-        if lease.running:
+        deadline = self.session.deadline
+        self.epoch = deadline.epoch
+        if deadline.running:
             self.granted = True
             self._settled()
         else:  # the list may come from a server that is cut off or deposed

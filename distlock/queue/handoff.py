@@ -124,7 +124,7 @@ class MutexPlace(FairPlace):
             before is self.before
             and before.granted
             and not before.lost
-            and self.session.lease.unbroken(before.epoch)
+            and self.session.deadline.unbroken(before.epoch)
             and self.standing
             and not self.left
         ):
@@ -179,11 +179,11 @@ class MutexPlace(FairPlace):
         if self.granted:  # broken in the instant in which it took over
             self._broken()
 
-    def lease_renewed(self) -> None:
+    def deadline_renewed(self) -> None:
         if self.before is not None or self._only_ahead:
             self._watch_own_node()
         else:
-            super().lease_renewed()
+            super().deadline_renewed()
 
     def _own_node_gone(self, node: Node) -> None:
         super()._own_node_gone(node)

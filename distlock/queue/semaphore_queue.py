@@ -45,7 +45,7 @@ class LeasePlace(Place):
 
     def grant(self) -> None:
         """It counts: keep it, and tell when it is lost."""
-        self.epoch = self.session.lease.epoch
+        self.epoch = self.session.deadline.epoch
         self.granted = True
         self.session.heartbeat.attend(self)
         if self.left:  # after attending: `leave` looks at them in the other order
@@ -359,7 +359,7 @@ class SemaphorePlace(Place):
             self.session.unwatch(self.path, self._watched_changed, children=True)
 
     def _grant(self) -> None:
-        if self.session.lease.running:
+        if self.session.deadline.running:
             for lease in self.leases:
                 lease.grant()
             self.node = self.leases[0].node

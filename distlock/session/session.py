@@ -44,7 +44,7 @@ from distlock.engine.client import (
     refusal,
 )
 from distlock.engine.connection import guarded
-from distlock.engine.deadline import TICKS, Heartbeat, Lease, now
+from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
 from distlock.logs.loggers import safe
@@ -115,13 +115,13 @@ class Session:
         #: Who of this process stands next to whom.
         self.neighbours = Neighbours()
         #: How long the server cannot yet have expired the session.
-        self.lease = Lease()
-        self._lease_of = 0
+        self.deadline = SessionDeadline()
+        self._deadline_of = 0
         #: What is known of the server's clock, by which leases of `zk_lease` end.
         self.lease_clock = LeaseClock()
         #: Keeps the lease for the places that attend it.
         self.heartbeat = Heartbeat(
-            self.lease,
+            self.deadline,
             name=f"distlock-{conf.alias}-heartbeat",
             send=self.prove,
             drop=self._client.drop,
@@ -142,7 +142,7 @@ class Session:
     @property
     def began(self) -> bool:
         """Whether it ever had a connection."""
-        return bool(self._lease_of)
+        return bool(self._deadline_of)
 
     @property
     def server(self) -> str:
@@ -346,7 +346,7 @@ class Session:
         runs again. So ``sync`` only carries on a lease that was renewed a moment ago. A renewal
         that comes late, or after the lease has run out, is a write, which needs a majority.
         """
-        late = self.lease.remaining < self.timeout / 3
+        late = self.deadline.remaining < self.timeout / 3
         request = self._client.proof(self.root, by_write=self.conf.strict or late)
         proof = self._proof(lambda _, error: then(error is None))
 
@@ -362,7 +362,7 @@ class Session:
 
         def proved(value: Any, error: BaseException | None) -> None:
             if error is None:
-                self.lease.renew(sent_at, self.timeout)
+                self.deadline.renew(sent_at, self.timeout)
             done(value, error)
 
         return proved
@@ -540,15 +540,17 @@ class Session:
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
             self.neighbours.part()
-            self.lease.cut()
+            self.deadline.cut()
             self.heartbeat.hurry()
             return
         self.disconnected_at = None
-        first = not self._lease_of
-        if self._lease_of != self.id:  # what was proven of another session says nothing of this one
-            self._lease_of = self.id
+        first = not self._deadline_of
+        if (
+            self._deadline_of != self.id
+        ):  # what was proven of another session says nothing of this one
+            self._deadline_of = self.id
             self.nodes.clear()
-            self.lease.end()
+            self.deadline.end()
             self._warn_of_short_timeout()
             for notify in _observers:
                 guarded(self.notify, notify)

@@ -61,7 +61,7 @@ def nothing_is_left(tree: Tree, line: int = 0) -> None:
     session = session_for()
     assert not current().held
     tree.await_line(KEY, line)
-    eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the lease")
+    eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the deadline")
     forgets_all(session)
 
 

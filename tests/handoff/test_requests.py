@@ -22,7 +22,7 @@ JOIN = ["Create2", "GetChildren"]
 @pytest.fixture
 def sent(requests: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree) -> list[str]:
     """What this process sends from now on; no heartbeat of a slow machine sets a watch."""
-    monkeypatch.setattr(MutexPlace, "lease_renewed", lambda _: None)
+    monkeypatch.setattr(MutexPlace, "deadline_renewed", lambda _: None)
     tree.client.ensure_path(f"{tree.path(KEY)}/keeps-the-parents")
     quiet("default", "other")
     requests.clear()

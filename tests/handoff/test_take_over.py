@@ -30,7 +30,7 @@ def test_who_is_broken_in_the_instant_in_which_it_takes_over_does_not_hold() -> 
             self._epoch = value
             if value and node is not None:
                 session.tree.remove(node.name)
-                place.lease_renewed()
+                place.deadline_renewed()
                 session.tree.answer()
 
     node = None
@@ -67,7 +67,7 @@ def test_who_takes_over_and_then_is_broken_does_not_hold() -> None:
     last = stand(session, "fair")
     assert place.node
     session.tree.remove(place.node.name)
-    place.lease_renewed()
+    place.deadline_renewed()
     session.tree.answer()
     assert place.granted
     assert place.lost
@@ -81,7 +81,7 @@ def test_what_was_released_before_a_gap_in_the_lease_is_not_taken_over_after_it(
     session = FakeSession(Tree())
     holder, waiter = stand(session), session.join()
     holder.leave()
-    session.lease.end()
+    session.deadline.end()
     if renewed:
         session.renew()
     session.tree.answer()

@@ -173,7 +173,7 @@ def test_a_leader_leads_on_after_a_short_cut(
     leading, waiting, stop = two(terms, lambda: len(tree.lock_nodes()))
     token = terms.hold.token if terms.hold else 0
     broken_link.drop()  # it may connect again at once
-    eventually(lambda: session_for().connected and session_for().lease.running, PATIENCE)
+    eventually(lambda: session_for().connected and session_for().deadline.running, PATIENCE)
     assert leading.is_leader
     assert not waiting.is_leader
     stop()

@@ -106,7 +106,7 @@ def test_a_hold_that_was_at_risk_too_long_is_lost_and_never_safe(
             eventually(lambda: said[1:], PATIENCE)
             broken_link.pass_through()
             eventually(lambda: hold._place.session.connected, PATIENCE)
-            eventually(lambda: not hold._place.session.lease.at_risk, PATIENCE)
+            eventually(lambda: not hold._place.session.deadline.at_risk, PATIENCE)
         assert raised.value.reason == hold.lost_reason == "session"
         assert [signal for signal, _ in said] == [lock_at_risk, lock_lost, lock_released]
         assert said[1][1]["reason"] == "session"

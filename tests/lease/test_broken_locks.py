@@ -61,7 +61,7 @@ def test_a_break_before_the_first_heartbeat_is_noticed_with_it(
 def test_verify_notices_a_break_that_no_watch_has_told(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "lease_renewed", lambda _: None)
+    monkeypatch.setattr(Place, "deadline_renewed", lambda _: None)
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         hold.verify()
         tree.client.delete(hold.path)

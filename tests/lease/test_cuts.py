@@ -112,7 +112,7 @@ def test_a_hold_lost_in_a_cut_stays_lost_in_a_session_that_the_server_kept(
     await_connection()
     assert session_for().id == session_id
     assert len(tree.line(KEY)) == 1  # the server knows nothing of a loss
-    eventually(lambda: session_for().lease.remaining > 0)
+    eventually(lambda: session_for().deadline.remaining > 0)
     assert loss.hold.lost
     with pytest.raises(LockLost):
         loss.hold.check()
@@ -129,11 +129,11 @@ def test_a_hold_lost_in_a_cut_stays_lost_in_a_session_that_the_server_kept(
 def test_a_loss_that_nobody_looked_at_is_for_good(tree: Tree, shift_clock: Shift) -> None:
     session = await_connection()
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
-        epoch = session.lease.epoch
+        epoch = session.deadline.epoch
         shift_clock(T)  # a stop of the machine
-        session.lease.renew(deadline.now(), T)  # and a heartbeat, before anybody asked
-        assert session.lease.remaining > 0
-        assert session.lease.epoch == epoch + 1
+        session.deadline.renew(deadline.now(), T)  # and a heartbeat, before anybody asked
+        assert session.deadline.remaining > 0
+        assert session.deadline.epoch == epoch + 1
         assert hold.lost
     assert session_for() is session
     tree.await_line(KEY, 0)

@@ -64,7 +64,7 @@ def test_a_late_renewal_is_a_write(
     shift_clock(passed)
     assert prove(quiet)
     assert requests == [kind]
-    assert quiet.lease.remaining > T * 2 / 3 - 1
+    assert quiet.deadline.remaining > T * 2 / 3 - 1
 
 
 def test_the_first_renewal_of_a_session_is_a_write(quiet: Session, requests: list[str]) -> None:
@@ -97,7 +97,7 @@ def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
 
     monkeypatch.setattr(Client, "submit", answer)
     assert prove(quiet) is proven
-    assert quiet.lease.running is proven
+    assert quiet.deadline.running is proven
 
 
 # --- Hold.verify ---------------------------------------------------------------------------------

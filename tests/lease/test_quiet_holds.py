@@ -45,7 +45,7 @@ def test_a_quiet_hold_stays_valid_for_several_session_timeouts(
         hold.verify()
         assert not hold.lost
         assert tree.line(KEY) == [hold.path.rpartition("/")[2]]
-        assert session.lease.epoch == 1
+        assert session.deadline.epoch == 1
     assert min(lengths) > 0
     assert max(lengths) <= T * 2 / 3
     assert max(lengths) > T / 2  # renewed, and not only kept
@@ -139,7 +139,7 @@ def test_the_next_hold_gets_its_heartbeats_after_an_idle_time(requests: list[str
         pass
     session = session_for()
     eventually(lambda: session.heartbeat._resting, PATIENCE)
-    eventually(lambda: session.lease.remaining == 0, PATIENCE)
+    eventually(lambda: session.deadline.remaining == 0, PATIENCE)
     requests.clear()
     with zk_lock(KEY) as hold:
         eventually(lambda: requests.count("Sync") > 4, PATIENCE)  # a lease is as long as four
@@ -161,10 +161,10 @@ def test_a_waiter_keeps_the_lease_too(holder: Owner, tree: Tree, make_owner: Mak
     tree.await_line(KEY, 2)
     pass_time(T)
     session = session_for()
-    assert session.lease.remaining > 0
+    assert session.deadline.remaining > 0
     holder.now(zk_lock(KEY, using="other").release)
     assert granted.result(PATIENCE)
-    assert session.lease.epoch == 1
+    assert session.deadline.epoch == 1
     waiter.now(zk_lock(KEY).release)
     assert beneficiaries(session) == 0
 

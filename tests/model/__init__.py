@@ -1,1 +1,1 @@
-"""A model of the waiting line, the session and the lease, and all that can happen to it."""
+"""A model of the waiting line, the session and its deadline, and all that can happen to it."""

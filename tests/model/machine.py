@@ -1,4 +1,4 @@
-"""The waiting line, the session and the lease as a small machine: every step it can take next.
+"""The waiting line, the session and its deadline as a small machine: every step it can take next.
 
 Clients contend for one key. There are two servers: a leader, and a follower that may lag.
 Nothing here knows kazoo, threads or time; what could happen at any moment is one of `steps`:
@@ -17,7 +17,7 @@ refuses it once the session has moved to another connection.
 Simplified, without hiding what is looked for: create and list are one request, as they are sent
 back to back; setting a watch takes no time, since a node that is gone by then leads to the same
 step as its deletion; find (list and read) is one request; a client that has left does not come
-again. Liveness is not looked at, nor is that a lapsed hold stays lost (`Lease.epoch`).
+again. Liveness is not looked at, nor is that a lapsed hold stays lost (`SessionDeadline.epoch`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 #: Ticks after the last word of a client that the leader keeps its session for certain.
 SESSION_TICKS = 3
-#: Ticks of the lease: two thirds, `heartbeat.Lease.renew`.
-LEASE_TICKS = 2
+#: Ticks of the deadline: two thirds, `SessionDeadline.renew`.
+DEADLINE_TICKS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Guards:
     #: PITFALLS 25i: `place._watched_changed` calls `_look_again`, whatever happened.
     look_again_when_predecessor_goes: bool = True
     #: ``sent_at`` in `session._proof`, taken before the request is sent.
-    lease_from_send_time: bool = True
-    #: PITFALLS 25d: ``session.lease.remaining > 0`` in `Place.lost`, which every check asks.
+    deadline_from_send_time: bool = True
+    #: PITFALLS 25d: ``session.deadline.remaining > 0`` in `Place.lost`, which every check asks.
     check_reads_the_clock: bool = True
     #: PITFALLS 25b: `client.proof` is a sync or a write, which only the leader answers.
     heartbeat_reaches_the_leader: bool = True
@@ -74,7 +74,7 @@ class Machine:
         return (
             client.state == "holding"
             and not client.lost
-            and (client.lease > 0 or not guards.check_reads_the_clock)
+            and (client.deadline > 0 or not guards.check_reads_the_clock)
         )
 
     def violation(self, world: World) -> str | None:
@@ -125,14 +125,17 @@ class Machine:
             if world.leaves:
                 left = world._replace(leaves=world.leaves - 1)
                 yield "leaves", left.with_client(number, self._leave(me))
-            if me.server and not me.awaits_create and me.lease < LEASE_TICKS and not me.beats:
+            if me.server and not me.awaits_create and me.deadline < DEADLINE_TICKS and not me.beats:
                 yield "sends a heartbeat", world.with_client(number, me.sends("heartbeat"))
         if me.answers:
             yield f"takes the answer: {me.answers[0].request.kind}", self._take(world, number, me)
         if me.state == "waiting" and me.server and not _has(world.view(me.server), me.watched):
             yield "hears that the node ahead is gone", self._woken(world, number, me)
-        if me.state == "holding" and not me.lost and not me.lease:
-            yield "notices the end of its lease", world.with_client(number, me._replace(lost=True))
+        if me.state == "holding" and not me.lost and not me.deadline:
+            yield (
+                "notices the end of its session deadline",
+                world.with_client(number, me._replace(lost=True)),
+            )
 
     def _client_meets(self, world: World, number: int, me: Client) -> Iterator[tuple[str, World]]:
         if me.requests and me.server and not me.expired:
@@ -151,7 +154,7 @@ class Machine:
 
     def _tick(self, world: World) -> World:
         def older(request: Request) -> Request:
-            timed = request.kind in ("join", "heartbeat") and request.age < LEASE_TICKS
+            timed = request.kind in ("join", "heartbeat") and request.age < DEADLINE_TICKS
             return request._replace(age=request.age + 1) if timed else request
 
         clients = []
@@ -159,11 +162,11 @@ class Machine:
             if me.state == "idle" or (me.state == "gone" and not me.deletes):
                 clients.append(me)
                 continue
-            lease = max(me.lease - 1, 0)
-            over = me.state == "holding" and not lease and self.guards.check_reads_the_clock
+            deadline = max(me.deadline - 1, 0)
+            over = me.state == "holding" and not deadline and self.guards.check_reads_the_clock
             clients.append(
                 me._replace(
-                    lease=lease,
+                    deadline=deadline,
                     lost=me.lost or over,
                     requests=tuple(map(older, me.requests)),
                     answers=tuple(a._replace(request=older(a.request)) for a in me.answers),
@@ -253,8 +256,8 @@ class Machine:
         (kind, about, age), value, zxid = me.answers[0]
         me = me._replace(answers=me.answers[1:], seen=max(me.seen, zxid))
         if kind in ("join", "heartbeat"):
-            late = age if self.guards.lease_from_send_time else 0
-            me = me._replace(lease=max(me.lease, LEASE_TICKS - late))
+            late = age if self.guards.deadline_from_send_time else 0
+            me = me._replace(deadline=max(me.deadline, DEADLINE_TICKS - late))
         if kind == "join":
             me = self._stand_on(me, value[0])
             return self._look(world, number, me, value[1])
@@ -305,7 +308,7 @@ class Machine:
 
     def _grant(self, world: World, number: int, me: Client) -> World:
         me = me._replace(watched=0)
-        if not me.lease:
+        if not me.deadline:
             me = me._replace(state="proving")
             return world.with_client(number, me if me.beats else me.sends("heartbeat"))
         token = me.node.czxid if me.node else 0

@@ -45,7 +45,7 @@ HARMS = [
     ("only_nodes_of_this_session", TWO_IN_TIME, "A and B hold at the same time"),
     ("owner_of_found_node_is_read", TWO_IN_TIME, "A and B hold at the same time"),
     ("look_again_when_predecessor_goes", THREE, "hold at the same time"),
-    ("lease_from_send_time", TWO_IN_TIME, "A and B hold at the same time"),
+    ("deadline_from_send_time", TWO_IN_TIME, "A and B hold at the same time"),
     ("check_reads_the_clock", TWO_IN_TIME, "A and B hold at the same time"),
     ("heartbeat_reaches_the_leader", TWO_ON_FOLLOWERS, "A and B hold at the same time"),
     ("sync_after_lost_reply", ONE_CUT, "A has forgotten its node"),
@@ -83,6 +83,6 @@ def test_no_guard_is_without_its_harm() -> None:
 
 def test_a_token_that_falls_would_be_seen() -> None:
     """Two holders at once are always seen before it, so no guard's harm shows this."""
-    holder = Client(state="holding", lease=1, session=1, node=Node(3, 0, 1, 1))
+    holder = Client(state="holding", deadline=1, session=1, node=Node(3, 0, 1, 1))
     world = World(clients=(holder,), highest=4)
     assert Machine(Guards()).violation(world) == "A holds with token 3 after 4"

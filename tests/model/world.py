@@ -21,7 +21,7 @@ Nodes = tuple[Node, ...]
 class Request(NamedTuple):
     kind: str  # join, list, find, heartbeat, delete
     about: Any = None  # the node of a delete
-    age: int = 0  # ticks since it was sent, where the lease asks for them
+    age: int = 0  # ticks since it was sent, where the deadline asks for them
 
 
 class Answer(NamedTuple):
@@ -35,7 +35,7 @@ class Client(NamedTuple):
     server: str = ""  # leader or follower; none without a connection
     session: int = 0
     seen: int = 0  # the highest zxid in an answer; no server that is behind it lets the client in
-    lease: int = 0  # ticks
+    deadline: int = 0  # ticks
     state: str = "idle"  # joining, finding, looking, waiting, proving, holding, gone
     left: bool = False
     attempt: int = 0

@@ -30,9 +30,9 @@ def ask_holder(using: str = "other") -> bool:
 
 
 def await_heartbeat() -> None:
-    lease = session_for().lease
-    until = lease._until
-    eventually(lambda: lease._until > until, PATIENCE, "a heartbeat")
+    deadline = session_for().deadline
+    until = deadline._until
+    eventually(lambda: deadline._until > until, PATIENCE, "a heartbeat")
 
 
 def test_revoking(make_owner: MakeOwner) -> None:
