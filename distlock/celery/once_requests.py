@@ -15,14 +15,17 @@ class OnceRequest(Request):  # type: ignore[misc]  # Celery has no types
     _comes_again = False
 
     def reject(self, requeue: bool = False) -> None:
-        """Note whether the broker delivers the message again."""
-        self._comes_again = requeue
+        """Note whether the message goes back to its queue."""
+        self._comes_again = requeue and not self.acknowledged
         super().reject(requeue=requeue)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Give the lease back after the hard time limit; Celery before 5.7 sends no signal."""
+        """Give the lease back after the hard time limit, unless the broker delivers again.
+
+        Celery before 5.7 sends no signal, and does not answer a message that is to come again.
+        """
         super().on_timeout(soft, timeout)
-        if not (soft or self._comes_again):
+        if not soft and self.acknowledged and not self._comes_again:
             release_lost(self._context)
 
     def on_failure(self, *args: Any, **options: Any) -> Any:
