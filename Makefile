@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test screenshots bench growth reliability celerylocks herd lint audit types docs setup clean
+.PHONY: help demo serve test screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # The tests mostly wait: four workers keep the two cores of a small CI machine busy. WORKERS=0 runs
@@ -53,6 +53,10 @@ celerylocks: .venv/.ready  ## celery-once and celery-singleton beside ours: docs
 	@.ci/setup zookeeper redis
 	.venv/bin/python -m pip install --quiet --editable '.[bench]'
 	.venv/bin/python -m benchmarks.celery_locks --write
+
+celerypolicies: .venv/.ready  ## many short Celery tasks on few keys under each policy; ARGS=--quick takes a minute
+	@.ci/setup zookeeper redis rabbitmq
+	.venv/bin/python -m benchmarks.celery_policies $(ARGS)
 
 herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discussion/fairness.md
 	@.ci/setup zookeeper

@@ -2,10 +2,11 @@
 
 `receivers` connects to Celery's signals; `apps` imports it where Celery is used. It gives the
 decorator its `runs`: one run of a task under its lock, with all that a task does while the lock is
-busy. A task that comes again later keeps its place in the wait queue by one of the `tickets`, and
-`brokers` says how long a broker can hold a message back. `queued_once` is a base class for tasks
-of which one message is queued at a time, `replacing` knows those that a newer one has replaced.
-`beat` lets one scheduler of many send. `commands` is `celery -A proj distlock`.
+busy. `put_off` publishes a task that comes again later. One of the `tickets` keeps its place in the
+wait queue meanwhile, `wakes` let the first begin when the lock is free, and `brokers` says how long
+a broker can hold a message back. `queued_once` is a base class for tasks of which one message is
+queued at a time, `replacing` knows those that a newer one has replaced. `beat` lets one scheduler
+of many send. `commands` is `celery -A proj distlock`.
 
 Only `tickets` can be imported without Celery.
 """

@@ -73,6 +73,13 @@ def _worker_starts(conf: Any, **_: Any) -> None:
         start_undertaker()
 
 
+def _worker_listens(instance: Any, **_: Any) -> None:
+    """Let the worker's main process hear of released locks, before its steps are put together."""
+    from .wakes import Wakes  # noqa: PLC0415 - for workers only
+
+    instance.app.steps["consumer"].add(Wakes)
+
+
 def _beat_starts(sender: Any, **_: Any) -> None:
     """Start one for beat: where it is embedded, it has closed the worker's socket."""
     _worker_starts(sender.app.conf)
@@ -88,6 +95,7 @@ def connect() -> None:
     for signal, receiver in (
         (signals.celeryd_after_setup, _check),
         (signals.celeryd_after_setup, _worker_starts),
+        (signals.celeryd_init, _worker_listens),
         (signals.beat_init, _beat_starts),
         (signals.task_prerun, _begin),
         (signals.task_postrun, _end),

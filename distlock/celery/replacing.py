@@ -18,7 +18,8 @@ from distlock.exceptions import LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST
 from distlock.lease.persistent import PersistentLease
 
-from .runs import ignores_result, logger
+from .put_off import ignores_result
+from .runs import logger
 
 if TYPE_CHECKING:
     from distlock.lease.nodes import LeaseHolder

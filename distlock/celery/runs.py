@@ -1,10 +1,7 @@
 """One run of a Celery task under its lock: what it does while the lock is busy.
 
-A task that is put off is published anew with the same id, and Celery's own count of retries is not
-touched: ``self.retry()`` would spend it, and the third of three contenders with ``max_retries=2``
-would fail. How often and since when it was put off travels in the message's header ``distlock``.
-
-Under ``on_busy="queue"`` its place in line is kept meanwhile, by a ticket (`tickets`).
+A task that is put off is published again (`put_off`). Under ``on_busy="queue"`` a ticket keeps its
+place in line meanwhile (`tickets`), and the end of a run wakes the first in line (`wakes`).
 """
 
 from __future__ import annotations
@@ -13,10 +10,10 @@ import random
 import time
 from contextlib import ExitStack
 from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import states
-from celery.exceptions import Ignore, Retry
+from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
 
 from distlock.conf import UNSET, configuration
@@ -28,8 +25,10 @@ from distlock.session.session import session_for
 from distlock.signals import announce
 
 from . import task_refused
-from .brokers import pause_limits, without_way
+from .brokers import pause_limits
+from .put_off import PutOff, Record, ignores_result
 from .tickets import Ticket
+from .wakes import wake_first
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 #: Its lines carry the name and the id of the task.
 logger = safe(get_task_logger("distlock.celery"))
 
-#: The message header with the `Record`.
-HEADER = "distlock"
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
 #: The part of its last pause for which a task that was put off stands in line, when it comes again:
@@ -58,86 +55,8 @@ RESULT_SECONDS = 1.0
 _MAX_LABEL = 200
 
 
-class Record(NamedTuple):
-    """How often a task was put off."""
-
-    #: Because the lock was busy.
-    busy: int
-    #: Because ZooKeeper was away.
-    away: int
-    #: When it first asked, in seconds since the epoch.
-    since: float
-
-    @classmethod
-    def of(cls, request: Any) -> Record:
-        """Read the record of a message; what is not ours counts as none."""
-        try:
-            said = request.headers[HEADER]
-            return cls(int(said["busy"]), int(said["away"]), float(said["since"]))
-        except (TypeError, ValueError, KeyError):
-            return cls(0, 0, time.time())
-
-    def after(self, error: LockBusy | LockUnavailable) -> Record:
-        """Return the record of the next run."""
-        if isinstance(error, LockBusy):
-            return self._replace(busy=self.busy + 1)
-        return self._replace(away=self.away + 1)
-
-    @property
-    def put_off(self) -> int:
-        """How often, for whatever reason."""
-        return self.busy + self.away
-
-    @property
-    def waited(self) -> float:
-        """Seconds since it first asked; the clocks of two hosts may differ."""
-        return max(time.time() - self.since, 0.0)
-
-
 class CopyDropped(Ignore):  # type: ignore[misc]  # Celery has no types
     """Ends a copy of a task that runs, or has run."""
-
-
-class _PutOff(Exception):
-    """Ends a run that is to be repeated.
-
-    The outermost lock of the task publishes the message, when it holds nothing any more: a message
-    that is visible before would find its own task in the way.
-    """
-
-    def __init__(
-        self,
-        error: LockBusy | LockUnavailable,
-        pause: float,
-        record: Record,
-        ticket: Ticket | None,
-    ) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.pause = pause
-        self.record = record
-        self.ticket = ticket
-
-    def publish(self, task: Any) -> Retry:
-        """Send the task again, and return what tells Celery so."""
-        request = task.request
-        signature = task.signature_from_request(
-            request,
-            retries=request.retries,
-            countdown=self.pause,
-            headers={**without_way(request.headers), HEADER: self.record._asdict()},
-            ignore_result=ignores_result(task, request),
-            # What a publisher hides of the arguments stays hidden.
-            argsrepr=request.get("argsrepr"),
-            kwargsrepr=request.get("kwargsrepr"),
-        )
-        try:
-            signature.apply_async()
-        except BaseException:
-            if self.ticket is not None:
-                self.ticket.leave()
-            raise
-        return Retry(exc=self.error, when=self.pause, sig=signature)
 
 
 class Run:
@@ -162,26 +81,29 @@ class Run:
         self.around.append(self.locked)
         try:
             return self._run(args, kwargs)
-        except _PutOff as put_off:
+        except PutOff as put_off:
             if len(self.around) > 1:
                 raise
             raise put_off.publish(self.task) from put_off.error
         except BaseException:
-            self._give_ticket_back()
+            if self.ticket is not None:
+                self.ticket.leave()
             raise
         finally:
             self.around.pop()
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.monotonic()
-        with ExitStack() as stack:
+        with ExitStack() as after, ExitStack() as stack:
             try:
                 hold = self._enter(stack)
                 if hasattr(self.task, "lock_granted"):  # `queued_once`
                     self.task.lock_granted(self.locked)
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
-            self._give_ticket_back()
+            if self.ticket is not None:
+                self.ticket.leave()
+                after.callback(wake_first, self.task.app, self.ticket)
             waited = self.record.waited if self.record.put_off else time.monotonic() - started
             logger.info(
                 "The lock %r was granted after %.2f s (token %d, put off %d times).",
@@ -215,13 +137,15 @@ class Run:
         ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
         ticket.look()
         limit = self._time_to_stand(comes_again=ticket.drawn)
+        deadline = time.monotonic() + limit
         if not (ticket.drawn or ticket.ahead):
+            # A task that is put off costs more than a short hold, and so do all behind its ticket.
+            short = min(self._time_to_stand(comes_again=True), self._retry_after)
             try:
-                return stack.enter_context(self._mutex(timeout=0))
+                return stack.enter_context(self._mutex(timeout=short))
             except LockBusy as busy:
                 if self._is_this_task(busy.holder):
                     raise
-        deadline = time.monotonic() + limit
         while True:
             ticket.stand(limit + self._pause_in_line(ticket.ahead) + LATE)
             remaining = max(deadline - time.monotonic(), 0)
@@ -230,22 +154,18 @@ class Run:
             ticket.await_change(remaining)
         mutex = self._mutex(timeout=remaining)
         if ticket.ahead:
-            raise self._busy(
-                f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}.",
-                mutex.holder(),
-            )
+            what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
+            if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
+                wake_first(self.task.app, ticket)
+            raise self._busy(what, holder)
         return stack.enter_context(mutex)
 
     def _time_to_stand(self, *, comes_again: bool) -> float:
         """Return how long to wait near the front of the tickets, in seconds."""
         timeout = self.locked.make_mutex.keywords["timeout"]
         if timeout is UNSET:
-            timeout = configuration(self.using).retry_after if comes_again else 0.0
+            timeout = self._retry_after if comes_again else 0.0
         return MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
-
-    def _give_ticket_back(self) -> None:
-        if self.ticket is not None:
-            self.ticket.leave()
 
     def _mutex(self, **options: float) -> Mutex:
         return self.locked.make_mutex(self.key, **options)
@@ -256,6 +176,10 @@ class Run:
             return {}
         tries = self.record.busy
         return {"timeout": PART_IN_LINE * self._pause(tries) if tries else 0}
+
+    @property
+    def _retry_after(self) -> float:
+        return configuration(self.using).retry_after
 
     @property
     def _retries(self) -> bool:
@@ -385,15 +309,15 @@ class Run:
             extra=self._fields("retried"),
         )
         self._announce("retried", error)
-        raise _PutOff(error, pause, record, self.ticket)
+        raise PutOff(error, pause, record, self.ticket)
 
     def _pause(self, tries: int) -> float:
         """Return the longest pause after so many tries, in seconds."""
-        return min(configuration(self.using).retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
+        return min(self._retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
 
     def _pause_in_line(self, ahead: int) -> float:
         """Return the longest pause with so many tickets ahead, in seconds."""
-        return min(configuration(self.using).retry_after * max(ahead, 1) / 2, MAX_PAUSE)
+        return min(self._retry_after * max(ahead, 1) / 2, MAX_PAUSE)
 
     def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
         """Return the error of a task that is put off no longer."""
@@ -415,7 +339,7 @@ class Run:
             key=self.key,
             holder=holder,
             waited=self.record.waited,
-            retry_after=configuration(self.using).retry_after,
+            retry_after=self._retry_after,
             using=self.using,
         )
 
@@ -436,11 +360,6 @@ class Run:
             waited=self.record.waited,
             put_off=self.record.put_off,
         )
-
-
-def ignores_result(task: Any, request: Any) -> bool:
-    """Whether the call, or by default the task, stores no result."""
-    return bool(vars(request).get("ignore_result", task.ignore_result))
 
 
 def label_of(task: Any, *, retries: int | None = None) -> str:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.engine.client import BadVersion, ConnectionLost, NoNode, SessionOver
-from distlock.keys.templates import znode_name
+from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
 from distlock.queue.waiting import Latch
 from distlock.session.session import session_for
@@ -80,6 +80,14 @@ class Ticket:
         self.look()
         while self.ahead and self._ended(self._path(self._line[0]), now):
             del self._line[0]
+
+    def first(self) -> str | None:
+        """Look at the line again, and return the id of the task whose turn it is, if it has one.
+
+        A name that was cut does not tell it.
+        """
+        self.look()
+        return key_of(_task_of(self._line[0])) if self._line else None
 
     def await_change(self, seconds: float) -> None:
         """Wait until the first ticket changes or goes, and for so long at most."""

@@ -10,7 +10,8 @@ from celery.signals import before_task_publish
 from kombu.exceptions import EncodeError, OperationalError
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
-from distlock.celery.runs import HEADER, MAX_PAUSE
+from distlock.celery.put_off import HEADER
+from distlock.celery.runs import MAX_PAUSE
 from distlock.owner.owner import current
 from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports

@@ -8,7 +8,7 @@ import pytest
 from celery import states
 
 from distlock import zk_locked
-from distlock.celery.runs import HEADER
+from distlock.celery.put_off import HEADER
 from tests.celery_tools import PATIENCE
 from tests.helpers import eventually
 from tests.mutex.tools import Owner

@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.celery import tickets
-from distlock.celery.runs import HEADER
+from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
 from distlock.testing.server import free_ports
@@ -145,6 +145,15 @@ def test_the_next_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree
     assert refresh.ran == ["a", "b"]
     eventually(lambda: not tickets_of(tree))
     assert not tree.watches()
+
+
+def test_a_short_hold_is_waited_for_without_a_ticket(refresh: Any, tree: Tree) -> None:
+    with Owner() as owner:
+        with held_elsewhere("feed:7"):
+            one = owner.submit(run, refresh, "a")
+            eventually(lambda: in_line("feed:7") == 2, PATIENCE, "the task waits for the lock")
+            assert not tickets_of(tree)
+        assert one.result(PATIENCE).state == states.SUCCESS
 
 
 # --- tickets that end ----------------------------------------------------------------------------

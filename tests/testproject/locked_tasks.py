@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from celery._state import connect_on_app_finalize
 from celery.utils.log import get_task_logger
 
 from distlock import LockBusy, zk_lock, zk_locked
+from distlock.celery import wakes
 from distlock.celery.queued_once import QueuedOnce
 from distlock.owner.owner import label
 from tests.testproject.tasks import stage
@@ -44,6 +47,29 @@ def queue(key: str, actor: str, seconds: float = 0) -> str:
     stage().tell(key, "enter", actor)
     time.sleep(seconds)
     stage().tell(key, "leave", actor)
+    return actor
+
+
+@task(max_retries=0)
+@zk_locked("<key>", on_busy="queue", timeout=0)
+def queue_at_once(key: str, actor: str) -> str:
+    """Tell in which order; a first actor goes when the audience says so."""
+    stage().tell(key, "enter", actor)
+    if actor.startswith("first-"):
+        stage().play(actor)
+    return actor
+
+
+@task()
+@zk_locked("<key>", on_busy="queue", timeout=0)
+def dies_before_it_wakes(key: str, actor: str) -> str:
+    """Let this process be killed between the release of the lock and the wake."""
+
+    def die(app: Any, task_id: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    wakes.wake = die
+    stage().play(actor)
     return actor
 
 

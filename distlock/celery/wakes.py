@@ -1,0 +1,100 @@
+"""Wakes: who gives a lock back under ``on_busy="queue"`` calls the next in line.
+
+A task that was put off waits for its time in a worker's main process, with its message. The process
+that gives the lock back publishes the id of the first ticket's task to all workers, and the one
+that has its message lets it begin now. The message is neither copied nor moved, so nothing runs
+twice; and a wake that is lost costs time, since the message still has its own.
+
+A wake may overtake its message, which is in the broker's queue then, behind others. So workers
+remember for a while whom they did not find. Workers without an event loop or a broker without
+fanout have no wakes; messages that the broker itself holds back (quorum queues) hear none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from celery import bootsteps, signals
+from celery.utils.collections import LimitedSet
+from celery.utils.log import get_task_logger
+from kombu import entity, messaging
+
+from distlock.logs.loggers import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from .tickets import Ticket
+
+# Without types, as all of kombu.
+Consumer: Any = messaging.Consumer
+Exchange: Any = entity.Exchange
+Queue: Any = entity.Queue
+
+logger = safe(get_task_logger("distlock.celery"))
+
+EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
+#: How many wakes a worker remembers whose messages it has not got, and for how many seconds.
+_REMEMBERED: Final = (10_000, 60)
+
+
+def wake_first(app: Any, ticket: Ticket) -> None:
+    """Let the first in line begin now, or leave it to the end of its pause. Raises nothing."""
+    try:
+        first = ticket.first()
+        if first is not None:
+            wake(app, first)
+    except Exception:  # any broker's own; the task that has just ended is done
+        logger.warning("The first task in line could not be woken.", exc_info=True)
+
+
+def wake(app: Any, task_id: str) -> None:
+    """Let a task that was put off begin now, wherever its message is."""
+    with app.amqp.producer_pool.acquire(block=True) as producer:
+        if producer.connection.supports_exchange_type("fanout"):
+            producer.publish(
+                task_id, exchange=EXCHANGE, declare=[EXCHANGE], serializer="json", retry=False
+            )
+
+
+class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no types
+    """Receives the wakes in a worker's main process."""
+
+    def __init__(self, consumer: Any, **options: Any) -> None:
+        super().__init__(consumer, **options)
+        self._early = LimitedSet(*_REMEMBERED)
+
+    def include_if(self, consumer: Any) -> bool:
+        """Only an event loop has consumer, timer and this in one thread."""
+        return consumer.hub is not None and consumer.conninfo.supports_exchange_type("fanout")
+
+    def start(self, consumer: Any) -> None:
+        """Begin to listen; also after each new connection."""
+        self._timer = consumer.timer
+        signals.task_received.connect(self._received)
+        super().start(consumer)
+
+    def get_consumers(self, channel: Any) -> Iterable[Any]:
+        """Return the consumer of a queue that ends with this connection."""
+        name = f"distlock.wakes.{uuid4()}"
+        queue = Queue(name, EXCHANGE, exclusive=True, auto_delete=True, durable=False)
+        return [Consumer(channel, [queue], no_ack=True, accept=["json"], callbacks=[self._heard])]
+
+    def _heard(self, body: Any, _: Any) -> None:
+        self._begin(str(body))
+
+    def _received(self, request: Any, **_: Any) -> None:
+        if request.eta and request.id in self._early:
+            self._timer.call_after(0, self._begin, (request.id,))  # when it is in the timer
+
+    def _begin(self, task_id: str) -> None:
+        """Let a task begin whose message waits here, or remember it."""
+        for _, _, entry in self._timer.schedule._queue:  # noqa: SLF001 - `queue` sorts a copy
+            request = entry.args[0] if entry.args else None
+            if getattr(request, "id", None) == task_id and not entry.canceled:
+                entry.cancel()
+                self._early.discard(task_id)
+                entry()
+                return
+        self._early.add(task_id)
