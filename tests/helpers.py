@@ -32,12 +32,18 @@ class Urls(ModuleType):
         self.urlpatterns = list(patterns)
 
 
-def eventually(condition: Callable[[], T], timeout: float = 20, message: str = "") -> T:
-    """Call `condition` until it returns something true, and return that; fail after `timeout` s."""
+def eventually(
+    condition: Callable[[], T], timeout: float = 20, message: str | Callable[[], str] = ""
+) -> T:
+    """Call `condition` until it returns something true, and return that; fail after `timeout` s.
+
+    :param message: what was awaited; a callable is only called for a failure
+    """
     deadline = time.monotonic() + timeout
     while not (result := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"{message or condition} was not true within {timeout:g} s.")
+            text = message() if callable(message) else message
+            raise AssertionError(f"{text or condition} was not true within {timeout:g} s.")
         time.sleep(0.01)
     return result
 

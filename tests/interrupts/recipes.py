@@ -86,16 +86,20 @@ def nothing_is_left(tree: Tree) -> None:
     assert not any(held_permits._shelves.values())
     assert zk_lease(KEY, TTL, using="other").holder() is None
     eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")
-    eventually(lambda: not everything(tree), PATIENCE, f"no nodes but {everything(tree)}")
+    eventually(lambda: not everything(tree), PATIENCE, lambda: f"no node of {everything(tree)}")
     forgets_all(session)
 
 
 def everything(tree: Tree) -> list[str]:
     """The paths of all lock nodes of all recipes."""
+    paths = [
+        f"{above}{below}"
+        for above in (tree.path(KEY), tree.path("key-2"), f"{tree.namespace}/%leader:{KEY}")
+        for below in ("", "/locks", "/leases")
+    ]
     return [
-        f"{above}/{name}"
-        for key in (tree.path(KEY), tree.path("key-2"), f"{tree.namespace}/%leader:{KEY}")
-        for above in (key, f"{key}/locks", f"{key}/leases")
-        for name in tree.children(above)
+        f"{path}/{name}"
+        for path, names in zip(paths, tree.children_of_all(paths), strict=True)
+        for name in names
         if name.startswith("_c_")
     ]

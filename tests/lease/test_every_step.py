@@ -174,7 +174,7 @@ def parents(tree: Tree) -> None:
 
 @pytest.mark.usefixtures("parents")
 @pytest.mark.parametrize("error", [SoftLimit, SoftTimeLimit])
-@pytest.mark.parametrize("call", [acquire_and_release, block, reentrant_blocks, locked])
+@pytest.mark.parametrize("call", [acquire_and_release, reentrant_blocks, locked])
 def test_an_exception_before_any_line_of_a_call_leaves_nothing(
     tree: Tree, call: Callable[[], None], error: type[BaseException]
 ) -> None:

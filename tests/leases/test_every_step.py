@@ -99,7 +99,7 @@ def acquire_and_release() -> None:
 
 
 @pytest.mark.parametrize("error", [SoftLimit, SoftTimeLimit])
-@pytest.mark.parametrize("call", [block, nested_blocks, acquire_and_release])
+@pytest.mark.parametrize("call", [nested_blocks, acquire_and_release])
 def test_an_exception_before_any_line_of_a_call_leaves_nothing(
     tree: Tree, call: Callable[[], None], error: type[BaseException]
 ) -> None:

@@ -1,7 +1,7 @@
 """An exception at every single step of a multi-lock leaves nothing (promise 4).
 
-Between two of its acquires, too. By the technique, and with the exceptions, of
-tests/lease/test_every_step.py.
+Between two of its acquires, too. tests/interrupts has the lines of its locks. By the technique, and
+with the exceptions, of tests/lease/test_every_step.py.
 """
 
 from __future__ import annotations
@@ -91,15 +91,6 @@ def block_of_several_kinds() -> None:
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only at the lines of the multi-lock itself: they are fewer."""
     monkeypatch.setattr(technique, "PACKAGE", EXIT.co_filename)
-
-
-@pytest.mark.usefixtures("keys")
-def test_an_exception_before_any_line_of_its_locks_leaves_nothing(tree: Tree) -> None:
-    steps = interrupt_everywhere(tree, block, SoftLimit)
-    assert {"multilock.py", "mutex.py", "contender.py"} <= {
-        step.partition(":")[0] for step in steps
-    }
-    tree.await_line("key-2", 0)
 
 
 @pytest.mark.usefixtures("keys", "here")

@@ -73,6 +73,17 @@ class Tree:
         except NoNodeError:
             return []
 
+    def children_of_all(self, paths: list[str]) -> list[list[str]]:
+        """Return the children of each path, all of them in one round trip."""
+        answers = [self.client.get_children_async(path) for path in paths]
+        found = []
+        for answer in answers:
+            try:
+                found.append(list(answer.get()))
+            except NoNodeError:
+                found.append([])
+        return found
+
     def lock_nodes(self) -> list[str]:
         """The names of all lock nodes of the namespace."""
         return [
@@ -176,7 +187,7 @@ def kept(session: Session) -> dict[str, list[object]]:
 
 def forgets_all(session: Session) -> None:
     """Wait until a session remembers nothing."""
-    eventually(lambda: not kept(session), PATIENCE, f"nothing kept: {kept(session)}")
+    eventually(lambda: not kept(session), PATIENCE, lambda: f"nothing kept: {kept(session)}")
 
 
 @contextmanager

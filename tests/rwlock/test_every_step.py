@@ -15,7 +15,6 @@ from distlock import LockBusy, zk_rwlock
 from tests.lease.test_every_step import (
     KEY,
     SoftLimit,
-    SoftTimeLimit,
     cancel_everywhere,
     interrupt_everywhere,
 )
@@ -55,19 +54,9 @@ def parents(tree: Tree) -> None:
 
 
 @pytest.mark.usefixtures("parents")
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (read, SoftLimit),
-        (read, SoftTimeLimit),
-        (write, SoftTimeLimit),
-        (read_inside_write, SoftLimit),
-    ],
-)
-def test_an_exception_before_any_line_leaves_nothing(
-    tree: Tree, call: Callable[[], None], error: type[BaseException]
-) -> None:
-    steps = interrupt_everywhere(tree, call, error)
+def test_an_exception_before_any_line_of_a_writer_that_reads_leaves_nothing(tree: Tree) -> None:
+    """One that only reads or writes is in tests/interrupts."""
+    steps = interrupt_everywhere(tree, read_inside_write, SoftLimit)
     assert len(steps) > 80
     assert {"rwlock.py", "mutex.py", "contender.py"} <= {step.partition(":")[0] for step in steps}
 
