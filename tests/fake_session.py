@@ -16,10 +16,10 @@ from distlock.engine.client import NoNode, NotConnected, NotEmpty
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import REVOKE
-from distlock.queue.batch import Seat
+from distlock.queue.batch import BatchMember
 from distlock.queue.contender import Place
 from distlock.queue.handoff import MutexPlace
-from distlock.queue.local_contenders import Neighbours
+from distlock.queue.local_contenders import LocalContenders
 from distlock.queue.order import FairPlace, UnfairPlace
 from distlock.testing.memory import LAST_NUMBER
 
@@ -111,7 +111,7 @@ class Tree:
     def expire(self, session: FakeSession, *, new_id: int, nodes_vanish: bool = True) -> None:
         """End a session; its nodes may still be shown to the next one (CURATOR-604)."""
         old_id, session.id = session.id, new_id
-        session.neighbours.part()
+        session.local_contenders.part()
         session.deadline.end()
         session.deadline.renew(now(), AN_HOUR)
         for name in [name for name, stat in self.nodes.items() if stat.ephemeralOwner == old_id]:
@@ -158,7 +158,7 @@ class CountingFairPlace(CountingPlace, FairPlace):
     """The same of one who lists the line whenever something has changed."""
 
 
-class CountingSeat(CountingPlace, Seat):
+class CountingBatchMember(CountingPlace, BatchMember):
     """The same of one who has turns with others of its process."""
 
     def __init__(
@@ -173,7 +173,7 @@ class CountingUnfairPlace(CountingPlace, UnfairPlace):
 
 PLACES: dict[str, type[CountingPlace]] = {
     "mutex": CountingMutexPlace,
-    "batch": CountingSeat,
+    "batch": CountingBatchMember,
     "fair": CountingFairPlace,
     "unfair": CountingUnfairPlace,
 }
@@ -200,7 +200,7 @@ class FakeSession:
         self.heartbeat = FakeHeartbeat()
         self.deadline = SessionDeadline()
         self.deadline.renew(now(), AN_HOUR)
-        self.neighbours = Neighbours()
+        self.local_contenders = LocalContenders()
         self.conf = SimpleNamespace(retry_after=1.0, alias="default")
         self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
         #: request → the error that the next one of these gets instead of being carried out

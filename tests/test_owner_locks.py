@@ -1,4 +1,4 @@
-"""Reentry over hops, on a real lock: whoever awaits may re-enter, a sibling never."""
+"""Reentry over calls, on a real lock: whoever awaits may re-enter, a sibling never."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def try_once() -> bool:
 
 
 @modes
-def test_a_hop_re_enters_the_lock_of_its_task(thread_sensitive: bool) -> None:
+def test_a_call_re_enters_the_lock_of_its_task(thread_sensitive: bool) -> None:
     async def main() -> None:
         async with zk_lock("k"):
             assert await sync_to_async(try_once, thread_sensitive=thread_sensitive)()
@@ -44,11 +44,11 @@ def test_a_hop_re_enters_the_lock_of_its_task(thread_sensitive: bool) -> None:
 
 
 @modes
-def test_a_sibling_is_refused_over_a_hop(thread_sensitive: bool) -> None:
+def test_a_sibling_is_refused_over_a_call(thread_sensitive: bool) -> None:
     async def main() -> None:
         async with zk_lock("k"):
-            hop = sync_to_async(try_once, thread_sensitive=thread_sensitive)
-            assert not any(await asyncio.gather(hop(), hop()))
+            call = sync_to_async(try_once, thread_sensitive=thread_sensitive)
+            assert not any(await asyncio.gather(call(), call()))
 
     run(main)
 
@@ -64,7 +64,7 @@ def test_a_sibling_coroutine_is_refused() -> None:
     run(main)
 
 
-def test_a_lock_taken_in_a_hop_is_held_by_the_task_and_released_by_it() -> None:
+def test_a_lock_taken_in_a_call_is_held_by_the_task_and_released_by_it() -> None:
     async def main() -> None:
         lock = zk_lock("k")
         assert await sync_to_async(lock.acquire)()
@@ -84,7 +84,7 @@ def test_an_async_function_called_from_a_sync_view_re_enters() -> None:
         assert async_to_sync(inner)()
 
 
-def test_a_sync_view_under_asgi_re_enters_over_two_hops() -> None:
+def test_a_sync_view_under_asgi_re_enters_over_two_calls() -> None:
     """As Django runs a sync view that calls an async helper that touches the ORM."""
 
     async def helper() -> bool:
@@ -127,7 +127,7 @@ def test_to_thread_is_refused_what_its_task_holds() -> None:
 
 
 @modes
-def test_a_hop_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
+def test_a_call_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
     thread_sensitive: bool,
 ) -> None:
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The owner in async code is the task, also over asgiref's hops, and never a sibling.
+"""The owner in async code is the task, also over asgiref's calls, and never a sibling.
 
 PITFALLS 35: two coroutines share a thread, so may two ``sync_to_async`` calls; context variables
 are copied to child tasks.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
     #: A way from a coroutine to synchronous code.
-    Hop = Callable[[Callable[[], Any]], Awaitable[Any]]
+    AsgirefCall = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 async def owner() -> Owner:
@@ -76,8 +76,8 @@ async def before_it_awaits(function: Callable[[], Any]) -> Any:
         return await sync_to_async(function, thread_sensitive=False, executor=executor)()
 
 
-HOPS = [thread_sensitive, in_the_pool, in_a_context, nested, up_again, before_it_awaits]
-hops = pytest.mark.parametrize("hop", HOPS, ids=lambda hop: hop.__name__)
+CALLS = [thread_sensitive, in_the_pool, in_a_context, nested, up_again, before_it_awaits]
+asgiref_calls = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.__name__)
 
 
 def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -152,32 +152,32 @@ def test_wait_for_with_a_coroutine_belongs_to_whoever_it_says() -> None:
     run(main)
 
 
-@hops
-def test_a_hop_belongs_to_the_task_that_awaits_it(hop: Hop) -> None:
+@asgiref_calls
+def test_a_call_belongs_to_the_task_that_awaits_it(call: AsgirefCall) -> None:
     async def main() -> None:
         mine = current()
-        assert await hop(current) is mine
-        assert await hop(current) is mine
+        assert await call(current) is mine
+        assert await call(current) is mine
         assert current() is mine
 
     run(main)
 
 
-@hops
-def test_a_hop_whose_task_has_not_asked_before_belongs_to_it_too(hop: Hop) -> None:
+@asgiref_calls
+def test_a_call_whose_task_has_not_asked_before_belongs_to_it_too(call: AsgirefCall) -> None:
     async def main() -> None:
-        assert await hop(current) is current()
+        assert await call(current) is current()
 
     run(main)
 
 
-@hops
-def test_hops_of_siblings_are_different_owners(hop: Hop) -> None:
+@asgiref_calls
+def test_calls_of_siblings_are_different_owners(call: AsgirefCall) -> None:
     async def main() -> None:
         mine = current()
 
         async def twice() -> tuple[Owner, Owner]:
-            return await hop(current), await hop(current)
+            return await call(current), await call(current)
 
         found = await asyncio.gather(*(twice() for _ in range(4)))
         assert all(first is second for first, second in found)
@@ -186,7 +186,7 @@ def test_hops_of_siblings_are_different_owners(hop: Hop) -> None:
     run(main)
 
 
-def test_hops_that_overlap_in_the_pool_are_different_owners() -> None:
+def test_calls_that_overlap_in_the_pool_are_different_owners() -> None:
     together = threading.Barrier(3)
 
     def meet() -> Owner:
@@ -204,7 +204,7 @@ def test_hops_that_overlap_in_the_pool_are_different_owners() -> None:
     run(main)
 
 
-def test_a_task_that_gathers_its_own_hops_shares_them_with_nobody() -> None:
+def test_a_task_that_gathers_its_own_calls_shares_them_with_nobody() -> None:
     async def main() -> None:
         found = await asyncio.gather(*(in_the_pool(current) for _ in range(3)))
         assert len({id(one) for one in (*found, current())}) == 4
@@ -217,7 +217,7 @@ def test_async_to_sync_belongs_to_the_thread_that_it_blocks() -> None:
     assert async_to_sync(owner)() is mine
 
 
-def test_a_sync_view_that_hops_up_and_back_stays_one_owner() -> None:
+def test_a_sync_view_that_calls_up_and_back_stays_one_owner() -> None:
     mine = current()
 
     async def main() -> tuple[Owner, Owner]:
@@ -236,7 +236,7 @@ def test_a_child_task_inside_async_to_sync_is_another_owner() -> None:
     assert len({id(mine), id(one), id(other)}) == 3
 
 
-def test_a_hop_of_a_child_task_inside_async_to_sync_is_not_the_blocked_thread() -> None:
+def test_a_call_of_a_child_task_inside_async_to_sync_is_not_the_blocked_thread() -> None:
     """It runs in the very thread that async_to_sync blocks, on behalf of somebody else."""
     mine = current()
     place = threading.current_thread()
@@ -252,7 +252,7 @@ def test_a_hop_of_a_child_task_inside_async_to_sync_is_not_the_blocked_thread() 
     assert found is not mine
 
 
-def test_deep_hops_stay_one_owner() -> None:
+def test_deep_calls_stay_one_owner() -> None:
     mine = current()
 
     def down(depth: int) -> Owner:
@@ -271,8 +271,8 @@ def test_deep_hops_stay_one_owner() -> None:
     run(main)
 
 
-def test_sync_code_is_the_same_owner_before_and_after_an_inner_hop() -> None:
-    """asgiref's thread-local then still is that of the inner hop, which ran in the same thread."""
+def test_sync_code_is_the_same_owner_before_and_after_an_inner_call() -> None:
+    """asgiref's thread-local then still is that of the inner call, which ran in the same thread."""
 
     async def inner() -> Owner:
         return await sync_to_async(current)()
@@ -290,7 +290,7 @@ def test_sync_code_is_the_same_owner_before_and_after_an_inner_hop() -> None:
     assert view() == [current()] * 5
 
 
-def test_an_abandoned_hop_is_not_the_thread_that_it_blocks() -> None:
+def test_an_abandoned_call_is_not_the_thread_that_it_blocks() -> None:
     """The cancelled child's code runs on in the thread that async_to_sync blocks."""
     mine = current()
     entered, abandoned = threading.Event(), threading.Event()
@@ -328,22 +328,22 @@ def test_to_thread_calls_are_different_owners_on_one_pooled_thread() -> None:
     run(main)
 
 
-def test_a_pooled_thread_does_not_keep_the_owner_of_an_earlier_hop() -> None:
+def test_a_pooled_thread_does_not_keep_the_owner_of_an_earlier_call() -> None:
     """asgiref leaves its book-keeping behind in the thread."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         pool = ThreadPoolExecutor(1)
-        hop = sync_to_async(current, thread_sensitive=False, executor=pool)
-        assert await hop() is current()
+        call = sync_to_async(current, thread_sensitive=False, executor=pool)
+        assert await call() is current()
         assert await loop.run_in_executor(pool, current) is not current()
-        assert await asyncio.create_task(hop()) is not current()
+        assert await asyncio.create_task(call()) is not current()
         pool.shutdown()
 
     run(main)
 
 
-def test_the_hop_of_a_cancelled_task_is_nobody_elses() -> None:
+def test_the_call_of_a_cancelled_task_is_nobody_elses() -> None:
     async def main() -> None:
         entered, leave = threading.Event(), threading.Event()
         found: list[Owner] = []
@@ -354,8 +354,8 @@ def test_the_hop_of_a_cancelled_task_is_nobody_elses() -> None:
             found.append(current())
 
         pool = ThreadPoolExecutor(2)
-        hop = sync_to_async(stay, thread_sensitive=False, executor=pool)
-        left = asyncio.create_task(hop())
+        call = sync_to_async(stay, thread_sensitive=False, executor=pool)
+        left = asyncio.create_task(call())
         await asyncio.to_thread(entered.wait, 10)
         left.cancel()
         with suppress(asyncio.CancelledError):
@@ -371,8 +371,8 @@ def test_the_hop_of_a_cancelled_task_is_nobody_elses() -> None:
     run(main)
 
 
-@pytest.mark.parametrize("hop", [thread_sensitive, in_the_pool])
-def test_a_hop_that_acted_for_its_task_does_so_after_that_was_cancelled(hop: Hop) -> None:
+@pytest.mark.parametrize("call", [thread_sensitive, in_the_pool])
+def test_a_call_that_acted_for_its_task_does_so_after_that_was_cancelled(call: AsgirefCall) -> None:
     """A sync view under ASGI whose client goes away has its own locks to release."""
     entered, leave, left = threading.Event(), threading.Event(), threading.Event()
     found: list[Owner] = []
@@ -386,7 +386,7 @@ def test_a_hop_that_acted_for_its_task_does_so_after_that_was_cancelled(hop: Hop
         left.set()
 
     async def main() -> None:
-        task = asyncio.ensure_future(hop(view))
+        task = asyncio.ensure_future(call(view))
         await asyncio.to_thread(entered.wait, 10)
         task.cancel()
         await asyncio.wait([task])
@@ -398,11 +398,11 @@ def test_a_hop_that_acted_for_its_task_does_so_after_that_was_cancelled(hop: Hop
     run(main)
 
 
-def test_an_owner_remembers_few_of_its_hops() -> None:
+def test_an_owner_remembers_few_of_its_calls() -> None:
     async def main() -> None:
         for _ in range(50):
             assert await in_the_pool(current) is current()
-        assert len(current()._hops) <= module.MANY_HOPS
+        assert len(current()._calls) <= module.MANY_CALLS
 
     run(main)
 

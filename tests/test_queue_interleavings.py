@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from distlock.engine.client import NoAuth, NotConnected
 from distlock.keys.znodes import WORN
-from distlock.queue.batch import Seat
+from distlock.queue.batch import BatchMember
 from tests.fake_session import PLACES, CountingPlace, FakeSession, Tree
 
 LAST = 2**31 - 1
@@ -109,7 +109,7 @@ class WaitingLine(RuleBasedStateMachine):
     @rule(session=SESSIONS)
     def part(self, session: int) -> None:
         """The connection is lost and comes back: nobody knows who its neighbours are."""
-        self.sessions[session].neighbours.part()
+        self.sessions[session].local_contenders.part()
 
     @precondition(lambda self: self.tree.nodes)
     @rule(data=st.data())
@@ -157,7 +157,7 @@ class WaitingLine(RuleBasedStateMachine):
         assert len(self._holders()) == bool(self.places)
         for place in self.places:
             node = self.tree.nodes.get(place.node.name) if place.node else None
-            revocable = not isinstance(place, Seat)
+            revocable = not isinstance(place, BatchMember)
             assert place.asked or node is None or not (node.version and revocable)
 
     @invariant()

@@ -389,7 +389,7 @@ def named_threads() -> list[str]:
     close_sessions()
     names = [thread.name for thread in threading.enumerate()]
     # The process's one alarm belongs to no session, and stays once a test has set it.
-    return [name for name in names if name.startswith("distlock-") and name != "distlock-alarm"]
+    return [name for name in names if name.startswith("distlock-") and name != "distlock-timer"]
 
 
 @pytest.mark.usefixtures("distlock_settings")

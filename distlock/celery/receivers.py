@@ -3,7 +3,7 @@
 A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
 connects when its first task wants a lock, as ``worker_process_init`` has four seconds for all. At
 its end it closes its session, which frees what a task has left: ``atexit`` does not run in it. The
-session reaper, which `undertaker` starts beside a worker and beside beat, ends the sessions of
+session reaper, which `session.reaper` starts beside a worker and beside beat, ends the sessions of
 killed processes.
 """
 
@@ -17,7 +17,7 @@ from celery import current_task, signals
 from distlock import checks, decorators
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current, label
-from distlock.session.reaper import start_undertaker
+from distlock.session.reaper import start_session_reaper
 from distlock.session.session import close_sessions
 
 from .runs import Run, label_of, locks_of, logger
@@ -69,8 +69,8 @@ def _check(**_: Any) -> None:
 
 def _worker_starts(conf: Any, **_: Any) -> None:
     """Start the reaper before the pool is forked, with logging set up."""
-    if conf.get("distlock_undertaker", True):
-        start_undertaker()
+    if conf.get("distlock_session_reaper", conf.get("distlock_undertaker", True)):
+        start_session_reaper()
 
 
 def _worker_listens(instance: Any, **_: Any) -> None:

@@ -1,6 +1,6 @@
 """The session reaper: a program that ends the ZooKeeper sessions of processes that have died.
 
-`undertaker` starts it beside a master process, as ``python session_reaper.py``. The master
+`session.reaper` starts it beside a master process, as ``python session_reaper.py``. The master
 and its forked children report their sessions to it over the socket that is its standard input. It
 watches these processes, and when one dies, by SIGKILL or by the OOM killer, it ends the sessions of
 the dead process in the time of a few round trips. ZooKeeper itself waits for the session timeout.

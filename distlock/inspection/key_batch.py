@@ -35,7 +35,7 @@ MODES: Final[dict[str, Mode]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class ListedLock:
     """A lock of which only names are known as yet: who holds it, who waits, and under which nodes.
 
     :ivar limit: the node whose data tells a semaphore's limit
@@ -64,14 +64,16 @@ def locks_of(
     :param entries: names of locks, as in `Lock.name`
     :param depth: how many holders and how many waiters of each to read, None for all
     """
-    drafts = list(_drafts(reads, entries))
-    wanted = [path for of_entry in drafts for draft in of_entry for path in draft.paths(depth)]
+    listed_locks = list(_listed_locks(reads, entries))
+    wanted = [
+        path for of_entry in listed_locks for listed in of_entry for path in listed.paths(depth)
+    ]
     nodes = dict(zip(wanted, reads.nodes(wanted), strict=True))
     now = clock.now()
-    for of_entry in drafts:
-        if any(nodes[path] is UNREAD for draft in of_entry for path in draft.paths(depth)):
+    for of_entry in listed_locks:
+        if any(nodes[path] is UNREAD for listed in of_entry for path in listed.paths(depth)):
             return
-        locks = (_filled_in(draft, nodes, depth, now) for draft in of_entry)
+        locks = (_filled_in(listed, nodes, depth, now) for listed in of_entry)
         yield [lock for lock in locks if _is_of_interest(lock)]
 
 
@@ -82,7 +84,7 @@ def _is_of_interest(lock: Lock) -> bool:
 # --- by name -------------------------------------------------------------------------------------
 
 
-def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[Draft]]:
+def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
     """List the names under each entry, as far as the time suffices."""
     root = reads.session.root
     paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
@@ -100,32 +102,32 @@ def _drafts(reads: Reads, entries: Sequence[str]) -> Iterator[list[Draft]]:
         lock = Lock(key=key, name=entry, path=f"{root}/{entry}", kind=kind)
         if kind == "lease":
             parent, _, name = lock.path.rpartition("/")
-            yield [Draft(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
+            yield [ListedLock(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
             continue
         names = listed[lock.path]
         leases, gate = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
         if UNREAD in (names, leases, gate):
             return
         if names is FORBIDDEN:
-            yield [Draft(replace(lock, kind="unknown", readable=False))]
+            yield [ListedLock(replace(lock, kind="unknown", readable=False))]
         elif names is GONE:
             yield []
         else:
             semaphore = any(part in names for part in PARTS)
             yield [
                 *([_semaphore(lock, leases, gate)] if semaphore else ()),
-                draft_of(lock, names),
+                listed_lock(lock, names),
             ]
 
 
-def draft_of(lock: Lock, names: Sequence[str]) -> Draft:
+def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     """Tell who holds and who waits in a line of mutexes, readers and writers, as `queue` does."""
     line = in_line(names)
     known = {*PARTS, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
     lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_TOLD]))
     if not line:
-        return Draft(replace(lock, kind="unknown"))
+        return ListedLock(replace(lock, kind="unknown"))
     if any(node.kind != znodes.LOCK for node in line):
         lock = replace(lock, kind="read/write")
     holders: list[NodeName] = []
@@ -138,11 +140,11 @@ def draft_of(lock: Lock, names: Sequence[str]) -> Draft:
         (holders if before in (None, node.sequence) else waiters).append(node)
         if not reads and writer is None:
             writer = node.sequence
-    return Draft(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
+    return ListedLock(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
 
 
-def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> Draft:
-    return Draft(
+def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> ListedLock:
+    return ListedLock(
         replace(lock, kind="semaphore", readable=FORBIDDEN not in (leases, gate)),
         znodes.leases(leases) if isinstance(leases, list) else (),
         in_line(gate) if isinstance(gate, list) else (),
@@ -155,34 +157,36 @@ def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> Draft:
 # --- by what the nodes say -----------------------------------------------------------------------
 
 
-def _filled_in(draft: Draft, nodes: Mapping[str, Outcome], depth: int | None, now: float) -> Lock:
-    draft = _without_the_gone(draft, nodes)
-    holders, limit = draft.holders, None
-    if draft.limit:
-        written = nodes[draft.limit]
+def _filled_in(
+    listed: ListedLock, nodes: Mapping[str, Outcome], depth: int | None, now: float
+) -> Lock:
+    listed = _without_the_gone(listed, nodes)
+    holders, limit = listed.holders, None
+    if listed.limit:
+        written = nodes[listed.limit]
         limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
-        holders = _granted(holders, draft.waiters, limit)
-    held, missed = _contenders(draft.held_at, holders[:depth], nodes, now, holds=True)
-    waiting, gone = _contenders(draft.waited_at, draft.waiters[:depth], nodes, now, holds=False)
+        holders = _granted(holders, listed.waiters, limit)
+    held, missed = _contenders(listed.held_at, holders[:depth], nodes, now, holds=True)
+    waiting, gone = _contenders(listed.waited_at, listed.waiters[:depth], nodes, now, holds=False)
     return replace(
-        draft.lock,
+        listed.lock,
         holding=len(holders) - missed,
-        waiting=len(draft.waiters) - gone,
+        waiting=len(listed.waiters) - gone,
         holders=held,
         waiters=waiting,
         limit=limit,
     )
 
 
-def _without_the_gone(draft: Draft, nodes: Mapping[str, Outcome]) -> Draft:
+def _without_the_gone(listed: ListedLock, nodes: Mapping[str, Outcome]) -> ListedLock:
     """Decide again whose turn it is where a holder has gone since the line was listed."""
-    line = [*draft.holders, *draft.waiters]
-    there = [node for node in line if nodes.get(f"{draft.held_at}/{node.name}") is not GONE]
-    first_is_there = line[: len(draft.holders)] == there[: len(draft.holders)]
-    if draft.held_at != draft.waited_at or first_is_there or not there:
-        return draft
-    again = draft_of(draft.lock, [node.name for node in there])
-    return replace(again, lock=replace(again.lock, foreign=draft.lock.foreign))
+    line = [*listed.holders, *listed.waiters]
+    there = [node for node in line if nodes.get(f"{listed.held_at}/{node.name}") is not GONE]
+    first_is_there = line[: len(listed.holders)] == there[: len(listed.holders)]
+    if listed.held_at != listed.waited_at or first_is_there or not there:
+        return listed
+    again = listed_lock(listed.lock, [node.name for node in there])
+    return replace(again, lock=replace(again.lock, foreign=listed.lock.foreign))
 
 
 def _granted(

@@ -1,4 +1,4 @@
-"""Taking a lease: when it is free, when it has ended, or, by its owner, again."""
+"""LeaseAcquisition a lease: when it is free, when it has ended, or, by its owner, again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOOK_AGAIN_SECONDS: Final = 60.0
 _ROUNDING: Final = 0.002
 
 
-class Taking(Renewal):
+class LeaseAcquisition(Renewal):
     """Takes the lease when it is free or has ended, or renews it where the owner has it already.
 
     What it has taken it gives back when the caller goes before it was told, as long as this process
@@ -43,9 +43,9 @@ class Taking(Renewal):
         self._given_up: int | None = None
         self._parents_error: BaseException | None = None
         self._watched = False
-        #: When the alarm rings (`time.monotonic`).
+        #: When the timer rings (`time.monotonic`).
         self._due = math.inf
-        #: Taken while something is under way, so that the alarm and the watch start one look.
+        #: Taken while something is under way, so that the timer and the watch start one look.
         self._turn = threading.Lock()
         self._changed = False
 
@@ -162,7 +162,7 @@ class Taking(Renewal):
             self._settled()
             return
         self.session.heartbeat.attend(self)  # so that a dead link is noticed
-        self._set_alarm(min(max(seconds, 0) + _ROUNDING, LOOK_AGAIN_SECONDS))
+        self._set_timer(min(max(seconds, 0) + _ROUNDING, LOOK_AGAIN_SECONDS))
         self._turn.release()
         if self._changed:
             self._look_again()
@@ -180,13 +180,13 @@ class Taking(Renewal):
         self._watched = False
         self._look_again()
 
-    def _set_alarm(self, seconds: float) -> None:
+    def _set_timer(self, seconds: float) -> None:
         due = time.monotonic() + seconds
         if due < self._due:  # one that rings early does no harm
             self._due = due
-            call_later(seconds, self._alarm_rings)
+            call_later(seconds, self._timer_fired)
 
-    def _alarm_rings(self) -> None:
+    def _timer_fired(self) -> None:
         if time.monotonic() >= self._due:  # or else it was set to a later time before this one
             self._due = math.inf
             self._look_again()

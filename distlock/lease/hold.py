@@ -41,26 +41,26 @@ class LeaseHold(Hold):
     :ivar acquired_at: since when this process knows of it, an aware `datetime`
     """
 
-    def __init__(self, visit: Renewal, term: Term, *, sender: type) -> None:
+    def __init__(self, operation: Renewal, term: Term, *, sender: type) -> None:
         # It has no place in a line: all that a hold asks of one is answered here.
-        node, place = Node(visit.path, term.token, 0), cast("Any", None)
-        super().__init__(visit.key, node, place, using=visit.session.conf.alias)
-        self.owner = visit.owner
+        node, place = Node(operation.path, term.token, 0), cast("Any", None)
+        super().__init__(operation.key, node, place, using=operation.session.conf.alias)
+        self.owner = operation.owner
         self.started = time.monotonic()
         #: The blocks of this process that are under way on it.
         self.blocks: set[Block] = set()
         #: Guards `blocks`; a signal handler may end a block within that of its thread.
         self.lock = threading.RLock()
-        self._session = visit.session
+        self._session = operation.session
         self._sender = sender
         self._released = self._gone = False
-        self.renewed(visit, term)
+        self.renewed(operation, term)
 
-    def renewed(self, visit: Renewal, term: Term) -> None:
+    def renewed(self, operation: Renewal, term: Term) -> None:
         """Count on a term that was written just now."""
         self.term = term
         # From the time of sending: the server counts from that of writing, which is later.
-        self._until = visit.sent_at + term.ttl * (1 - DRIFT)
+        self._until = operation.sent_at + term.ttl * (1 - DRIFT)
 
     @property
     def expires(self) -> datetime:
@@ -177,19 +177,19 @@ def known(identity: Identity) -> LeaseHold | None:
     return _known.get(identity)
 
 
-def note(identity: Identity, visit: Renewal, *, sender: type) -> LeaseHold:
+def note(identity: Identity, operation: Renewal, *, sender: type) -> LeaseHold:
     """Return the hold of a term that was written just now: for the same token the same object."""
-    term = visit.term
+    term = operation.term
     if term is None:
-        raise RuntimeError("This visit has written no term.")
+        raise RuntimeError("This operation has written no term.")
     hold = _known.get(identity)
     if hold is not None and hold.token == term.token:
-        hold.renewed(visit, term)
+        hold.renewed(operation, term)
         return hold
     if hold is not None:
         hold.lose(tell=bool(hold.blocks))
     _forget_two_of_the_ended()
-    hold = _known[identity] = _kept[identity] = LeaseHold(visit, term, sender=sender)
+    hold = _known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
     return hold
 
 

@@ -1,11 +1,12 @@
-"""One call's business with the node of a lease: to look at it, renew it, or give it back.
+"""Reads, renews or releases the node of a lease, for one call.
 
-A visit looks, decides, and writes or deletes *on condition of the version that it has judged*. So
-of two who take over one fails, and what was renewed meanwhile is neither taken over nor removed.
-When an answer says that things have changed, or gets lost, it looks again.
+An operation looks, decides, and writes or deletes *on condition of the version that it has judged*.
+So of two processes that take over, one fails; and a lease that was renewed meanwhile is neither
+taken over nor removed. When an answer says that things have changed, or gets lost, the operation
+looks again.
 
-Like a `Place`, a visit is driven by completions on the connection thread, and `waiting` waits for
-it. To take a lease is the visit in `taking`.
+Completions on the connection thread drive an operation, and `waiting` waits for it. `acquisition`
+has the operation that acquires a lease.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ UNKNOWN = ConnectionLost | SessionOver
 CHANGED = BadVersion | NoNode | NodeExists
 
 
-class Visit:
+class LeaseOperation:
     """Looks at a lease; what it does then, a subclass knows.
 
     :param name: the znode name of the key
@@ -75,12 +76,12 @@ class Visit:
     # --- for the caller --------------------------------------------------------------------------
 
     def awaited(self, settled: Callable[[], None]) -> Any:
-        """Return the visit, which calls `settled` when it is granted or has failed."""
+        """Return the operation, which calls `settled` when it is granted or has failed."""
         self._settled = settled
         return self
 
     @property
-    def node(self) -> Visit:
+    def node(self) -> LeaseOperation:
         """What was granted."""
         return self
 
@@ -207,7 +208,7 @@ class Visit:
         self._settled()
 
 
-class Renewal(Visit):
+class Renewal(LeaseOperation):
     """Lets the owner's term begin anew.
 
     :param said: what the writer says of itself
@@ -253,7 +254,7 @@ class Renewal(Visit):
         self._end(_lost(self, None, gone=True))
 
 
-class Return(Visit):
+class Return(LeaseOperation):
     """Gives the owner's lease back.
 
     :param only_known: not where the owner has renewed it from elsewhere: that one still needs it
@@ -308,15 +309,15 @@ def _same(term: Term | None, owner: str, known: Term | None) -> bool:
     return term is not None and term.owner == owner and (known is None or term.token == known.token)
 
 
-def _lost(visit: Visit, term: Term | None, *, gone: bool = False) -> LockLost:
+def _lost(operation: LeaseOperation, term: Term | None, *, gone: bool = False) -> LockLost:
     return LockLost(
-        f"The lease {visit.key!r} is not {visit.owner!r}'s any more: {_whose(visit, term, gone)}. "
-        "Stop, and do not write."
+        f"{operation.owner!r} has lost the lease {operation.key!r}: "
+        f"{_whose(operation, term, gone)}. Stop, and do not write."
     )
 
 
-def _whose(visit: Visit, term: Term | None, gone: bool) -> str:
-    return "it is free" if gone else f"it is held by {LeaseHolder.of(visit.path, term)}"
+def _whose(operation: LeaseOperation, term: Term | None, gone: bool) -> str:
+    return "it is free" if gone else f"it is held by {LeaseHolder.of(operation.path, term)}"
 
 
 def _nobody() -> None:

@@ -36,11 +36,11 @@ from distlock.queue.waiting import Attempt, wait, wait_async
 from distlock.session.session import session_for
 from distlock.transactions import refuse_open_transaction
 
-from .acquisition import Taking
+from .acquisition import LeaseAcquisition
 from .blocks import Block, Blocks
 from .hold import Identity, LeaseHold, forget, forget_lost, known, note
 from .nodes import LeaseHolder, check_owner, check_ttl
-from .operation import Renewal, Return, Visit
+from .operation import LeaseOperation, Renewal, Return
 from .sweep import sweep
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _T = TypeVar("_T")
-_V = TypeVar("_V", bound=Visit)
+_V = TypeVar("_V", bound=LeaseOperation)
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -63,21 +63,21 @@ class _Call(Generic[_T]):
     :ivar failed: told of any exception
     """
 
-    visit: Visit
+    operation: LeaseOperation
     limit: float | None
     then: Callable[[Attempt], _T]
     failed: Callable[[BaseException], None]
 
     def run(self) -> _T:
         try:
-            return wait(self.visit.awaited, self.limit, self.then)
+            return wait(self.operation.awaited, self.limit, self.then)
         except BaseException as error:
             self.failed(error)
             raise
 
     async def arun(self) -> _T:
         try:
-            return await wait_async(self.visit.awaited, self.limit, self.then)
+            return await wait_async(self.operation.awaited, self.limit, self.then)
         except BaseException as error:
             self.failed(error)
             raise
@@ -129,11 +129,11 @@ class PersistentLease:
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises TypeError: the lease has no ``owner=``
         """
-        return self._taking(blocking, timeout).run() is not None
+        return self._acquisition(blocking, timeout).run() is not None
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lease as `acquire` does; waiting costs no thread."""
-        return await self._taking(blocking, timeout).arun() is not None
+        return await self._acquisition(blocking, timeout).arun() is not None
 
     def renew(self, ttl: float | timedelta | None = None) -> LeaseHold:
         """Let the lease run anew from now on, with the same token; in any process of the owner.
@@ -224,7 +224,7 @@ class PersistentLease:
         :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
         """
         session = session_for(self.using)
-        look = Visit(session, self._name, key=self.key, owner="")
+        look = LeaseOperation(session, self._name, key=self.key, owner="")
         wait(look.awaited, session.conf.connect_timeout, Attempt.outcome)
         return None if look.ended else look.holder
 
@@ -232,9 +232,9 @@ class PersistentLease:
 
     def _beginning(self) -> _Call[LeaseHold]:
         """Return the call that begins a block."""
-        return cast("_Call[LeaseHold]", self._taking(block=Block()))
+        return cast("_Call[LeaseHold]", self._acquisition(block=Block()))
 
-    def _taking(
+    def _acquisition(
         self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
     ) -> _Call[LeaseHold | None]:
         """Return the call that takes the lease; its outcome is None where that is busy.
@@ -254,15 +254,17 @@ class PersistentLease:
         limits = (timeout, self._timeout, conf.timeout)
         limit = seconds(next(one for one in limits if one is not UNSET))
         limit = limit if blocking else 0.0
-        visit = self._visit(Taking, identity, hold, ttl=self.ttl, try_only=limit == 0)
+        operation = self._operation(
+            LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
+        )
 
         def taken(attempt: Attempt) -> LeaseHold | None:
             if signals.outcome(attempt, PersistentLease, self) is None:
                 if block is not None:
-                    raise self._busy(visit, attempt)
+                    raise self._busy(operation, attempt)
                 return None
-            hold = note(identity, visit, sender=PersistentLease)
-            if visit.fresh:
+            hold = note(identity, operation, sender=PersistentLease)
+            if operation.fresh:
                 signals.announce(
                     signals.lock_acquired,
                     PersistentLease,
@@ -277,29 +279,29 @@ class PersistentLease:
         def undo(_: BaseException) -> None:
             if block is not None:
                 self._blocks.leave(block)
-            visit.leave()
-            if visit.fresh:
+            operation.leave()
+            if operation.fresh:
                 forget(identity)
 
-        return _Call(visit, limit, taken, undo)
+        return _Call(operation, limit, taken, undo)
 
     def _renewal(self, ttl: float | timedelta | None) -> _Call[LeaseHold]:
         identity = self._identity()
         hold = known(identity)
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
-        visit = self._visit(Renewal, identity, hold, ttl=ttl, shorten=explicit)
+        operation = self._operation(Renewal, identity, hold, ttl=ttl, shorten=explicit)
 
         def renewed(attempt: Attempt) -> LeaseHold:
             attempt.outcome()
-            return note(identity, visit, sender=PersistentLease)
+            return note(identity, operation, sender=PersistentLease)
 
-        return _Call(visit, self._answer_limit(), renewed, partial(forget_lost, identity, hold))
+        return _Call(operation, self._answer_limit(), renewed, partial(forget_lost, identity, hold))
 
     def _return(self, hold: LeaseHold | None = None) -> _Call[None]:
         """Return the call that gives the owner's lease back, or only this one, of a block."""
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
-        visit = self._visit(Return, identity, returned, only_known=hold is not None)
+        operation = self._operation(Return, identity, returned, only_known=hold is not None)
 
         def done(attempt: Attempt) -> None:
             attempt.outcome()
@@ -307,7 +309,9 @@ class PersistentLease:
                 forget(identity, returned)
                 returned.end()
 
-        return _Call(visit, self._answer_limit(), done, partial(forget_lost, identity, returned))
+        return _Call(
+            operation, self._answer_limit(), done, partial(forget_lost, identity, returned)
+        )
 
     def _identity(self) -> Identity:
         return self.using, self._name, self.owner or current().id
@@ -315,7 +319,7 @@ class PersistentLease:
     def _answer_limit(self) -> float:
         return configuration(self.using).connect_timeout
 
-    def _visit(
+    def _operation(
         self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
     ) -> _V:
         if issubclass(kind, Renewal):
@@ -351,7 +355,7 @@ class PersistentLease:
             return
         hold = block.hold
         if hold is not None and not hold.released:
-            self._return(hold).visit.join()
+            self._return(hold).operation.join()
             forget((self.using, self._name, hold.owner), hold)
             hold.end()
 
@@ -389,12 +393,12 @@ class PersistentLease:
                 problem,
             )
 
-    def _busy(self, visit: Taking, attempt: Attempt) -> LockBusy:
+    def _busy(self, operation: LeaseAcquisition, attempt: Attempt) -> LockBusy:
         return LockBusy(
             f"The lease {self.key!r} is busy after {attempt.waited:.1f} s. It is held by "
-            f"{visit.holder}. Try again later, or wait longer with timeout=.",
+            f"{operation.holder}. Try again later, or wait longer with timeout=.",
             key=self.key,
-            holder=visit.holder,
+            holder=operation.holder,
             waited=attempt.waited,
             retry_after=configuration(self.using).retry_after,
             using=self.using,

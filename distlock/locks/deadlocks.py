@@ -1,4 +1,4 @@
-"""A waiter's lookout for deadlocks: who waits too long while it holds something looks around.
+"""A waiter's detector for deadlocks: who waits too long while it holds something looks around.
 
 It looks from its own lock to who holds that, from there to what these wait for, and so on. The tree
 says who stands on a node, and not where an owner stands; so an owner who waits while it holds puts
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from distlock.engine.bulk_reads import BATCH
 from distlock.engine.client import NoAuth, NodeExists, NoNode
 from distlock.exceptions import DeadlockDetected
-from distlock.inspection.key_batch import MODES, draft_of
+from distlock.inspection.key_batch import MODES, listed_lock
 from distlock.inspection.snapshot import Contender, Lock, key_of
 from distlock.inspection.tree import participant
 from distlock.inspection.wait_graph import cycles
@@ -73,7 +73,7 @@ class _Wait(NamedTuple):
     node: str
 
 
-class Lookout:
+class DeadlockDetector:
     """Looks for a deadlock around one waiter, and ends the wait of who has to give way.
 
     :param owner: who waits, and holds something
@@ -173,11 +173,11 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
     session, path = wait.session, f"{wait.session.root}/{wait.lock}"
     (names,) = yield partial(session.children, sync=sync), [path]
     key, kind = key_of(wait.lock)
-    draft = draft_of(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
-    waiter = next((node for node in draft.waiters if node.name == wait.node), None)
+    listed = listed_lock(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
+    waiter = next((node for node in listed.waiters if node.name == wait.node), None)
     if waiter is None:
         return None
-    nodes = [*draft.holders, waiter]
+    nodes = [*listed.holders, waiter]
     reads = yield from _all(session.read, [f"{path}/{node.name}" for node in nodes])
     found = [
         Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
@@ -189,7 +189,7 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
     if not waiters:
         return None
     return replace(
-        draft.lock,
+        listed.lock,
         holding=len(holders),
         waiting=1,
         holders=holders,

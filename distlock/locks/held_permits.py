@@ -1,7 +1,7 @@
-"""The leases that this process has taken, and not given back.
+"""Keeps the semaphore permits that this process holds.
 
-They belong to nobody in particular, so any thread may give back what another one took. Only those
-of a ``with`` block are kept apart, for its owner: a block gives back its own.
+A permit has no owner, so any thread may release what another one has acquired. Only the permits of
+a ``with`` block are kept apart, for its owner: a block releases its own.
 """
 
 from __future__ import annotations
@@ -14,67 +14,67 @@ if TYPE_CHECKING:
     from distlock.owner.hold import Held
     from distlock.owner.owner import Owner
 
-#: The alias, the znode name, and the owner of the blocks, or None.
-Shelf: TypeAlias = "tuple[str, str, Owner | None]"
+#: Names a semaphore's permits: the alias, the znode name, and the owner of the blocks or None.
+HeldPermits: TypeAlias = "tuple[str, str, Owner | None]"
 
-_shelves: dict[Shelf, list[Held]] = {}
+_held: dict[HeldPermits, list[Held]] = {}
 # Reentrant, since a signal's handler may release what the code that it interrupts is releasing.
 _lock = threading.RLock()
 
 
-def keep(shelf: Shelf, held: Held) -> None:
-    """Put one on the shelf."""
+def keep(permits: HeldPermits, held: Held) -> None:
+    """Add a permit."""
     with _lock:
-        _shelves.setdefault(shelf, []).append(held)
+        _held.setdefault(permits, []).append(held)
 
 
-def claim(shelf: Shelf, number: int, claimed: list[Held]) -> bool:
-    """Move the latest `number` from the shelf into `claimed`; False if there are not as many."""
+def claim(permits: HeldPermits, number: int, claimed: list[Held]) -> bool:
+    """Move the latest `number` permits into `claimed`; return False if there are too few."""
     with _lock:
-        there = _shelves.get(shelf, [])
+        there = _held.get(permits, [])
         if len(there) < number:
             return False
         for held in there[-number:]:
-            claimed.append(held)  # in this order nothing is in neither of the two
-            forget(shelf, held)
+            claimed.append(held)  # first, so that an interrupt loses no permit
+            forget(permits, held)
         return True
 
 
-def forget(shelf: Shelf, held: Held) -> bool:
-    """Take one from the shelf; False if it was not there any more."""
+def forget(permits: HeldPermits, held: Held) -> bool:
+    """Remove a permit; return False if it was gone already."""
     with _lock:
-        there = _shelves.get(shelf, [])
+        there = _held.get(permits, [])
         if held not in there:
             return False
         there.remove(held)
         if not there:
-            del _shelves[shelf]
+            del _held[permits]
         return True
 
 
-def on(shelf: Shelf) -> list[Held]:
-    """Return what is on the shelf, the latest last."""
+def on(permits: HeldPermits) -> list[Held]:
+    """Return the permits, the latest last."""
     with _lock:
-        return list(_shelves.get(shelf, ()))
+        return list(_held.get(permits, ()))
 
 
 def count(using: str, name: str) -> int:
-    """Return how many there are of a semaphore, whosever they are."""
+    """Return how many permits of a semaphore this process holds, in and out of blocks."""
     with _lock:
-        return sum(len(there) for shelf, there in _shelves.items() if shelf[:2] == (using, name))
+        return sum(len(there) for permits, there in _held.items() if permits[:2] == (using, name))
 
 
 def clear() -> None:
-    """Forget all leases, where their sessions are over."""
+    """Forget all permits, when their sessions are over."""
     with _lock:
-        _shelves.clear()
+        _held.clear()
 
 
 def _forget_the_parent() -> None:
-    """In a forked child: the parent's leases are the parent's."""
+    """In a forked child: the permits stay with the parent."""
     global _lock  # noqa: PLW0603 - a thread of the parent may have held it at the fork
     _lock = threading.RLock()
-    _shelves.clear()
+    _held.clear()
 
 
 os.register_at_fork(after_in_child=_forget_the_parent)

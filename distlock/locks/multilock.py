@@ -22,7 +22,7 @@ from distlock.owner.owner import current
 from . import cancellation
 from .held_permits import on
 from .mutex import Mutex, zk_lock
-from .semaphore import Leases
+from .semaphore import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,7 @@ logger = safe(logging.getLogger("distlock"))
 SLACK_SECONDS: Final = 0.1
 
 
-AnyLock: TypeAlias = "Mutex | Leases"
+AnyLock: TypeAlias = "Mutex | Permits"
 
 
 class MultiLock:
@@ -271,25 +271,25 @@ class _MutexShare:
 
 
 class _SemaphoreShare:
-    """The same for the leases that this owner has of a semaphore by blocks."""
+    """The same for the semaphore permits that this owner holds by blocks."""
 
-    def __init__(self, lock: Leases) -> None:
+    def __init__(self, lock: Permits) -> None:
         self.lock = lock
         self.rank = _rank(lock)
-        self._shelf = lock._shelf(current())
-        self._before = len(on(self._shelf))
+        self._permits = lock._permits(current())
+        self._before = len(on(self._permits))
 
     def take(self, timeout: float | None) -> Hold:
-        return self.lock._take(self._shelf, 1, True, timeout, self.lock._entered)
+        return self.lock._take(self._permits, 1, True, timeout, self.lock._entered)
 
     async def atake(self, timeout: float | None) -> Hold:
-        return await self.lock._atake(self._shelf, 1, True, timeout, self.lock._entered)
+        return await self.lock._atake(self._permits, 1, True, timeout, self.lock._entered)
 
     def release(self) -> None:
-        self.lock._give_back(self._shelf, 1, [])
+        self.lock._give_back(self._permits, 1, [])
 
     def back(self, less: int = 0) -> None:
-        self.lock._undo(self._shelf, on(self._shelf)[max(self._before - less, 0) :])
+        self.lock._undo(self._permits, on(self._permits)[max(self._before - less, 0) :])
 
 
 _Share: TypeAlias = "_MutexShare | _SemaphoreShare"
@@ -326,7 +326,7 @@ def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> li
         return given._given
     if isinstance(given, str) or given is None:  # None is no key, and is told so
         return [zk_lock(given, using=using, max_hold=max_hold)]
-    if not isinstance(given, Mutex | Leases):
+    if not isinstance(given, Mutex | Permits):
         raise TypeError(
             f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
             "and say .read or .write of a read/write lock."
@@ -357,8 +357,8 @@ def zk_multilock(
     want the same keys never wait for each other. That holds for what is taken at once: take all
     that you need in one multi-lock. What is given twice is taken once.
 
-    :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one lease of a `zk_semaphore`) and
-        other multi-locks, of any alias; their own ``timeout`` does not count
+    :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one permit of a `zk_semaphore`)
+        and other multi-locks, of any alias; their own ``timeout`` does not count
     :param timeout: seconds to wait (number or timedelta) for all together, 0 to try each once, None
         for ever; by default the setting ``TIMEOUT`` (5 s) of `using`
     :param using: the alias in ``DISTLOCK`` of those that are given as keys

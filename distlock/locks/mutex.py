@@ -23,7 +23,7 @@ from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
-from distlock.queue.batch import Seat, check_handoff
+from distlock.queue.batch import BatchMember, check_handoff
 from distlock.queue.handoff import MutexPlace
 from distlock.queue.order import UnfairPlace
 from distlock.queue.waiting import Attempt, wait, wait_async
@@ -31,7 +31,7 @@ from distlock.session.session import Session, session_for
 from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
-from .deadlocks import Lookout
+from .deadlocks import DeadlockDetector
 from .revocation import check_listener, listener
 
 if TYPE_CHECKING:
@@ -257,7 +257,10 @@ class Mutex:
     def _line(
         self, owner: Owner, limit: float | None
     ) -> tuple[
-        Callable[..., Place], float | None, Callable[[Attempt], Hold | Attempt], Lookout | None
+        Callable[..., Place],
+        float | None,
+        Callable[[Attempt], Hold | Attempt],
+        DeadlockDetector | None,
     ]:
         """Return what `wait` is to do: which line to join, for how long, and what comes then."""
         conf = configuration(self.using)
@@ -276,14 +279,14 @@ class Mutex:
             try_only=limit == 0,
             on_revoke=listener(self._on_revoke, self),
         )
-        return place_for, limit, partial(self._conclude, owner), self._lookout(owner, limit)
+        return place_for, limit, partial(self._conclude, owner), self._detector(owner, limit)
 
-    def _lookout(self, owner: Owner, limit: float | None) -> Lookout | None:
+    def _detector(self, owner: Owner, limit: float | None) -> DeadlockDetector | None:
         """Return what looks for a deadlock, for one who holds something and may wait so long."""
         after = configuration(self.using).deadlock_after
         if after is None or not owner.held or (limit is not None and limit <= after):
             return None
-        return Lookout(owner, after)
+        return DeadlockDetector(owner, after)
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return what `owner` holds of this key by a lock of another kind."""
@@ -310,7 +313,7 @@ class Mutex:
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         """Return what makes a place in this lock's line for `owner`."""
         if self._handoff:
-            return partial(Seat, turns=self._handoff)
+            return partial(BatchMember, turns=self._handoff)
         return MutexPlace if self._fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:

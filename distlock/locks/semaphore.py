@@ -1,8 +1,8 @@
-"""At most so many at a time: a port of Curator's ``InterProcessSemaphoreV2``.
+"""Limits how many may hold at a time: a port of Curator's ``InterProcessSemaphoreV2``.
 
-A lease has no owner: it belongs to the process, and any thread or task of that may give it back. So
-nothing here is reentrant, two objects on one key are one semaphore, and what this process has taken
-is kept by key, on the `shelf`. Whose turn it is is decided in `gate`.
+A permit has no owner. It belongs to the process, and any of its threads or tasks may release it. So
+nothing here is reentrant, two objects on one key are one semaphore, and `held_permits` keeps the
+permits of this process by key. `semaphore_queue` decides whose turn it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from distlock.queue.waiting import Attempt, wait, wait_async
 from distlock.session.session import session_for
 
 from . import cancellation
-from .held_permits import Shelf, claim, count, forget, keep
+from .held_permits import HeldPermits, claim, count, forget, keep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Leases:
-    """What a semaphore and its mutex share: taking leases, and giving them back."""
+class Permits:
+    """Acquires and releases permits, for the semaphore and its mutex."""
 
     #: No semaphore is made from a template.
     template = ""
@@ -66,7 +66,7 @@ class Leases:
     def __enter__(self) -> Hold:
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._take(self._shelf(current()), 1, True, UNSET, self._entered)
+        return self._take(self._permits(current()), 1, True, UNSET, self._entered)
 
     def __exit__(
         self,
@@ -76,18 +76,18 @@ class Leases:
     ) -> None:
         returned: list[Held] = []
         try:
-            self._give_back(self._shelf(current()), 1, returned)
+            self._give_back(self._permits(current()), 1, returned)
         except (LockLost, NotOwner):
             if error is None:  # the body's own is worth more
                 raise
         except BaseException:  # a soft time limit landed here
             if not returned:
-                self._give_back(self._shelf(current()), 1, returned)
+                self._give_back(self._permits(current()), 1, returned)
             raise
 
     async def __aenter__(self) -> Hold:
         then = self._entered_cancellable if self._cancel_on_loss else self._entered
-        return await self._atake(self._shelf(current()), 1, True, UNSET, then)
+        return await self._atake(self._permits(current()), 1, True, UNSET, then)
 
     async def __aexit__(
         self,
@@ -103,7 +103,7 @@ class Leases:
     # --- looking ---------------------------------------------------------------------------------
 
     def locked(self) -> bool:
-        """Whether all leases are taken. Asks the server.
+        """Whether all permits are taken. Asks the server.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
@@ -117,16 +117,16 @@ class Leases:
         return bool(stat.numChildren >= self._limit.now)
 
     def participants(self) -> list[Participant]:
-        """Return who has leases, once for each, the oldest first. Asks the server.
+        """Return the holders, once for each permit, the oldest first. Asks the server.
 
-        The first of the waiters is among them, with the leases that it waits for.
+        The first of the waiters is among them, with the permits that it waits for.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
         return self._standing("leases", znodes.leases)
 
     def waiters(self) -> list[Participant]:
-        """Return who waits for leases, first come first. Asks the server.
+        """Return the waiters in their order. Asks the server.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
@@ -145,32 +145,32 @@ class Leases:
     def _path(self, session: Session) -> str:
         return f"{session.root}/{self._name}"
 
-    def _shelf(self, owner: Owner | None = None) -> Shelf:
+    def _permits(self, owner: Owner | None = None) -> HeldPermits:
         return self.using, self._name, owner
 
     def _take(
         self,
-        shelf: Shelf,
+        permits: HeldPermits,
         wanted: int,
         blocking: bool,
         timeout: Any,
         then: Callable[[Hold | Attempt], _T],
     ) -> _T:
-        """Return what `then` makes of the first lease, or of the attempt that was refused.
+        """Return what `then` makes of the first permit, or of the attempt that was refused.
 
         A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
         call has taken is given back then.
         """
         taken: list[Held] = []
         try:
-            return then(wait(*self._line(shelf, wanted, blocking, timeout, taken)))
+            return then(wait(*self._line(permits, wanted, blocking, timeout, taken)))
         except BaseException:
-            self._undo(shelf, taken)
+            self._undo(permits, taken)
             raise
 
     async def _atake(
         self,
-        shelf: Shelf,
+        permits: HeldPermits,
         wanted: int,
         blocking: bool,
         timeout: Any,
@@ -178,13 +178,13 @@ class Leases:
     ) -> _T:
         taken: list[Held] = []
         try:
-            return then(await wait_async(*self._line(shelf, wanted, blocking, timeout, taken)))
+            return then(await wait_async(*self._line(permits, wanted, blocking, timeout, taken)))
         except BaseException:
-            self._undo(shelf, taken)
+            self._undo(permits, taken)
             raise
 
     def _line(
-        self, shelf: Shelf, wanted: int, blocking: bool, timeout: Any, taken: list[Held]
+        self, permits: HeldPermits, wanted: int, blocking: bool, timeout: Any, taken: list[Held]
     ) -> tuple[Callable[..., SemaphorePlace], float | None, Callable[[Attempt], Hold | Attempt]]:
         """Return what `wait` is to do: where to stand, for how long, and what comes then."""
         conf = configuration(self.using)
@@ -202,34 +202,36 @@ class Leases:
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return place_for, limit, partial(self._conclude, shelf, taken)
+        return place_for, limit, partial(self._conclude, permits, taken)
 
-    def _conclude(self, shelf: Shelf, taken: list[Held], attempt: Attempt) -> Hold | Attempt:
+    def _conclude(
+        self, permits: HeldPermits, taken: list[Held], attempt: Attempt
+    ) -> Hold | Attempt:
         if signals.outcome(attempt, type(self), self) is None:
             return attempt
-        for lease in cast("SemaphorePlace", attempt.place).leases:
-            node = cast("Node", lease.node)
-            held = Held(Hold(self.key, node, lease, using=self.using), lease)
+        for permit in cast("SemaphorePlace", attempt.place).permits:
+            node = cast("Node", permit.node)
+            held = Held(Hold(self.key, node, permit, using=self.using), permit)
             taken.append(held)
-            keep(shelf, held)
-            lease.listen(partial(signals.announce_change, type(self), held.hold))
+            keep(permits, held)
+            permit.listen(partial(signals.announce_change, type(self), held.hold))
             if self._max_hold is not None:
-                lease.give_up_after(self._max_hold)
+                permit.give_up_after(self._max_hold)
             self._announce(signals.lock_acquired, held.hold, waited=attempt.waited)
         return taken[0].hold
 
-    def _give_back(self, shelf: Shelf, count: int, returned: list[Held]) -> None:
-        """Give `count` leases of the shelf back, and note in `returned` which.
+    def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
+        """Release the latest `count` of these permits, and add them to `returned`.
 
         From two threads at once each takes its own; an interrupted call gives back all the same.
         """
         try:
-            there = claim(shelf, count, returned)
+            there = claim(permits, count, returned)
             for held in returned:
                 self._end(held)
         except BaseException:
             for held in returned:
-                forget(shelf, held)
+                forget(permits, held)
                 held.place.leave()
             raise
         if not there:
@@ -242,10 +244,10 @@ class Leases:
         if first is not None:
             raise lost(first, TOO_LATE)
 
-    def _undo(self, shelf: Shelf, taken: list[Held]) -> None:
+    def _undo(self, permits: HeldPermits, taken: list[Held]) -> None:
         for held in taken:
             held.place.leave()
-            if forget(shelf, held):
+            if forget(permits, held):
                 self._end(held)
 
     def _end(self, held: Held) -> None:
@@ -262,7 +264,7 @@ class Leases:
         if isinstance(outcome, Hold):
             return outcome
         raise LockBusy(
-            f"{self!r} is busy after {outcome.waited:.1f} s: all leases are taken. Try again "
+            f"{self!r} is busy after {outcome.waited:.1f} s: all permits are taken. Try again "
             "later, or wait longer with timeout=.",
             key=self.key,
             waited=outcome.waited,
@@ -276,10 +278,10 @@ class Leases:
         return hold
 
 
-class Semaphore(Leases):
-    """A number of leases over all processes that share the ZooKeeper ensemble.
+class Semaphore(Permits):
+    """A number of permits over all processes that share the ZooKeeper ensemble.
 
-    Made by `zk_semaphore`. As a context manager it takes one lease, yields its `Hold`, and gives
+    Made by `zk_semaphore`. As a context manager it takes one permit, yields its `Hold`, and gives
     back that one. Safe to share between threads and tasks. It has no owner, and is not reentrant.
     Source: Curator's ``InterProcessSemaphoreV2``, the interface of :class:`threading.Semaphore`.
     """
@@ -307,22 +309,22 @@ class Semaphore(Leases):
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1) -> bool:
-        """Take a lease; return False where all are taken.
+        """Take a permit; return False where all are taken.
 
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
             default the semaphore's own, and then the setting ``TIMEOUT`` (5 s)
         :param leases: how many to take: all or none. Who waits for several does so at the head of
             the line, and whoever comes later waits behind.
-        :raises ValueError: more leases than the limit, which may be lowered during the wait
+        :raises ValueError: more permits than the limit, which may be lowered during the wait
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._take(self._shelf(), self._wanted(leases), blocking, timeout, is_hold)
+        return self._take(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
 
     def release(self, leases: int = 1) -> None:
-        """Give back leases that `acquire` has taken in this process, whichever thread took them.
+        """Give back permits that `acquire` has taken in this process, whichever thread took them.
 
         The deletes are sent and not waited for; they are repeated until they are done.
 
@@ -330,33 +332,33 @@ class Semaphore(Leases):
         :raises NotOwner: this process does not have as many; it keeps what it has
         :raises LockLost: one of them was lost meanwhile; all are given back
         """
-        self._give_back(self._shelf(), whole(leases, "leases"), [])
+        self._give_back(self._permits(), whole(leases, "leases"), [])
 
     async def aacquire(
         self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1
     ) -> bool:
-        """Take leases as `acquire` does; waiting costs no thread."""
+        """Take permits as `acquire` does; waiting costs no thread."""
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return await self._atake(self._shelf(), self._wanted(leases), blocking, timeout, is_hold)
+        return await self._atake(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
 
     async def arelease(self, leases: int = 1) -> None:
-        """Give leases back as `release` does."""
+        """Give permits back as `release` does."""
         self.release(leases)
 
     @property
     def held(self) -> int:
-        """How many leases this process has; never touches the network."""
+        """How many permits this process has; never touches the network."""
         return count(self.using, self._name)
 
     @property
     def limit(self) -> int:
-        """How many leases there are, as far as this process knows; assigning changes it for all.
+        """The number of permits, as far as this process knows; assigning changes it for all.
 
-        Assigning writes the new limit where all peers read it, and wakes who waits for a lease.
-        Nobody loses a lease by a lower one. It counts before what the code of any process says, for
-        as long as the semaphore is in use: a semaphore that has been idle for a minute or two is
-        forgotten by the server, limit and all. Curator's clients do not read it.
+        Assigning writes the new limit where all peers read it, and wakes waiters. Nobody loses a
+        permit when the limit falls. The assigned limit overrides the limit in any process's code
+        while the semaphore is in use: the server forgets a semaphore, limit and all, that has been
+        idle for a minute or two. Curator's clients do not read it.
 
         :raises LockUnavailable: the limit could not be written, and is as before
         """
@@ -400,7 +402,7 @@ def zk_semaphore(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
 ) -> Semaphore:
-    """Return the semaphore named `key`, of which at most `limit` leases can be had at a time.
+    """Return the semaphore named `key`, of which at most `limit` permits can be had at a time.
 
     ::
 
@@ -408,11 +410,11 @@ def zk_semaphore(
             ...
 
     :param key: what is shared, as text: ``"mail-provider"``
-    :param limit: how many leases there are, the same for all who use the key
+    :param limit: how many permits there are, the same for all who use the key
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
-    :param max_hold: seconds (number or timedelta) after which each lease is given up, as in
+    :param max_hold: seconds (number or timedelta) after which each permit is given up, as in
         `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text

@@ -1,6 +1,6 @@
 """A mutex that any thread may release: a port of Curator's ``InterProcessSemaphoreMutex``.
 
-It is a semaphore with one lease, on the same wire.
+It is a semaphore with one permit, on the same wire.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from distlock.transactions import refuse_open_transaction
 
 from .cancellation import refuse_without_block
 from .held_permits import count
-from .semaphore import Leases, is_hold
+from .semaphore import Permits, is_hold
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
 
 
-class SemaphoreMutex(Leases):
+class SemaphoreMutex(Permits):
     """A lock that any thread or task of the process may release; not reentrant.
 
     Made by `zk_semaphore_mutex`. As a context manager it yields a `Hold`.
@@ -59,7 +59,7 @@ class SemaphoreMutex(Leases):
         """
         if self._cancel_on_loss:
             refuse_without_block(self)
-        return self._take(self._shelf(), 1, blocking, timeout, is_hold)
+        return self._take(self._permits(), 1, blocking, timeout, is_hold)
 
     def release(self) -> None:
         """Give the lock back, whichever thread of this process took it.
@@ -69,13 +69,13 @@ class SemaphoreMutex(Leases):
         :raises NotOwner: this process does not hold the lock
         :raises LockLost: it did, but the lock was lost meanwhile
         """
-        self._give_back(self._shelf(), 1, [])
+        self._give_back(self._permits(), 1, [])
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does; waiting costs no thread."""
         if self._cancel_on_loss:
             refuse_without_block(self)
-        return await self._atake(self._shelf(), 1, blocking, timeout, is_hold)
+        return await self._atake(self._permits(), 1, blocking, timeout, is_hold)
 
     async def arelease(self) -> None:
         """Give the lock back as `release` does."""

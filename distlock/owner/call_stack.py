@@ -1,8 +1,8 @@
-"""On whose behalf code runs, over asgiref's hops between threads and tasks.
+"""On whose behalf code runs, over asgiref's calls between threads and tasks.
 
 ``sync_to_async`` runs a function in a thread for a task that awaits it, ``async_to_sync`` runs a
 task for a thread that it blocks. Neither tells the code inside, and context variables cannot: child
-tasks inherit them. So it is read from the stacks: asgiref gives each hop a list (``task_context``)
+tasks inherit them. So it is read from the stacks: asgiref gives each call a list (``task_context``)
 that is a local variable of both sides, and each ``async_to_sync`` a future (``call_result``).
 """
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-#: asgiref's list of a hop: empty but for what it does to cancel it, and known by being itself.
+#: asgiref's list of a call: empty but for what it does to cancel it, and known by being itself.
 Call = list[Any]
 
 
-class AbandonedHop(NamedTuple):
-    """A hop that goes on although its task was cancelled.
+class AbandonedCall(NamedTuple):
+    """A call that goes on although its task was cancelled.
 
     It is not its thread, which may be blocked in ``async_to_sync`` and hold locks of its own.
     """
@@ -39,15 +39,15 @@ class AbandonedHop(NamedTuple):
 
 
 class Found(NamedTuple):
-    """On whose behalf some code runs, and the hops between the two, the innermost last."""
+    """On whose behalf some code runs, and the calls between the two, the innermost last."""
 
-    actor: Task[Any] | Thread | AbandonedHop
-    hops: tuple[Call, ...] = ()
+    actor: Task[Any] | Thread | AbandonedCall
+    calls: tuple[Call, ...] = ()
 
 
 def alone() -> bool:
-    """Whether this is a thread that no hop has ever led to, nor to a task that runs in it."""
-    return _running_loop() is None and _no_hop_here()
+    """Whether this is a thread that no call has ever led to, nor to a task that runs in it."""
+    return _running_loop() is None and _no_call_here()
 
 
 def find() -> Found:
@@ -56,13 +56,13 @@ def find() -> Found:
     if task is not None:
         return _behind(task)
     thread = threading.current_thread()
-    if _no_hop_here():
+    if _no_call_here():
         return Found(thread)
     return _on(sys._getframe(), thread)  # noqa: SLF001 - inspect's is slower
 
 
 def running(calls: Iterable[Call]) -> list[Call]:
-    """Return those of these hops whose code has not returned yet, awaited or not."""
+    """Return those of these calls whose code has not returned yet, awaited or not."""
     present = {
         id(one.f_locals["task_context"])
         for frame in _current_frames().values()
@@ -72,9 +72,11 @@ def running(calls: Iterable[Call]) -> list[Call]:
     return [call for call in calls if id(call) in present]
 
 
-def _no_hop_here() -> bool:
-    """Whether no hop has ever led to this thread."""
-    return "task_context" not in _hop.__dict__  # getattr with a default takes six times as long
+def _no_call_here() -> bool:
+    """Whether no call has ever led to this thread."""
+    return (
+        "task_context" not in _asgiref_local.__dict__
+    )  # getattr with a default takes six times as long
 
 
 def _running_task() -> Task[Any] | None:
@@ -97,28 +99,28 @@ def _behind(task: Task[Any]) -> Found:
 
 
 def _on(frame: FrameType | None, thread: Thread) -> Found:
-    """Return whom code in `frame` works for: the task that awaits its innermost hop, or `thread`.
+    """Return whom code in `frame` works for: the task that awaits its innermost call, or `thread`.
 
-    Read from the stack: asgiref's thread-local of the hop is that of the last hop in this thread,
+    Read from the stack: asgiref's thread-local of the call is that of the last call in this thread,
     which may be an inner one that has long returned.
     """
     for one in _stack(frame):
         if one.f_code is _THREAD_HANDLER:
-            hop = one.f_locals["task_context"]
-            task = _task_with_hop(hop, one.f_locals["loop"])
+            call = one.f_locals["task_context"]
+            task = _task_of_call(call, one.f_locals["loop"])
             if task is None:
-                return Found(AbandonedHop(hop, thread), (hop,))
-            actor, hops = _behind(task)
-            return Found(actor, (*hops, hop))
+                return Found(AbandonedCall(call, thread), (call,))
+            actor, calls = _behind(task)
+            return Found(actor, (*calls, call))
     return Found(thread)
 
 
-def _task_with_hop(hop: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
+def _task_of_call(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
     for _ in range(3):  # in case it suspends between the two looks
-        running = _stack_that_begins(hop)
+        running = _stack_that_begins(call)
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
-            if _has_hop(_innermost_frame(task.get_coro()), hop):
+            if _has_call(_innermost_frame(task.get_coro()), call):
                 return task
         # The thread may be quicker than its task, which then is still on its way to the await.
         of_frame = {getattr(task.get_coro(), "cr_frame", None): task for task in tasks}
@@ -128,12 +130,12 @@ def _task_with_hop(hop: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | No
     return None
 
 
-def _stack_that_begins(hop: Call) -> list[FrameType]:
-    """Return the frames, innermost first, of the thread that is just now beginning this hop."""
+def _stack_that_begins(call: Call) -> list[FrameType]:
+    """Return the frames, innermost first, of the thread that is just now beginning this call."""
     for frame in _current_frames().values():
         stack = list(_stack(frame))
         for depth, one in enumerate(stack):
-            if _has_hop(one, hop):
+            if _has_call(one, call):
                 return stack[depth:]
     return []
 
@@ -144,11 +146,11 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _has_hop(frame: FrameType | None, hop: Call) -> bool:
+def _has_call(frame: FrameType | None, call: Call) -> bool:
     return (
         frame is not None
         and frame.f_code is _SYNC_TO_ASYNC
-        and frame.f_locals.get("task_context") is hop
+        and frame.f_locals.get("task_context") is call
     )
 
 
@@ -182,7 +184,7 @@ def _current_frames() -> dict[int, FrameType]:
     return cast("dict[int, FrameType]", frames)
 
 
-_hop = SyncToAsync.threadlocal
+_asgiref_local = SyncToAsync.threadlocal
 _running_loop = asyncio._get_running_loop  # noqa: SLF001 - does not raise
 _frames_of_threads = sys._current_frames  # noqa: SLF001 - documented, in spite of its name
 _SYNC_TO_ASYNC = SyncToAsync.__call__.__code__

@@ -7,10 +7,10 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
 - code in a task belongs to that task;
 - code in a thread belongs to that thread, by a mark in its context, so that two ``to_thread`` calls
   on one pooled thread are two owners;
-- a hop with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
-  read from the stacks (`hops`). Where that cannot be read, the hop is a new owner:
+- a call with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
+  read from the stacks (`call_stack`). Where that cannot be read, the call is a new owner:
   it may then wait for a lock it could have re-entered, and never enters one it should not;
-- a hop that goes on after its task was cancelled, such as a sync view under ASGI whose client has
+- a call that goes on after its task was cancelled, such as a sync view under ASGI whose client has
   disconnected, belongs to the owner that it has acted for before: it has that one's locks to
   release.
 """
@@ -37,7 +37,7 @@ from distlock.conf import Configuration
 from distlock.logs.loggers import safe
 
 from . import process
-from .call_stack import AbandonedHop, alone, find, running
+from .call_stack import AbandonedCall, alone, find, running
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: Of how many hops an owner takes note before it looks which have ended.
-MANY_HOPS: Final = 8
+#: Of how many calls an owner takes note before it looks which have ended.
+MANY_CALLS: Final = 8
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
 #: A text, or what returns it for an alias's settings: a request's route is known late.
@@ -61,7 +61,7 @@ MAX_LABEL: Final = 200
 class Owner:
     """One who can hold locks. Only its own code changes `held`, so that needs no lock."""
 
-    __slots__ = ("_hops", "_id", "_said", "_worker", "held", "process", "thread")
+    __slots__ = ("_calls", "_id", "_said", "_worker", "held", "process", "thread")
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
@@ -72,7 +72,7 @@ class Owner:
         self.process = process.this
         #: What it holds: (alias, path) → the hold with its count.
         self.held: dict[tuple[str, str], Held] = {}
-        self._hops: list[Call] = []
+        self._calls: list[Call] = []
         #: What `describe` has said for a label, but for the time.
         self._said = "", ""
 
@@ -94,19 +94,19 @@ class Owner:
 
     @property
     def hopping(self) -> bool:
-        """Whether a hop that has acted for it has not returned yet, awaited or not."""
-        return bool(self._hops and running(self._hops))
+        """Whether a call that has acted for it has not returned yet, awaited or not."""
+        return bool(self._calls and running(self._calls))
 
     def acts_in(self, call: Call) -> bool:
-        """Whether this hop has acted for it."""
-        return any(one is call for one in self._hops)
+        """Whether this call has acted for it."""
+        return any(one is call for one in self._calls)
 
     def act_in(self, calls: tuple[Call, ...]) -> None:
-        """Take note of hops that act for it."""
+        """Take note of calls that act for it."""
         new = [call for call in calls if not self.acts_in(call)]
-        if new and len(self._hops) >= MANY_HOPS:
-            self._hops = running(self._hops)
-        self._hops.extend(new)
+        if new and len(self._calls) >= MANY_CALLS:
+            self._calls = running(self._calls)
+        self._calls.extend(new)
 
     @property
     def id(self) -> str:
@@ -145,15 +145,15 @@ def current() -> Owner:
         return _owner_of_thread(current_thread())
     found = find()
     who: Any = found.actor
-    if isinstance(who, AbandonedHop):
+    if isinstance(who, AbandonedCall):
         owner = _owner_of_abandoned(who)
     elif isinstance(who, Thread) or who is current_thread():  # gevent's greenlets are no Thread
         owner = _owner_of_thread(who)
     else:
         owner = _owner_of_task(who)
-    if found.hops:
-        owner.act_in(found.hops)
-        _of_hop.set(owner)
+    if found.calls:
+        owner.act_in(found.calls)
+        _of_call.set(owner)
     return owner
 
 
@@ -173,7 +173,7 @@ def label(text: str | Callable[[Configuration], str]) -> Iterator[None]:
 # --- threads and tasks ---------------------------------------------------------------------------
 
 _of_thread: ContextVar[Owner] = ContextVar("distlock_owner")
-_of_hop: ContextVar[Owner] = ContextVar("distlock_owner_of_hop")
+_of_call: ContextVar[Owner] = ContextVar("distlock_owner_of_call")
 _of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionary()
 
 
@@ -244,11 +244,11 @@ def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
         )
 
 
-def _owner_of_abandoned(hop: AbandonedHop) -> Owner:
-    owner = _of_hop.get(None)
-    # An inherited mark is another hop's; after a fork, another process's.
-    if owner is None or not owner.acts_in(hop.call) or owner.process is not process.this:
-        owner = Owner(hop.thread.name)
+def _owner_of_abandoned(call: AbandonedCall) -> Owner:
+    owner = _of_call.get(None)
+    # An inherited mark is another call's; after a fork, another process's.
+    if owner is None or not owner.acts_in(call.call) or owner.process is not process.this:
+        owner = Owner(call.thread.name)
     return owner
 
 

@@ -57,29 +57,29 @@ def check_handoff(turns: object, *, fair: bool, revocable: bool) -> None:
         )
 
 
-def _of_carrier(name: str, before: object) -> Any:
-    """Make a property that is the carrier's, or `before` there is one; what is set is ignored."""
+def _of_batch_node(name: str, before: object) -> Any:
+    """Make a property that reads the batch node's, or `before` there is one; it ignores writes."""
 
-    def of(seat: Seat) -> Any:
-        return before if seat.carrier is None else getattr(seat.carrier, name)
+    def of(member: BatchMember) -> Any:
+        return before if member.batch_node is None else getattr(member.batch_node, name)
 
     return property(of, lambda *_: None)
 
 
-class Seat(Place):
+class BatchMember(Place):
     """The place of one who waits for its turn in a batch, and then has it.
 
     :param turns: how many turns a batch has
     """
 
-    ahead = _of_carrier("ahead", None)
-    was_in_line = _of_carrier("was_in_line", before=False)
-    asked_at = _of_carrier("asked_at", 0.0)
-    head = _of_carrier("head", "")
+    ahead = _of_batch_node("ahead", None)
+    was_in_line = _of_batch_node("was_in_line", before=False)
+    asked_at = _of_batch_node("asked_at", 0.0)
+    head = _of_batch_node("head", "")
 
     def __init__(self, session: Session, path: str, *, turns: int, **options: Any) -> None:
         #: Whose node it has, or waits for.
-        self.carrier: Carrier | None = None
+        self.batch_node: BatchNode | None = None
         self.turns = turns
         #: The how many-th turn on its node it has had, from 1.
         self.turn = 0
@@ -110,45 +110,45 @@ class Seat(Place):
 
     @property
     def lost(self) -> bool:
-        # The carrier stands on the same node, by the same lease.
-        if self.granted and not self.left and (self.carrier is None or self.carrier.lost):
-            self._lose("session" if self.carrier is None else self.carrier.lost_reason)
+        # The batch_node stands on the same node, by the same lease.
+        if self.granted and not self.left and (self.batch_node is None or self.batch_node.lost):
+            self._lose("session" if self.batch_node is None else self.batch_node.lost_reason)
         return self._lost
 
     def lose(self) -> None:
         super().lose()
-        if self.carrier is not None:
-            self.carrier.lose()
+        if self.batch_node is not None:
+            self.batch_node.lose()
 
     def _give_up(self) -> None:
         # With its node, since what has the next turn on it has the same fencing token.
-        if self.granted and not self.left and self.carrier is not None:
+        if self.granted and not self.left and self.batch_node is not None:
             self._lose("max_hold")
-            self.carrier.lose()
+            self.batch_node.lose()
             self._batch.news()
             self.session.heartbeat.hurry()
 
     def deadline_renewed(self) -> None:
-        """The carrier watches the node."""
+        """The batch_node watches the node."""
 
-    def new_carrier(self, batch: Batch) -> Carrier:
-        """Return a place whose node says what one of this seat would say."""
+    def new_batch_node(self, batch: Batch) -> BatchNode:
+        """Return a place whose node says what one of this member would say."""
         data = json.dumps({**json.loads(self._data or b"{}"), "owner": uuid4().hex})
-        return Carrier(
+        return BatchNode(
             self.session, self.path, key=self.key, data=data.encode(), settled=batch.news
         )
 
-    def take_turn(self, carrier: Carrier) -> None:
+    def take_turn(self, batch_node: BatchNode) -> None:
         """Have the lock; `settle` is to follow."""
-        self.carrier = carrier
-        self.node = carrier.node
-        self.epoch = carrier.epoch
-        self.turn = carrier.turns + 1
+        self.batch_node = batch_node
+        self.node = batch_node.node
+        self.epoch = batch_node.epoch
+        self.turn = batch_node.turns + 1
         self.granted = True
 
     @property
     def superseded(self) -> bool:
-        return self.left and self.carrier is not None and self.carrier.turns > self.turn
+        return self.left and self.batch_node is not None and self.batch_node.turns > self.turn
 
     def settle(self) -> None:
         """Wake the one who waits, once."""
@@ -157,13 +157,13 @@ class Seat(Place):
             self._told = True
 
 
-class Carrier(MutexPlace):
+class BatchNode(MutexPlace):
     """A place in line for a batch. It is settled also when it knows whom it waits for."""
 
     #: Who waited for an earlier one is behind somebody until the line says otherwise.
     queues = False
     #: Whose turn it is, and the how many-th.
-    turn: Seat | None = None
+    turn: BatchMember | None = None
     turns = 0
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
@@ -186,117 +186,121 @@ class Batch:
         self._session = session
         # Reentrant, for a signal handler that takes a lock on top of code that does.
         self._lock = threading.RLock()
-        self._waiting: deque[Seat] = deque()
-        self._carrier: Carrier | None = None
-        #: The carrier of the next batch: it joins the line when half of this one is over.
-        self._next: Carrier | None = None
+        self._waiting: deque[BatchMember] = deque()
+        self._batch_node: BatchNode | None = None
+        #: The batch_node of the next batch: it joins the line when half of this one is over.
+        self._next: BatchNode | None = None
         #: Who has joined the line and not left it; changed on the connection thread only.
-        self._joined: set[Carrier] = set()
+        self._joined: set[BatchNode] = set()
 
-    def enter(self, seat: Seat) -> None:
+    def enter(self, member: BatchMember) -> None:
         """Wait as the last."""
         with self._lock:
-            self._waiting.append(seat)
+            self._waiting.append(member)
             told = self._advance()
-            seat.carrier = seat.carrier or self._carrier
+            member.batch_node = member.batch_node or self._batch_node
         self._tell(told)
 
-    def leave(self, seat: Seat) -> None:
+    def leave(self, member: BatchMember) -> None:
         """Wait no more, or end the turn and let the next one have it."""
         with self._lock:
-            if not seat.granted:
+            if not member.granted:
                 with suppress(ValueError):
-                    self._waiting.remove(seat)
+                    self._waiting.remove(member)
             told = self._advance()
         self._tell(told)
 
     def news(self) -> None:
-        """A carrier has the lock, or has lost it, or knows its place in line, or has failed."""
+        """A batch_node has the lock, or has lost it, or knows its place in line, or has failed."""
         with self._lock:
             told = self._advance()
-            if self._carrier is not None and self._carrier.ahead:
-                told = [*told, *(seat for seat in self._waiting if seat.trying)]
+            if self._batch_node is not None and self._batch_node.ahead:
+                told = [*told, *(member for member in self._waiting if member.trying)]
         self._tell(told)
 
-    def _carrier_changed(self, _: Signal) -> None:
+    def _batch_node_changed(self, _: Signal) -> None:
         self.news()
 
-    def _advance(self) -> Sequence[Seat]:
+    def _advance(self) -> Sequence[BatchMember]:
         """Do what is due, and return who is to be told of it."""
-        waiting, carrier = self._waiting, self._carrier
+        waiting, batch_node = self._waiting, self._batch_node
         while waiting and waiting[0].over:
             waiting.popleft()
-        if carrier is not None:
-            if carrier.error is not None:
-                return self._fail(carrier)
-            if not carrier.granted:
+        if batch_node is not None:
+            if batch_node.error is not None:
+                return self._fail(batch_node)
+            if not batch_node.granted:
                 if waiting:
                     return ()
-            elif not carrier.lost:
-                turn = carrier.turn
+            elif not batch_node.lost:
+                turn = batch_node.turn
                 if turn is not None and turn.granted and not turn.left:
-                    self._prepare(carrier, turn)
+                    self._prepare(batch_node, turn)
                     return (turn,)
-                if waiting and (turn is None or carrier.turns < turn.turns):
-                    return (self._give_turn(carrier),)
+                if waiting and (turn is None or batch_node.turns < turn.turns):
+                    return (self._give_turn(batch_node),)
         ready, self._next = self._next, None
         if not waiting:
-            self._carrier = None
+            self._batch_node = None
             return ()
-        self._begin(ready or waiting[0].new_carrier(self), after=carrier)
+        self._begin(ready or waiting[0].new_batch_node(self), after=batch_node)
         return self._advance() if ready else ()
 
-    def _begin(self, carrier: Carrier, after: Carrier | None) -> None:
-        if after is not None and after.was_in_line and carrier.ahead is None:
+    def _begin(self, batch_node: BatchNode, after: BatchNode | None) -> None:
+        if after is not None and after.was_in_line and batch_node.ahead is None:
             # Its place is not known yet, but who gives up now has waited for others.
-            carrier.ahead, carrier.was_in_line = 1, True
-        self._carrier = carrier
-        for seat in self._waiting:
-            seat.carrier = carrier
+            batch_node.ahead, batch_node.was_in_line = 1, True
+        self._batch_node = batch_node
+        for member in self._waiting:
+            member.batch_node = batch_node
 
-    def _give_turn(self, carrier: Carrier) -> Seat:
-        seat = carrier.turn = self._waiting[0]
-        if not carrier.turns:
-            carrier.listen(self._carrier_changed)
-        seat.take_turn(carrier)
-        carrier.turns += 1
+    def _give_turn(self, batch_node: BatchNode) -> BatchMember:
+        member = batch_node.turn = self._waiting[0]
+        if not batch_node.turns:
+            batch_node.listen(self._batch_node_changed)
+        member.take_turn(batch_node)
+        batch_node.turns += 1
         self._waiting.popleft()
-        self._prepare(carrier, seat)
-        return seat
+        self._prepare(batch_node, member)
+        return member
 
-    def _prepare(self, carrier: Carrier, turn: Seat) -> None:
+    def _prepare(self, batch_node: BatchNode, turn: BatchMember) -> None:
         """Let the next batch stand in line, if there will be one."""
-        if self._next is None and carrier.turns * 2 > turn.turns:
-            first = next((seat for seat in self._waiting if not seat.trying), None)
+        if self._next is None and batch_node.turns * 2 > turn.turns:
+            first = next((member for member in self._waiting if not member.trying), None)
             if first is not None:
-                self._next = first.new_carrier(self)
+                self._next = first.new_batch_node(self)
 
-    def _fail(self, carrier: Carrier) -> Sequence[Seat]:
+    def _fail(self, batch_node: BatchNode) -> Sequence[BatchMember]:
         failed = [*self._waiting]
-        for seat in failed:
-            seat.error = carrier.error
+        for member in failed:
+            member.error = batch_node.error
         self._waiting.clear()
-        self._carrier = self._next = None
+        self._batch_node = self._next = None
         return failed
 
-    def _tell(self, told: Sequence[Seat]) -> None:
-        for seat in told:
-            seat.settle()
+    def _tell(self, told: Sequence[BatchMember]) -> None:
+        for member in told:
+            member.settle()
         if self._wanted() != self._joined:
             self._session.soon(self._join_and_leave)
 
-    def _wanted(self) -> set[Carrier]:
-        return {carrier for carrier in (self._carrier, self._next) if carrier is not None}
+    def _wanted(self) -> set[BatchNode]:
+        return {
+            batch_node for batch_node in (self._batch_node, self._next) if batch_node is not None
+        }
 
     def _join_and_leave(self) -> None:
         while (wanted := self._wanted()) != self._joined:
             joining, leaving = wanted - self._joined, self._joined - wanted
             self._joined = wanted
-            for carrier in joining:  # before the others leave: who comes next stands in line then
-                carrier.join()
-            for carrier in leaving:
-                carrier.leave()
-                carrier.turn = None  # which knows it, too
+            for (
+                batch_node
+            ) in joining:  # before the others leave: who comes next stands in line then
+                batch_node.join()
+            for batch_node in leaving:
+                batch_node.leave()
+                batch_node.turn = None  # which knows it, too
 
 
 _batches: WeakKeyDictionary[Session, WeakValueDictionary[str, Batch]] = WeakKeyDictionary()
@@ -304,7 +308,7 @@ _lock = threading.RLock()
 
 
 def _batch_at(session: Session, path: str) -> Batch:
-    """Return the batch of a line; it lives as long as somebody has a seat in it."""
+    """Return the batch of a line; it lives as long as somebody has a member in it."""
     with _lock:
         batches = _batches.get(session)
         if batches is None:  # setdefault would make a dictionary each time

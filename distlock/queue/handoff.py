@@ -2,10 +2,10 @@
 
 Whose turn it is follows from two rules that need no list of the line:
 
-- *A neighbour of this process* has the number before ours (see `neighbours`), so nobody is between
-  us. When it releases the lock, we have it: its thread says so. There is no watch, and all nodes
-  stay in the one order of all processes. The line is read together with the create: if it is older
-  than the neighbour's node, both numbers are of one line.
+- *A neighbour of this process* has the number before ours (see `local_contenders`), so nobody is
+  between us. When it releases the lock, we have it: its thread says so. There is no watch, and all
+  nodes stay in the one order of all processes. The line is read together with the create: if it is
+  older than the neighbour's node, both numbers are of one line.
 - *The only one ahead* was a mutex's node, and it is deleted: we are first.
 
 A list would also have shown that our own node is still there. So it is watched from the first
@@ -51,7 +51,7 @@ class MutexPlace(FairPlace):
         after = self.after  # in this order: who comes after looks at the two in the other one
         if after is not None:
             after.take_over(self)
-        self.session.neighbours.leave(self)
+        self.session.local_contenders.leave(self)
         super().leave()
 
     @property
@@ -66,10 +66,10 @@ class MutexPlace(FairPlace):
     def head(self, path: str) -> None:
         self.head_seen = path
 
-    # --- neighbours ------------------------------------------------------------------------------
+    # --- local contenders ------------------------------------------------------------------------
 
     def _ask(self, prefix: str) -> None:
-        follows = self.session.neighbours.follow(self)
+        follows = self.session.local_contenders.follow(self)
         self._create(prefix)
         if follows:
             self.session.read(self.path, partial(self._line_read, prefix))
@@ -79,7 +79,7 @@ class MutexPlace(FairPlace):
     def _stand_on(self, node: Node) -> None:
         super()._stand_on(node)
         if not self.left:
-            self.session.neighbours.enter(self, node.number)
+            self.session.local_contenders.enter(self, node.number)
 
     def _line_read(self, prefix: str, value: Any, error: BaseException | None) -> None:
         """Find the neighbour with the number before ours, or else list the line."""
@@ -89,7 +89,7 @@ class MutexPlace(FairPlace):
         number = node.number
         before = None
         if not znodes.is_worn(number):
-            before = self.session.neighbours.at(self.path, number - 1)
+            before = self.session.local_contenders.at(self.path, number - 1)
         if error is None and before is not None and before.node is not None:
             _, line = value
             if line.czxid < before.node.token:  # it was not begun anew since
@@ -98,7 +98,7 @@ class MutexPlace(FairPlace):
         self._list(prefix)
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
-        before = self.session.neighbours.at(self.path, blocking.sequence)
+        before = self.session.local_contenders.at(self.path, blocking.sequence)
         if before is not None and before.node is not None and before.node.name == blocking.name:
             self._stand_behind(before)
         else:
@@ -138,7 +138,7 @@ class MutexPlace(FairPlace):
 
     def _gone(self, node: Node, watched: str, watcher: Callable[[bool], None]) -> None:
         super()._gone(node, watched, watcher)
-        self.session.neighbours.remove(self, node.number)
+        self.session.local_contenders.remove(self, node.number)
         self._send_after_away()
 
     def _send_after_away(self) -> None:
@@ -148,7 +148,7 @@ class MutexPlace(FairPlace):
             after.look_for_itself()
 
     def part(self) -> None:
-        """The connection is lost, and with it what was known of neighbours."""
+        """The connection is lost, and with it what was known of local_contenders."""
         self.after = None
         if self.before is not None:
             self.look_for_itself()

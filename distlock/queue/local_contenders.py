@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .handoff import MutexPlace
 
 
-class Neighbours:
+class LocalContenders:
     """Who of this process stands where, in all lines of one session.
 
     The server numbers the nodes of a line without gaps, also over those that were deleted. So

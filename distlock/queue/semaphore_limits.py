@@ -1,4 +1,4 @@
-"""How many leases a semaphore has: what the code says, and what was said at run time.
+"""How many permits a semaphore has: what the code says, and what was said at run time.
 
 ZooKeeper keeps no limit: Curator leaves it to convention, and so everybody who uses one path must
 use one number. We write ours into the data of the `leases` node, which Curator ignores, so that
@@ -25,7 +25,7 @@ class Limit:
 
     :ivar own: what the code says
     :ivar told: what somebody has set at run time, as far as was read; it counts before `own`
-    :param fixed: whether nobody can change it: a mutex has one lease
+    :param fixed: whether nobody can change it: a mutex has one permit
     """
 
     def __init__(self, key: str, own: int, *, fixed: bool = False) -> None:
@@ -36,7 +36,7 @@ class Limit:
 
     @property
     def now(self) -> int:
-        """How many leases there may be."""
+        """How many permits there may be."""
         return self.own if self.told is None else self.told
 
     @property
@@ -69,7 +69,7 @@ class Limit:
     def refusal(self, wanted: int) -> ValueError:
         """Return the error for a caller that asks for more than there are."""
         return ValueError(
-            f"{wanted} leases of {self.key!r} can never be had: there are {self.now}. Ask for "
+            f"{wanted} permits of {self.key!r} can never be had: there are {self.now}. Ask for "
             "fewer, or raise the limit."
         )
 
@@ -90,15 +90,15 @@ def setting(limit: int) -> bytes:
 
 
 def whole(value: Any, name: str) -> int:
-    """Return a number of leases.
+    """Return a number of permits.
 
     :raises TypeError: not an int
     :raises ValueError: less than one
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} is a whole number of leases, not {value!r:.80}.")
+        raise TypeError(f"{name} is a whole number of permits, not {value!r:.80}.")
     if value < 1:
-        raise ValueError(f"{name} cannot be {value}: a semaphore has one lease or more.")
+        raise ValueError(f"{name} cannot be {value}: a semaphore has one permit or more.")
     return value
 
 

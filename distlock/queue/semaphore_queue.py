@@ -1,6 +1,6 @@
-"""Whose turn it is before a semaphore: the gate, where one at a time waits for leases to come free.
+"""Decides whose turn it is at a semaphore: one contender at a time waits for free permits.
 
-The line at the gate is a fair one of `queue`; what is counted here are the nodes beyond it.
+The queue in front of the permits is a fair one of `order`. This module counts the permits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .semaphore_limits import Limit
 
 
-class LeasePlace(Place):
-    """One lease of a semaphore: a node. When it is made, and whether it counts, `of` decides."""
+class PermitPlace(Place):
+    """One permit of a semaphore: a node. When it is made, and whether it counts, `of` decides."""
 
     kind = znodes.LEASE
 
@@ -58,23 +58,25 @@ class LeasePlace(Place):
             self._of.not_made(prefix, error)
 
 
-class _Gate(FairPlace):
+class _QueueEntry(FairPlace):
     """A place in the line before a semaphore, which only one may pass at a time."""
 
-    #: Whether the limit and the leases that are taken are being read. The answer says how to go on.
+    #: Whether it is reading the limit and the number of permits in use. The answer decides.
     counting = False
 
-    def __init__(self, of: SemaphorePlace, path: str, passed: Callable[[_Gate], None]) -> None:
+    def __init__(
+        self, of: SemaphorePlace, path: str, passed: Callable[[_QueueEntry], None]
+    ) -> None:
         super().__init__(of.session, path, key=of.key, data=of.data, settled=partial(passed, self))
         self._of = of
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         super()._wait_behind(line, blocking)
-        self._of.waits_at_gate(self)
+        self._of.waits_in_queue(self)
 
     def _step_aside(self, line: list[NodeName]) -> None:
         super()._step_aside(line)
-        self._of.waits_at_gate(self)
+        self._of.waits_in_queue(self)
 
     def _broken(self) -> None:
         super()._broken()
@@ -86,18 +88,18 @@ class _Gate(FairPlace):
 
 
 class SemaphorePlace(Place):
-    """A place before a semaphore: in line at the gate, then among the leases.
+    """A place before a semaphore: in the queue, then among the permits.
 
-    ``<path>/locks`` is the gate, a fair line. Who is first there makes its nodes in
-    ``<path>/leases``, has its leases as soon as that has no more nodes than the limit, and leaves
-    the gate. So there is one, at the gate, who waits for leases, and no herd; and whoever wants
+    ``<path>/locks`` is the queue, a fair one. Who is first there makes its nodes in
+    ``<path>/leases``, has its permits as soon as that has no more nodes than the limit, and leaves
+    the queue. So there is one, in the queue, who waits for permits, and no herd; and whoever wants
     several waits there for all of them: no two can have a part each and wait for the rest.
 
-    Safe without the gate, too: who is not within the limit, together with all others, has nothing.
-    The nodes that may be there, or may be gone, are made anew: the gate keeps our turn.
+    Safe without the queue, too: who is not within the limit, together with all others, has nothing.
+    The nodes that may be there, or may be gone, are made anew: the entry keeps our turn.
     Source: Curator's ``InterProcessSemaphoreV2``.
 
-    :param limit: how many leases there are
+    :param limit: how many permits there are
     :param wanted: how many to take, all or none
     """
 
@@ -110,82 +112,82 @@ class SemaphorePlace(Place):
         self.limit = limit
         self.data = self._data
         #: What was asked of the server, and what it has granted.
-        self.leases: list[LeasePlace] = []
+        self.permits: list[PermitPlace] = []
         self._line = f"{path}/locks"
-        self._gate: _Gate | None = None
+        self._entry: _QueueEntry | None = None
         self._wanted = wanted
         self._made_in = 0
-        #: Whether there are watches on the leases.
+        #: Whether there are watches on the permits.
         self._watching_limit = self._watching_names = False
 
     # --- for the caller --------------------------------------------------------------------------
 
     def join(self) -> None:
-        """Come to the gate as soon as there is a connection; never blocks."""
+        """Come to the entry as soon as there is a connection; never blocks."""
         self.session.heartbeat.attend(self)
-        self.session.when_connected(self._come_to_gate)
+        self.session.when_connected(self._come_to_queue)
 
     def leave(self) -> None:
         """Give the place up, granted or not, with all its nodes. May be repeated."""
         self.left = True
         self.session.heartbeat.dismiss(self)
-        gate = self._gate
-        # A try that ends while the gate was closed was refused, if the gate was ever seen.
-        if self.ahead is None and gate is not None and gate.ahead:
-            self.ahead = gate.ahead
-        self._give_up_leases()  # before the gate, so that the next one finds them gone
-        if gate is not None:
-            gate.leave()
+        entry = self._entry
+        # A try that ends while the entry was closed was refused, if the entry was ever seen.
+        if self.ahead is None and entry is not None and entry.ahead:
+            self.ahead = entry.ahead
+        self._give_up_permits()  # before the entry, so that the next one finds them gone
+        if entry is not None:
+            entry.leave()
         if self._watching_limit or self._watching_names:
             self.session.soon(self._unwatch)  # where no signal interrupts it
 
     @property
     def lost(self) -> bool:
-        """Whether not all leases are certain any more."""
-        return any(lease.lost for lease in self.leases)
+        """Whether not all permits are certain any more."""
+        return any(permit.lost for permit in self.permits)
 
-    # --- at the gate -----------------------------------------------------------------------------
+    # --- in the queue -----------------------------------------------------------------------------
 
-    def _come_to_gate(self) -> None:
-        """Enter the line, and see in the same go what is written of the leases."""
+    def _come_to_queue(self) -> None:
+        """Enter the line, and see in the same go what is written of the permits."""
         if not self.left:
             self._enter_line()
 
     def _enter_line(self) -> None:
         self.ahead = None
         self.asked_at = time.monotonic()
-        gate = self._gate = _Gate(self, self._line, self._at_gate)
-        gate.counting = True
-        gate.join()
-        self._count(gate)
-        if self.left:  # after the gate: `leave` looks at them in the other order
-            gate.leave()
+        entry = self._entry = _QueueEntry(self, self._line, self._at_head)
+        entry.counting = True
+        entry.join()
+        self._count(entry)
+        if self.left:  # after the entry: `leave` looks at them in the other order
+            entry.leave()
 
-    def _at_gate(self, gate: _Gate) -> None:
-        if gate is not self._gate or self.left:
+    def _at_head(self, entry: _QueueEntry) -> None:
+        if entry is not self._entry or self.left:
             return
-        if gate.error is not None:
-            self.error = gate.error
+        if entry.error is not None:
+            self.error = entry.error
             self._settled()
-        elif gate.counting:
-            return  # never past the gate by a limit that may not be the one that is set
+        elif entry.counting:
+            return  # never past the entry by a limit that may not be the one that is set
         elif self._try_only:
-            self._count(gate)
+            self._count(entry)
         else:
             self.session.read(self.path, self._limit_read)  # somebody may have set another one
             self._join()
 
-    def _count(self, gate: _Gate) -> None:
-        gate.counting = True
-        self.session.read(self.path, partial(self._counted, gate))
+    def _count(self, entry: _QueueEntry) -> None:
+        entry.counting = True
+        self.session.read(self.path, partial(self._counted, entry))
 
-    def _counted(self, gate: _Gate, value: Any, error: BaseException | None) -> None:
+    def _counted(self, entry: _QueueEntry, value: Any, error: BaseException | None) -> None:
         """Decide whether to go on; one who tries makes no nodes that could be too many.
 
-        Who is at the gate takes a moment if leases are free, and is waited for.
+        Who is in the queue takes a moment if permits are free, and is waited for.
         """
-        gate.counting = False
-        if gate is not self._gate or self.left or self.granted:
+        entry.counting = False
+        if entry is not self._entry or self.left or self.granted:
             return
         taken = 0
         if error is None:
@@ -193,54 +195,54 @@ class SemaphorePlace(Place):
             self._read_limit(data, stat.version)
             taken = stat.numChildren
         elif isinstance(error, ConnectionLost | SessionOver):
-            gate.counting = True
-            self.session.when_connected(partial(self._count, gate))
+            entry.counting = True
+            self.session.when_connected(partial(self._count, entry))
             return
         elif not isinstance(error, NoNode):
             self._fail(error)
             return
         if self._try_only and taken + self._wanted > self.limit.now:
             self._found_taken(taken)
-        elif gate.granted and self.error is None:
+        elif entry.granted and self.error is None:
             self._join()
 
-    def waits_at_gate(self, gate: _Gate) -> None:
+    def waits_in_queue(self, entry: _QueueEntry) -> None:
         """Others are ahead there."""
         self.was_in_line = True
-        if gate is self._gate and not self._try_only:
-            self.ahead = gate.ahead
+        if entry is self._entry and not self._try_only:
+            self.ahead = entry.ahead
 
-    def sent_back(self, gate: _Gate) -> None:
-        """An operator has broken our node at the gate."""
-        if gate is self._gate and not self.granted:
+    def sent_back(self, entry: _QueueEntry) -> None:
+        """An operator has broken our node in the queue."""
+        if entry is self._entry and not self.granted:
             self._start_anew()
 
-    # --- among the leases ------------------------------------------------------------------------
+    # --- among the permits ------------------------------------------------------------------------
 
     def _join(self) -> None:
-        """Make the nodes of our leases and list all of them in one go, while it is our turn."""
-        gate = self._gate
-        if self.left or gate is None:
+        """Make the nodes of our permits and list all of them in one go, while it is our turn."""
+        entry = self._entry
+        if self.left or entry is None:
             return
-        if gate.standing:
-            self._make_leases()
+        if entry.standing:
+            self._make_permits()
         else:
             self._start_anew()
 
-    def _make_leases(self) -> None:
-        self._give_up_leases()
+    def _make_permits(self) -> None:
+        self._give_up_permits()
         self.asked_at = time.monotonic()
         self._made_in = self.session.id
         prefix = self._prefix = znodes.protected_prefix()
-        self.leases = [LeasePlace(self, prefix) for _ in range(self._wanted)]
-        for lease in self.leases:
-            lease.make()
+        self.permits = [PermitPlace(self, prefix) for _ in range(self._wanted)]
+        for permit in self.permits:
+            permit.make()
         self._list(prefix)
-        if self.left:  # after the leases: `leave` looks at them in the other order
-            self._give_up_leases()
+        if self.left:  # after the permits: `leave` looks at them in the other order
+            self._give_up_permits()
 
     def not_made(self, prefix: str, error: BaseException) -> None:
-        """The node of a lease was refused, or the answer to its create was lost."""
+        """The node of a permit was refused, or the answer to its create was lost."""
         if prefix == self._prefix:
             self._prefix = ""  # once for all nodes of one go, and not for its list
             self._created(prefix, None, error)
@@ -257,7 +259,7 @@ class SemaphorePlace(Place):
             self._join()
 
     def make_parent(self) -> None:
-        """Create the parent of the leases together with that of the gate."""
+        """Create the parent of the permits together with that of the queue."""
         self.session.create_containers(self.path, self._parents_made)
         self._announce(0)
 
@@ -266,22 +268,22 @@ class SemaphorePlace(Place):
         self._announce(0)
 
     def _look_again(self) -> None:
-        """List the leases, or start anew where our place at the gate went with its session."""
-        gate = self._gate
-        if self.left or self.granted or gate is None or not self._prefix:
+        """List the permits, or start anew where our place in the queue went with its session."""
+        entry = self._entry
+        if self.left or self.granted or entry is None or not self._prefix:
             return
-        if gate.standing:
+        if entry.standing:
             self._list(self._prefix)
         else:
             self._start_anew()
 
     def _start_anew(self) -> None:
-        gate, self._gate = self._gate, None
+        entry, self._entry = self._entry, None
         self._prefix = ""
-        self._give_up_leases()
-        if gate is not None:
-            gate.leave()
-            self.session.when_connected(self._come_to_gate)
+        self._give_up_permits()
+        if entry is not None:
+            entry.leave()
+            self.session.when_connected(self._come_to_queue)
 
     def _listed(self, prefix: str, names: Any, error: BaseException | None) -> None:
         if prefix != self._prefix or self.left or self.granted:
@@ -300,7 +302,7 @@ class SemaphorePlace(Place):
     def _see(self, names: list[str]) -> None:
         """Decide: within the limit, or too many."""
         self.was_in_line = True
-        if not all(lease.is_among(names) for lease in self.leases):
+        if not all(permit.is_among(names) for permit in self.permits):
             self._join()  # broken by an operator (CURATOR-211)
         elif len(names) <= self.limit.now:
             self._grant()
@@ -316,7 +318,7 @@ class SemaphorePlace(Place):
         self._settled()
 
     def _wait(self) -> None:
-        """Look again when there are other leases, or another limit."""
+        """Look again when there are other permits, or another limit."""
         self._watch_limit()
         if not self._watching_names:
             self._watching_names = True
@@ -341,13 +343,13 @@ class SemaphorePlace(Place):
     def _look_at_limit(self) -> None:
         if not self.left and not self.granted:
             self._watch_limit()
-            self._look_again()  # after it, so that the leases are judged by the new limit
+            self._look_again()  # after it, so that the permits are judged by the new limit
 
     def _limit_read(self, value: Any, error: BaseException | None) -> None:
         if error is None:
             data, stat = value
             self._read_limit(data, stat.version)
-        else:  # what has become of the leases, their list tells
+        else:  # what has become of the permits, their list tells
             self._watching_limit = False
 
     def _unwatch(self) -> None:
@@ -360,18 +362,18 @@ class SemaphorePlace(Place):
 
     def _grant(self) -> None:
         if self.session.deadline.running:
-            for lease in self.leases:
-                lease.grant()
-            self.node = self.leases[0].node
+            for permit in self.permits:
+                permit.grant()
+            self.node = self.permits[0].node
             self._unwatch()
             self.session.heartbeat.dismiss(self)
-            if self._gate is not None:
-                self._gate.leave()
+            if self._entry is not None:
+                self._entry.leave()
         super()._grant()
 
-    def _give_up_leases(self) -> None:
-        for lease in self.leases:
-            lease.leave()
+    def _give_up_permits(self) -> None:
+        for permit in self.permits:
+            permit.leave()
 
     # --- the limit -------------------------------------------------------------------------------
 

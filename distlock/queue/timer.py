@@ -27,16 +27,16 @@ _LONGEST: Final = threading.TIMEOUT_MAX
 
 
 def call_later(seconds: float, method: Callable[[], None]) -> None:
-    """Call a bound method after so many seconds, on the alarm's thread, if its object still lives.
+    """Call a bound method after so many seconds, on the timer's thread, if its object still lives.
 
     There is nothing to cancel: the method finds out for itself whether it still matters.
     """
     _running().orders.put((time.monotonic() + seconds, next(_order), WeakMethod(method)))
 
 
-class _Alarm(threading.Thread):
+class _Timer(threading.Thread):
     def __init__(self) -> None:
-        super().__init__(name="distlock-alarm", daemon=True)
+        super().__init__(name="distlock-timer", daemon=True)
         #: What was asked for; this queue may be fed from a signal handler.
         self.orders: SimpleQueue[_Step] = SimpleQueue()
         self.due: list[_Step] = []
@@ -66,21 +66,21 @@ def _call(reference: WeakMethod[Any]) -> None:
 
 
 _order = count()
-_alarm: _Alarm | None = None
+_timer: _Timer | None = None
 
 
-def _running() -> _Alarm:
-    global _alarm  # noqa: PLW0603 - one per process
-    if _alarm is None:  # without a lock: a second thread, started by a race, does no harm
-        alarm = _Alarm()
-        alarm.start()
-        _alarm = alarm  # not before: the start may fail
-    return _alarm
+def _running() -> _Timer:
+    global _timer  # noqa: PLW0603 - one per process
+    if _timer is None:  # without a lock: a second thread, started by a race, does no harm
+        timer = _Timer()
+        timer.start()
+        _timer = timer  # not before: the start may fail
+    return _timer
 
 
 def _forget_the_parent() -> None:
-    global _alarm  # noqa: PLW0603 - its thread did not survive the fork
-    _alarm = None
+    global _timer  # noqa: PLW0603 - its thread did not survive the fork
+    _timer = None
 
 
 os.register_at_fork(after_in_child=_forget_the_parent)

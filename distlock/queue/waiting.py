@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.locks.deadlocks import Lookout
+    from distlock.locks.deadlocks import DeadlockDetector
 
     from .contender import Node, Place
 
@@ -34,7 +34,7 @@ class Attempt:
     :param place_for: makes the place
     :param timeout: seconds, 0 to try once, None for ever
     :param settled: what the place calls when it is settled
-    :param lookout: looks for a deadlock meanwhile
+    :param detector: looks for a deadlock meanwhile
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class Attempt:
         place_for: Callable[..., Place],
         timeout: float | None,
         settled: Callable[[], None],
-        lookout: Lookout | None = None,
+        detector: DeadlockDetector | None = None,
     ) -> None:
         self.place = place_for(settled=settled)
         self._place_for = place_for
         self.started = time.monotonic()
         self._settled = settled
-        self._lookout = lookout
+        self._detector = detector
         self._try_only = timeout == 0
         self._deadline = math.inf if timeout is None else self.started + timeout
         self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
@@ -74,8 +74,8 @@ class Attempt:
         remaining = ends_at - now
         if remaining <= 0:
             return None
-        if self._lookout is not None:
-            remaining = min(remaining, self._lookout.turn(place, self._settled))
+        if self._detector is not None:
+            remaining = min(remaining, self._detector.turn(place, self._settled))
         return min(remaining, LOOK_SECONDS)
 
     @property
@@ -98,8 +98,8 @@ class Attempt:
 
     def end(self) -> None:
         """It is waited no longer. May be repeated."""
-        if self._lookout is not None:
-            self._lookout.end()
+        if self._detector is not None:
+            self._detector.end()
 
     def give_up(self) -> None:
         """Leave no node behind, whatever has become of the wait. May be repeated."""
@@ -142,7 +142,7 @@ def wait(
     place_for: Callable[..., Place],
     timeout: float | None,
     then: Callable[[Attempt], _T],
-    lookout: Lookout | None = None,
+    detector: DeadlockDetector | None = None,
 ) -> _T:
     """Join a line, block until the place is granted or the time is up, and return what `then` says.
 
@@ -150,10 +150,10 @@ def wait(
 
     :param place_for: makes the place, given ``settled``: what to call when it is settled
     :param timeout: seconds, 0 to try once, None for ever
-    :param lookout: looks for a deadlock meanwhile
+    :param detector: looks for a deadlock meanwhile
     """
     latch = Latch()
-    attempt = Attempt(place_for, timeout, latch.open, lookout)
+    attempt = Attempt(place_for, timeout, latch.open, detector)
     try:
         attempt.place.join()
         while True:
@@ -174,7 +174,7 @@ async def wait_async(
     place_for: Callable[..., Place],
     timeout: float | None,
     then: Callable[[Attempt], _T],
-    lookout: Lookout | None = None,
+    detector: DeadlockDetector | None = None,
 ) -> _T:
     """Do as `wait` does; takes no thread."""
     loop = asyncio.get_running_loop()
@@ -186,7 +186,7 @@ async def wait_async(
         except RuntimeError:  # the loop is closed, and its task will never take what is granted
             attempt.give_up()
 
-    attempt = Attempt(place_for, timeout, partial(settle, settled), lookout)
+    attempt = Attempt(place_for, timeout, partial(settle, settled), detector)
     try:
         attempt.place.join()
         while True:

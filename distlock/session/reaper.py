@@ -1,7 +1,7 @@
 """Starts the session reaper beside a master process, and reports sessions to it.
 
 The `session_reaper` ends the sessions of processes that die, so that their locks are free at once.
-The process that calls `start_undertaker`, and those that it forks from then on, report their
+The process that calls `start_session_reaper`, and those that it forks from then on, report their
 sessions when they begin and when they are closed in order.
 
 A session's id and password, which are as good as credentials, may go to the reaper's socket only.
@@ -53,7 +53,7 @@ class _Socket(NamedTuple):
 _reports: _Socket | None = None
 
 
-def start_undertaker() -> bool:
+def start_session_reaper() -> bool:
     """Let the sessions of this process and of those that it forks from now on end with them.
 
     To be called in a master process before it forks. It starts the session reaper, a small process
@@ -180,3 +180,6 @@ def _log_files() -> list[str]:
         ]
         one = one.parent if one.propagate else None
     return files
+
+
+start_undertaker = start_session_reaper  # its earlier name

@@ -48,7 +48,7 @@ from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
 from distlock.logs.loggers import safe
-from distlock.queue.local_contenders import Neighbours
+from distlock.queue.local_contenders import LocalContenders
 from distlock.queue.waiting import Latch
 
 from .lease_clock import LeaseClock
@@ -113,7 +113,7 @@ class Session:
         self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
         #: Who of this process stands next to whom.
-        self.neighbours = Neighbours()
+        self.local_contenders = LocalContenders()
         #: How long the server cannot yet have expired the session.
         self.deadline = SessionDeadline()
         self._deadline_of = 0
@@ -539,7 +539,7 @@ class Session:
     def _connection_changed(self, connected: bool) -> None:
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
-            self.neighbours.part()
+            self.local_contenders.part()
             self.deadline.cut()
             self.heartbeat.hurry()
             return

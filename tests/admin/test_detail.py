@@ -93,7 +93,7 @@ def test_readers_and_writers_are_told_apart(
 def test_a_semaphore_and_a_mutex_of_one_key_are_both_shown(operator: Client) -> None:
     with zk_lock("key"), zk_semaphore("key", 3):
         page = operator.get(address("key"))
-        assert "1 of 3 leases are taken." in said(page)
+        assert "1 of 3 permits are taken." in said(page)
         assert len(rows(page)) == 2
         assert "2 holders" in said(page)
 

@@ -87,7 +87,7 @@ def everything_is_given_back(tree: Tree) -> None:
     paths.append(f"{tree.namespace}/{PREFIX}{KEY}")
     for path in paths:
         await_empty(tree, path)
-    assert not any(held_permits._shelves.values())
+    assert not any(held_permits._held.values())
     eventually(lambda: zk_lease(KEY, TTL, using="other").holder() is None, PATIENCE)
 
 

@@ -337,8 +337,8 @@ def test_many_keys_leave_nothing_behind() -> None:
 
     eventually(lambda: not batches(), PATIENCE, "no batches")
     forgets_all(session)
-    assert not session.neighbours._places
-    assert not session.neighbours._last
+    assert not session.local_contenders._places
+    assert not session.local_contenders._last
 
 
 # A child is forked while a thread of the parent waits for a turn.

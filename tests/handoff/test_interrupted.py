@@ -17,7 +17,7 @@ from distlock import LockBusy, zk_lock
 from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.session.session import session_for
-from tests.handoff.tools import KEY, Waiter, seats, served
+from tests.handoff.tools import KEY, Waiter, members, served
 from tests.helpers import eventually
 from tests.lease.test_every_step import Interruption, SoftLimit
 from tests.lease.tools import beneficiaries
@@ -106,7 +106,7 @@ def test_a_call_that_its_own_process_refuses(
             assert not lock.acquire(timeout=timeout)
         if not interruption.landed:
             break
-        assert seats(tree) == len(waiters), interruption.landed
+        assert members(tree) == len(waiters), interruption.landed
     assert step > 80
     holder.now(zk_lock(KEY, handoff=1).release)
     for waiter in waiters:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KEY = "key"
 
 
-def seats(tree: Tree, using: str = "default") -> int:
+def members(tree: Tree, using: str = "default") -> int:
     """How many of this process wait for a turn at the key."""
     batch = _batch(tree, using)
     return 0 if batch is None else len(batch._waiting)
@@ -34,12 +34,12 @@ def _batch(tree: Tree, using: str) -> Batch | None:
 def _stand(tree: Tree, using: str) -> bool:
     """Whether all who are to stand in line for those who wait for turns have their nodes."""
     batch = _batch(tree, using)
-    return batch is None or all(carrier.node for carrier in batch._wanted())
+    return batch is None or all(batch_node.node for batch_node in batch._wanted())
 
 
 def await_seats(tree: Tree, number: int, using: str = "default") -> None:
     """Wait until so many wait for a turn at the key."""
-    eventually(lambda: seats(tree, using) == number, PATIENCE, f"{number} who wait for a turn")
+    eventually(lambda: members(tree, using) == number, PATIENCE, f"{number} who wait for a turn")
 
 
 def quiet(*aliases: str) -> None:
@@ -57,10 +57,10 @@ class Waiter:
     ) -> None:
         self.owner: Owner = make_owner()
         self.lock = zk_lock(KEY, using=using, **options)
-        line, waiting = len(tree.line(KEY)), seats(tree, using)
+        line, waiting = len(tree.line(KEY)), members(tree, using)
         self.granted: Future[bool] = self.owner.submit(self.lock.acquire, timeout=3 * PATIENCE)
         eventually(
-            lambda: len(tree.line(KEY)) > line or seats(tree, using) > waiting,
+            lambda: len(tree.line(KEY)) > line or members(tree, using) > waiting,
             PATIENCE,
             "one more who waits",
         )

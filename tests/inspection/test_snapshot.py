@@ -27,7 +27,7 @@ from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.inspection.tools import cleared, found, names, stand, the_lock
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
-from tests.semaphore.tools import Leases
+from tests.semaphore.tools import Permits
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -106,11 +106,11 @@ def test_a_semaphore_with_its_leases_limit_and_line(tree: Tree, make_owner: Make
     waiters = [make_owner(), make_owner()]
     # The first of the waiters has made its lease already, and does not hold it.
     got = [waiter.submit(semaphore.acquire, timeout=3 * PATIENCE) for waiter in waiters]
-    Leases(tree, "mail").await_(3, 2)
+    Permits(tree, "mail").await_(3, 2)
     seen = the_lock("mail")
     assert (seen.kind, seen.limit, seen.holding, seen.waiting) == ("semaphore", 2, 2, 2)
     assert [one.mode for one in seen.contenders] == ["lease", "lease", "lock", "lock"]
-    assert names(seen.holders) == Leases(tree, "mail").names()[:2]
+    assert names(seen.holders) == Permits(tree, "mail").names()[:2]
     for holder in holders:
         holder.now(semaphore.release)
     for waiter, future in zip(waiters, got, strict=True):
@@ -125,7 +125,7 @@ def test_all_leases_that_one_waits_for_are_held_by_nobody(
     semaphore, holder, waiter = zk_semaphore("mail", 3), make_owner(), make_owner()
     assert holder.now(semaphore.acquire)
     got = waiter.submit(semaphore.acquire, leases=3, timeout=3 * PATIENCE)
-    Leases(tree, "mail").await_(4, 1)
+    Permits(tree, "mail").await_(4, 1)
     seen = the_lock("mail")
     assert (seen.holding, seen.waiting) == (1, 1)
     holder.now(semaphore.release)

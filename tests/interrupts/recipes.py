@@ -20,7 +20,7 @@ from distlock.locks import held_permits
 from distlock.locks.leader import Leader
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
-from distlock.locks.semaphore import Leases
+from distlock.locks.semaphore import Permits
 from distlock.owner.owner import current
 from distlock.session.session import session_for
 from tests.helpers import eventually
@@ -52,7 +52,7 @@ RECIPES: dict[str, Callable[..., Any]] = {
 
 #: Before its first line no ``__exit__`` written in Python can do anything (CPython 74174).
 EXITS: set[CodeType] = {
-    kind.__exit__.__code__ for kind in (Mutex, MultiLock, Leases, Leader, PersistentLease)
+    kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits, Leader, PersistentLease)
 }
 
 
@@ -83,7 +83,7 @@ def nothing_is_left(tree: Tree) -> None:
     """Wait until the tree and this process have nothing of any recipe."""
     session = session_for()
     assert not current().held
-    assert not any(held_permits._shelves.values())
+    assert not any(held_permits._held.values())
     assert zk_lease(KEY, TTL, using="other").holder() is None
     eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")
     eventually(lambda: not everything(tree), PATIENCE, lambda: f"no node of {everything(tree)}")

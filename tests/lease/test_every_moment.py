@@ -22,7 +22,7 @@ from distlock import zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
-from distlock.locks.semaphore import Leases
+from distlock.locks.semaphore import Permits
 from tests.helpers import eventually
 from tests.lease.test_every_step import (
     KEY,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tests.mutex.tools import Tree
 
-HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Leases)}
+HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits)}
 
 
 def several() -> None:
@@ -149,7 +149,7 @@ if sys.version_info >= (3, 12):
                 break
             try:
                 nothing_is_left(tree, line)
-                assert not any(held_permits._shelves.values())
+                assert not any(held_permits._held.values())
             except AssertionError as failure:
                 raise AssertionError(
                     f"interrupted at {interruption.landed}: {failure}"

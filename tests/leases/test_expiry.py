@@ -258,14 +258,14 @@ def test_a_hold_is_sure_for_less_than_the_lease_lasts() -> None:
         assert LONG - 2 * PATIENCE < hold.valid_for() < LONG * (1 - DRIFT)
 
 
-def test_a_waiter_sets_one_alarm_however_often_the_owner_renews(
+def test_a_waiter_sets_one_timer_however_often_the_owner_renews(
     tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each alarm that rings sets the next, so two would be two for ever."""
-    alarms: list[float] = []
+    """Each timer that fires sets the next, so two would be two for ever."""
+    timers: list[float] = []
 
     def count(seconds: float, method: Any) -> None:
-        alarms.append(seconds)
+        timers.append(seconds)
         call_later(seconds, method)
 
     monkeypatch.setattr(acquisition, "call_later", count)
@@ -275,7 +275,7 @@ def test_a_waiter_sets_one_alarm_however_often_the_owner_renews(
     for _ in range(20):
         tree.await_watches(node_path(tree, "key"))
         mine.renew()
-    assert len(alarms) == 1
+    assert len(timers) == 1
     mine.renew(0.05)
     assert waiting.result(PATIENCE)
     assert owner_of(tree, "key") == "you"

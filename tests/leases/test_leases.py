@@ -343,7 +343,7 @@ def test_waiting_tasks_cost_no_threads_and_all_get_their_turn(tree: Tree) -> Non
         await asyncio.to_thread(
             eventually, lambda: len(session_for()._watchers.get((path, False), ())) == 30, PATIENCE
         )
-        assert threading.active_count() <= before + 3  # the alarm, the heartbeat, and this look
+        assert threading.active_count() <= before + 3  # the timer, the heartbeat, and this look
         await first.arelease()
         await asyncio.wait_for(asyncio.gather(*tasks), 2 * PATIENCE)
 
@@ -376,18 +376,18 @@ def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_be
     send = Session.send
 
     def leave_and_send(session: Session, request: Any, done: Any, **options: Any) -> None:
-        if getattr(request, "watcher", None) and not visit.left:
-            caller = threading.Thread(target=visit.leave)
+        if getattr(request, "watcher", None) and not operation.left:
+            caller = threading.Thread(target=operation.leave)
             caller.start()
             caller.join(PATIENCE)
         send(session, request, done, **options)
 
     assert zk_lease("key", LONG, owner="me").acquire()
     session = await_connection()
-    visit = zk_lease("key", LONG, owner="you")._taking().visit
+    operation = zk_lease("key", LONG, owner="you")._acquisition().operation
     monkeypatch.setattr(Session, "send", leave_and_send)
-    visit.join()
-    eventually(lambda: visit.left, PATIENCE)
+    operation.join()
+    eventually(lambda: operation.left, PATIENCE)
     forgets_all(session)
     tree.await_watches()
 

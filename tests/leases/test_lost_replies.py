@@ -96,14 +96,14 @@ def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
 
     def take() -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            write = operation.Visit._write
+            write = operation.LeaseOperation._write
 
-            def cut_off(visit: Any, *args: Any) -> None:
+            def cut_off(lease_operation: Any, *args: Any) -> None:
                 patch.undo()
                 link.black_hole("to_client")
-                write(visit, *args)
+                write(lease_operation, *args)
 
-            patch.setattr(operation.Visit, "_write", cut_off)
+            patch.setattr(operation.LeaseOperation, "_write", cut_off)
             return zk_lease("key", LONG, owner="me").acquire()
 
     return take

@@ -20,7 +20,7 @@ from tests.mutex.conftest import (
     two_sessions,
 )
 from tests.mutex.tools import PATIENCE, Tree, record_requests
-from tests.semaphore.conftest import leases
+from tests.semaphore.conftest import permits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "busy",
     "holder",
-    "leases",
     "make_owner",
+    "permits",
     "set_options",
     "told",
     "two_sessions",

@@ -55,7 +55,7 @@ async def forgets_async_and_fails(request: HttpRequest) -> HttpResponse:
     raise ZeroDivisionError
 
 
-async def forgets_in_a_hop(request: HttpRequest) -> HttpResponse:
+async def forgets_in_a_call(request: HttpRequest) -> HttpResponse:
     await sync_to_async(zk_lock("stock:42").acquire)()
     return HttpResponse("sold")
 
@@ -78,7 +78,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
         forgets_and_fails,
         forgets_async,
         forgets_async_and_fails,
-        forgets_in_a_hop,
+        forgets_in_a_call,
         orderly,
         enters_again,
     )
@@ -119,7 +119,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
         ("forgets_and_fails", 500),
         ("forgets_async", 200),
         ("forgets_async_and_fails", 500),
-        ("forgets_in_a_hop", 200),
+        ("forgets_in_a_call", 200),
     ],
 )
 def test_a_lock_left_held_is_released_and_the_log_names_request_and_key(

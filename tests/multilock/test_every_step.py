@@ -122,7 +122,7 @@ def test_an_exception_before_any_line_leaves_no_lease_of_a_semaphore(tree: Tree)
         try:
             block_of_several_kinds()
         finally:
-            assert not any(held_permits._shelves.values())
+            assert not any(held_permits._held.values())
 
     interrupt_everywhere(tree, call, SoftLimit)
     eventually(lambda: not tree.children(leases), PATIENCE)

@@ -60,7 +60,7 @@ KAZOO: Final[dict[type, set[str]]] = {
         "_write_sock",
     },
 }
-#: asgiref's functions, and the local variables that `hops` reads on the stack.
+#: asgiref's functions, and the local variables that `call_stack` reads on the stack.
 ASGIREF: Final[list[tuple[CodeType, set[str]]]] = [
     (SyncToAsync.__call__.__code__, {"task_context"}),
     (SyncToAsync.thread_handler.__code__, {"task_context", "loop"}),

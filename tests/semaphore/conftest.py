@@ -11,7 +11,7 @@ from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions
-from tests.semaphore.tools import Leases
+from tests.semaphore.tools import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,16 +32,16 @@ __all__ = [
 
 
 @pytest.fixture
-def leases(tree: Tree) -> Iterator[Leases]:
+def permits(tree: Tree) -> Iterator[Permits]:
     """The semaphore "key"; at the end of the test it may have no nodes.
 
     Its parents are no containers, so that the server does not remove them in the middle.
     """
-    leases = Leases(tree)
-    tree.client.ensure_path(leases.path)
-    tree.client.ensure_path(leases.gate)
-    yield leases
-    leases.await_(0, 0)
+    permits = Permits(tree)
+    tree.client.ensure_path(permits.path)
+    tree.client.ensure_path(permits.queue)
+    yield permits
+    permits.await_(0, 0)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def own_ensemble(two_sessions: Settings) -> Iterator[ZooKeeper]:
 def _this_process_has_nothing() -> Iterator[None]:
     """What a failed test has left must not fail the next."""
     yield
-    for name, there in list(held_permits._shelves.items()):
+    for name, there in list(held_permits._held.items()):
         for held in list(there):
             held.place.leave()
             held_permits.forget(name, held)

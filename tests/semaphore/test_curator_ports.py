@@ -17,7 +17,7 @@ from distlock.queue.semaphore_queue import SemaphorePlace
 from distlock.session.session import close_sessions, session_for
 from tests.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
-from tests.semaphore.tools import KEY, Inside, Leases
+from tests.semaphore.tools import KEY, Inside, Permits
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -67,7 +67,7 @@ def test_acquire_after_lost_server(
     assert inside.most == 1
 
 
-def test_threaded_lease_increase(make_owner: MakeOwner, leases: Leases) -> None:
+def test_threaded_permit_increase(make_owner: MakeOwner, permits: Permits) -> None:
     """testThreadedLeaseIncrease, CURATOR-75: a raised limit wakes who waits."""
     semaphore = zk_semaphore(KEY, 1)
     first = threading.Event()
@@ -79,13 +79,13 @@ def test_threaded_lease_increase(make_owner: MakeOwner, leases: Leases) -> None:
 
     both = make_owner().submit(take_two)
     assert first.wait(PATIENCE)
-    leases.await_head(1)
+    permits.await_head(1)
     semaphore.limit = 2
     assert both.result(PATIENCE)
     semaphore.release(2)
 
 
-def test_client_close(leases: Leases) -> None:
+def test_client_close(permits: Permits) -> None:
     """testClientClose: what a client has is free when it closes."""
     one, two = zk_semaphore(KEY, 1), zk_semaphore(KEY, 1, using="other")
     assert two.acquire(timeout=PATIENCE)
@@ -96,12 +96,12 @@ def test_client_close(leases: Leases) -> None:
     with pytest.raises(LockLost):
         one.release()
     two.release()
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_max_per_session(make_owner: MakeOwner) -> None:
-    """testMaxPerSession: many clients take random numbers of leases, and never too many in all."""
+    """testMaxPerSession: many clients take random numbers of permits, and never too many in all."""
     limit = random.randint(5, 20)  # noqa: S311 - no secret
     inside = Inside()
 
@@ -121,9 +121,9 @@ def test_max_per_session(make_owner: MakeOwner) -> None:
     assert 0 < inside.most <= limit
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_release_1_at_a_time(make_owner: MakeOwner) -> None:
-    """testRelease1AtATime: twice as many as there are leases come, and all leases are used."""
+    """testRelease1AtATime: twice as many as there are permits come, and all permits are used."""
     inside, full = Inside(), threading.Barrier(5, timeout=PATIENCE)
 
     def work(using: str) -> None:
@@ -136,9 +136,9 @@ def test_release_1_at_a_time(make_owner: MakeOwner) -> None:
     assert (inside.entries, inside.most) == (10, 5)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_release_in_chunks(make_owner: MakeOwner) -> None:
-    """testReleaseInChunks: who waits comes in as leases are given back, some at a time."""
+    """testReleaseInChunks: who waits comes in as permits are given back, some at a time."""
     inside, may_leave = Inside(), threading.Semaphore(0)
 
     def work() -> None:
@@ -168,9 +168,9 @@ def test_release_in_chunks(make_owner: MakeOwner) -> None:
     assert (inside.count, inside.most) == (0, 11)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_threads(make_owner: MakeOwner) -> None:
-    """testThreads: ten threads share one object with one lease."""
+    """testThreads: ten threads share one object with one permit."""
     semaphore, inside = zk_semaphore(KEY, 1), Inside()
 
     def work() -> None:
@@ -185,18 +185,18 @@ def test_threads(make_owner: MakeOwner) -> None:
     assert (inside.entries, inside.most) == (10, 1)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_simple() -> None:
-    """testSimple: the second acquire of one lease is refused, by the same thread too."""
+    """testSimple: the second acquire of one permit is refused, by the same thread too."""
     semaphore = zk_semaphore(KEY, 1)
     assert semaphore.acquire(timeout=PATIENCE)
     assert not semaphore.acquire(timeout=0.2)
     semaphore.release()
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_simple_2() -> None:
-    """testSimple2: objects share the limit, and a lease that is given back is had again."""
+    """testSimple2: objects share the limit, and a permit that is given back is had again."""
     for _ in range(3):
         assert zk_semaphore(KEY, 3).acquire(timeout=PATIENCE)
     semaphore = zk_semaphore(KEY, 3)
@@ -206,9 +206,9 @@ def test_simple_2() -> None:
     semaphore.release(3)
 
 
-@pytest.mark.usefixtures("leases")
+@pytest.mark.usefixtures("permits")
 def test_get_participant_nodes() -> None:
-    """testGetParticipantNodes: as many participants as leases."""
+    """testGetParticipantNodes: as many participants as permits."""
     semaphore = zk_semaphore(KEY, 3)
     for _ in range(3):
         assert semaphore.acquire()
@@ -216,45 +216,45 @@ def test_get_participant_nodes() -> None:
     semaphore.release(3)
 
 
-def test_no_orphaned_nodes(make_owner: MakeOwner, leases: Leases) -> None:
-    """testNoOrphanedNodes: a waiter whose lease node is deleted makes one more, and no orphan."""
+def test_no_orphaned_nodes(make_owner: MakeOwner, permits: Permits) -> None:
+    """testNoOrphanedNodes: a waiter whose permit node is deleted makes one more, and no orphan."""
     semaphore = zk_semaphore(KEY, 1)
     assert semaphore.acquire(timeout=PATIENCE)
-    (first,) = leases.names()
+    (first,) = permits.names()
     waiting = make_owner().submit(semaphore.acquire, timeout=2 * PATIENCE)
-    leases.await_head(1)
-    (broken,) = set(leases.names()) - {first}
-    leases.tree.client.delete(f"{leases.path}/{broken}")
+    permits.await_head(1)
+    (broken,) = set(permits.names()) - {first}
+    permits.tree.client.delete(f"{permits.path}/{broken}")
     eventually(
-        lambda: len(leases.names()) == 2 and broken not in leases.names(), PATIENCE, "a new node"
+        lambda: len(permits.names()) == 2 and broken not in permits.names(), PATIENCE, "a new node"
     )
     assert not waiting.done()
     semaphore.release()
     assert waiting.result(PATIENCE)
     semaphore.release()
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     assert semaphore.acquire(timeout=PATIENCE)
     semaphore.release()
 
 
-def test_interrupt_acquire(make_owner: MakeOwner, leases: Leases) -> None:
+def test_interrupt_acquire(make_owner: MakeOwner, permits: Permits) -> None:
     """testInterruptAcquire, CURATOR-462: by any exception; by signals in `test_leaks`."""
     one, three = zk_semaphore(KEY, 1), zk_semaphore(KEY, 1)
     assert one.acquire(timeout=PATIENCE)
     gone = threading.Event()
     waiting = make_owner().submit(_interrupted, gone)
-    leases.await_head(1)
+    permits.await_head(1)
     gone.set()
     with pytest.raises(InterruptedError):
         waiting.result(PATIENCE)
-    leases.await_(1, 0)
+    permits.await_(1, 0)
     one.release()
     assert three.acquire(timeout=PATIENCE)
     three.release()
 
 
 def _interrupted(gone: threading.Event) -> None:
-    """Wait for a lease until an exception lands in the wait."""
+    """Wait for a permit until an exception lands in the wait."""
 
     class Interrupted(SemaphorePlace):
         @property
@@ -305,4 +305,4 @@ def test_cluster(own_ensemble: ZooKeeper, namespace: str, make_owner: MakeOwner)
         worker.result(4 * PATIENCE)
     assert inside.most == 1
     with raw_client(own_ensemble.hosts) as client:
-        Leases(Tree(client, namespace)).await_(0, 0)
+        Permits(Tree(client, namespace)).await_(0, 0)

@@ -17,24 +17,24 @@ from distlock import LockBusy, NotOwner, zk_semaphore
 from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("leases")
+pytestmark = pytest.mark.usefixtures("permits")
 
 
 def test_basic() -> None:
-    """test_basic, test_reacquire: a lease is taken, given back, and taken again."""
+    """test_basic, test_reacquire: a permit is taken, given back, and taken again."""
     semaphore = zk_semaphore(KEY, 1)
     for _ in range(2):
         assert semaphore.acquire()
         semaphore.release()
 
 
-def test_lock_one(make_owner: MakeOwner, leases: Leases) -> None:
-    """test_lock_one: with one lease, the second waits for the first."""
+def test_lock_one(make_owner: MakeOwner, permits: Permits) -> None:
+    """test_lock_one: with one permit, the second waits for the first."""
     first, entered = zk_semaphore(KEY, 1), threading.Event()
     assert first.acquire()
 
@@ -43,7 +43,7 @@ def test_lock_one(make_owner: MakeOwner, leases: Leases) -> None:
             entered.set()
 
     waiting = make_owner().submit(enter)
-    leases.await_head(1)
+    permits.await_head(1)
     assert not entered.is_set()
     first.release()
     waiting.result(PATIENCE)
@@ -51,7 +51,7 @@ def test_lock_one(make_owner: MakeOwner, leases: Leases) -> None:
 
 
 def test_non_blocking(make_owner: MakeOwner) -> None:
-    """test_non_blocking: a try is refused when all leases are taken, and the holders are known."""
+    """test_non_blocking: a try is refused when all permits are taken, and the holders are known."""
     one, two, three = make_owner(), make_owner(), make_owner()
     semaphore = zk_semaphore(KEY, 2)
     names = {
@@ -83,7 +83,7 @@ def test_non_blocking_release() -> None:
 
 
 def test_holders(make_owner: MakeOwner) -> None:
-    """test_holders: anybody may ask who has a lease."""
+    """test_holders: anybody may ask who has a permit."""
     owner = make_owner()
     owner.now(zk_semaphore(KEY, 1, using="other").acquire)
     (holder,) = zk_semaphore(KEY, 1).participants()
@@ -92,18 +92,18 @@ def test_holders(make_owner: MakeOwner) -> None:
     zk_semaphore(KEY, 1, using="other").release()
 
 
-def test_semaphore_cancel(leases: Leases) -> None:
+def test_semaphore_cancel(permits: Permits) -> None:
     """test_semaphore_cancel, test_acquire_after_cancelled: a cancelled wait, and one after it."""
     semaphore = zk_semaphore(KEY, 1, using="other")
     assert semaphore.acquire()
 
     async def wait_and_be_cancelled() -> None:
         waiting = asyncio.create_task(zk_semaphore(KEY, 1).aacquire(timeout=None))
-        await asyncio.to_thread(leases.await_head, 1)
+        await asyncio.to_thread(permits.await_head, 1)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await asyncio.to_thread(leases.await_, 1, 0)
+        await asyncio.to_thread(permits.await_, 1, 0)
         semaphore.release()
         assert await zk_semaphore(KEY, 1).aacquire(timeout=PATIENCE)
         await zk_semaphore(KEY, 1).arelease()
@@ -112,7 +112,7 @@ def test_semaphore_cancel(leases: Leases) -> None:
 
 
 def test_multiple_acquire_and_release() -> None:
-    """test_multiple_acquire_and_release; an acquire here takes one lease more each time."""
+    """test_multiple_acquire_and_release; an acquire here takes one permit more each time."""
     semaphore = zk_semaphore(KEY, 1)
     assert semaphore.acquire()
     assert not semaphore.acquire(timeout=0)
@@ -121,12 +121,12 @@ def test_multiple_acquire_and_release() -> None:
         semaphore.release()
 
 
-def test_handle_session_loss(zookeeper: ZooKeeper, make_owner: MakeOwner, leases: Leases) -> None:
-    """test_handle_session_loss: a waiter whose session ends gets the lease with its next one."""
+def test_handle_session_loss(zookeeper: ZooKeeper, make_owner: MakeOwner, permits: Permits) -> None:
+    """test_handle_session_loss: a waiter whose session ends gets the permit with its next one."""
     semaphore = zk_semaphore(KEY, 1, using="other")
     assert semaphore.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_head(1)
+    permits.await_head(1)
     old = expire(zookeeper.hosts, await_connection())
     eventually(lambda: session_for().id not in (0, old), PATIENCE, "a new session")
     semaphore.release()
@@ -145,8 +145,8 @@ def test_inconsistent_max_leases(caplog: pytest.LogCaptureFixture) -> None:
         assert "limit of 7 here and of 1" in caplog.text
 
 
-def test_timeout(leases: Leases) -> None:
+def test_timeout(permits: Permits) -> None:
     """test_timeout: a wait ends by its time, and leaves nothing."""
     with zk_semaphore(KEY, 1):
         assert not zk_semaphore(KEY, 1, using="other").acquire(timeout=0.3)
-        leases.await_(1, 0)
+        permits.await_(1, 0)

@@ -1,4 +1,4 @@
-"""No lease leaks: PITFALLS 27 (CURATOR-376, -462), and 8 (watches).
+"""No permit leaks: PITFALLS 27 (CURATOR-376, -462), and 8 (watches).
 
 On an interrupt, on a time-out, and when threads release at once; outages are in `test_recovery`.
 """
@@ -20,7 +20,7 @@ from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
 from distlock.session.session import session_for
 from tests.helpers import spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 from tests.timeouts import async_timeout
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 
 def test_a_hundred_waits_that_timed_out_leave_no_node_no_watch_and_no_memory(
-    leases: Leases, make_owner: MakeOwner
+    permits: Permits, make_owner: MakeOwner
 ) -> None:
     with zk_semaphore(KEY, 1, using="other"):
         owners = [make_owner() for _ in range(10)]
         waits = [owner.submit(zk_semaphore(KEY, 1).acquire, timeout=0.02) for owner in owners * 10]
         assert not any(wait.result(PATIENCE) for wait in waits)
-        leases.await_(1, 0)
-        leases.tree.await_watches()
+        permits.await_(1, 0)
+        permits.tree.await_watches()
         forgets_all(session_for())
         assert not session_for().heartbeat._beneficiaries
 
@@ -60,17 +60,17 @@ sys.stdin.read()
 """
 
 
-def test_an_interrupted_wait_leaves_nothing(zookeeper: ZooKeeper, leases: Leases) -> None:
+def test_an_interrupted_wait_leaves_nothing(zookeeper: ZooKeeper, permits: Permits) -> None:
     """CURATOR-462. The process lives on, so that its session does not clean up for it."""
     with (
         zk_semaphore(KEY, 1),
-        spawn_python(WAITS_IN_MAIN_THREAD, zookeeper.hosts, leases.tree.namespace) as process,
+        spawn_python(WAITS_IN_MAIN_THREAD, zookeeper.hosts, permits.tree.namespace) as process,
     ):
-        leases.await_head(1)
+        permits.await_head(1)
         process.send_signal(signal.SIGINT)
         assert process.stdout is not None
         assert process.stdout.readline() == "KeyboardInterrupt\n"
-        leases.await_(1, 0)
+        permits.await_(1, 0)
         process.communicate(timeout=PATIENCE)
 
 
@@ -118,21 +118,21 @@ sys.stdin.read()
 
 
 def test_an_exception_at_any_moment_of_a_block_leaves_no_node_and_no_lease(
-    zookeeper: ZooKeeper, leases: Leases
+    zookeeper: ZooKeeper, permits: Permits
 ) -> None:
     seed = str(time.time_ns())
-    with spawn_python(HAMMERED, zookeeper.hosts, leases.tree.namespace, seed) as process:
+    with spawn_python(HAMMERED, zookeeper.hosts, permits.tree.namespace, seed) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         hit, entered, kept = map(int, line.split())
         assert min(hit, entered) > 20, f"seed {seed}: {hit} blocks were hit, {entered} entered"
-        assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted blocks kept a lease"
-        leases.await_(0, 0)
+        assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted blocks kept a permit"
+        permits.await_(0, 0)
         process.communicate(timeout=PATIENCE)
 
 
-def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(leases: Leases) -> None:
+def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(permits: Permits) -> None:
     chance, semaphore = random.Random(), zk_semaphore(KEY, 2)  # noqa: S311 - no secret
 
     async def try_for_a_moment() -> bool:
@@ -150,7 +150,7 @@ def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(leases: Leases
     assert any(entered)
     assert not all(entered)
     assert semaphore.held == 0
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     forgets_all(session_for())
 
 
@@ -168,31 +168,31 @@ def interrupted_by(sent: Signal) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("wanted", [1, 2])
-def test_an_exception_right_after_the_grant_leaves_no_lease(leases: Leases, wanted: int) -> None:
+def test_an_exception_right_after_the_grant_leaves_no_lease(permits: Permits, wanted: int) -> None:
     semaphore = zk_semaphore(KEY, 2)
     with interrupted_by(lock_acquired):
         semaphore.acquire(leases=wanted)
     assert semaphore.held == 0
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
-def test_an_exception_in_the_middle_of_a_release_releases_all(leases: Leases) -> None:
+def test_an_exception_in_the_middle_of_a_release_releases_all(permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire(leases=3)
     with interrupted_by(lock_released):
         semaphore.release(2)
     assert semaphore.held == 1
-    leases.await_(1, 0)
+    permits.await_(1, 0)
     semaphore.release()
 
 
 # --- releases at once ----------------------------------------------------------------------------
 
 
-def test_threads_that_release_at_once_give_back_a_lease_each(
-    leases: Leases, make_owner: MakeOwner
+def test_threads_that_release_at_once_give_back_a_permit_each(
+    permits: Permits, make_owner: MakeOwner
 ) -> None:
-    """CURATOR-376: one lease given back twice is another one that is never given back."""
+    """CURATOR-376: one permit given back twice is another one that is never given back."""
     semaphore, interval = zk_semaphore(KEY, 8), sys.getswitchinterval()
     owners = [make_owner() for _ in range(6)]
     together = threading.Barrier(len(owners), timeout=PATIENCE)
@@ -214,4 +214,4 @@ def test_threads_that_release_at_once_give_back_a_lease_each(
             assert semaphore.held == 0
     finally:
         sys.setswitchinterval(interval)
-    leases.await_(0, 0)
+    permits.await_(0, 0)

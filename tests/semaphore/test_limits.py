@@ -14,12 +14,12 @@ from distlock.queue import semaphore_limits
 from distlock.queue.semaphore_queue import SemaphorePlace
 from tests.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.usefixtures("leases")
+pytestmark = pytest.mark.usefixtures("permits")
 
 
 @pytest.fixture(autouse=True)
@@ -29,20 +29,20 @@ def _nothing_said_yet() -> Iterator[None]:
     semaphore_limits._warned.clear()
 
 
-def written(leases: Leases) -> bytes:
+def written(permits: Permits) -> bytes:
     """What a client reads of the limit."""
-    return bytes(leases.tree.client.get(leases.path)[0])
+    return bytes(permits.tree.client.get(permits.path)[0])
 
 
 @pytest.mark.parametrize("using", ["default", "other"])
 def test_a_raised_limit_wakes_who_waits_in_any_process(
-    make_owner: MakeOwner, leases: Leases, using: str
+    make_owner: MakeOwner, permits: Permits, using: str
 ) -> None:
     """CURATOR-75."""
     semaphore = zk_semaphore(KEY, 1)
     assert semaphore.acquire()
     waiting = [make_owner().submit(semaphore.acquire, timeout=PATIENCE) for _ in range(2)]
-    leases.await_head(1, 2)
+    permits.await_head(1, 2)
     zk_semaphore(KEY, 1, using=using).limit = 3
     assert all(one.result(PATIENCE) for one in waiting)
     assert semaphore.limit == 3
@@ -61,14 +61,14 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
 
 
 def pauses_before_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pause the thread that comes to the gate until it has the lease, for half a second at most."""
+    """Pause a thread at the queue until it has the permit, for half a second at most."""
     count = SemaphorePlace._count
 
-    def late(place: SemaphorePlace, gate: Any) -> None:
+    def late(place: SemaphorePlace, queue: Any) -> None:
         if threading.current_thread() is threading.main_thread():
             with suppress(AssertionError):
                 eventually(lambda: place.granted, 0.5)
-        count(place, gate)
+        count(place, queue)
 
     monkeypatch.setattr(SemaphorePlace, "_count", late)
 
@@ -84,14 +84,14 @@ def test_a_limit_that_was_set_counts_where_it_is_read_late(
 
 
 def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
-    make_owner: MakeOwner, leases: Leases
+    make_owner: MakeOwner, permits: Permits
 ) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire()
     head = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=1, leases=3)
-    leases.await_head(3)
+    permits.await_head(3)
     behind = make_owner().submit(zk_semaphore(KEY, 3, using="other").acquire, timeout=2)
-    leases.await_(1 + 3, 2)
+    permits.await_(1 + 3, 2)
     semaphore.limit = 1
     with pytest.raises(ValueError, match="can never be had"):
         head.result(PATIENCE)
@@ -99,14 +99,14 @@ def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
     semaphore.release()
 
 
-def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, leases: Leases) -> None:
+def test_a_lowered_limit_takes_nothing_away(make_owner: MakeOwner, permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire(leases=3)
     semaphore.limit = 1
     waiting = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=PATIENCE)
-    leases.await_head(3)
+    permits.await_head(3)
     semaphore.release(2)
-    leases.await_(2, 1)
+    permits.await_(2, 1)
     assert not zk_semaphore(KEY, 3, using="other").acquire(timeout=0.1)
     assert not waiting.done()
     semaphore.release()
@@ -159,13 +159,13 @@ def test_each_goes_by_its_own_limit_where_they_differ() -> None:
 
 
 def test_peers_with_the_same_limit_hear_nothing(
-    leases: Leases, caplog: pytest.LogCaptureFixture
+    permits: Permits, caplog: pytest.LogCaptureFixture
 ) -> None:
     with zk_semaphore(KEY, 3), zk_semaphore(KEY, 3, using="other"):
-        eventually(lambda: written(leases) == b'{"v":1,"limit":3}', PATIENCE)
+        eventually(lambda: written(permits) == b'{"v":1,"limit":3}', PATIENCE)
         zk_semaphore(KEY, 3).limit = 4
         with zk_semaphore(KEY, 3, using="other"):
-            assert written(leases) == b'{"v":1,"limit":4,"set":true}'
+            assert written(permits) == b'{"v":1,"limit":4,"set":true}'
     assert not caplog.records
 
 
@@ -174,17 +174,17 @@ def test_peers_with_the_same_limit_hear_nothing(
     [b"", b"127.0.0.1", b"\xff", b"[]", b'{"limit": 0}', b'{"limit": true}', b'{"limit":"9"}'],
 )
 def test_what_is_no_limit_is_written_over(
-    leases: Leases, data: bytes, caplog: pytest.LogCaptureFixture
+    permits: Permits, data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Curator writes its address into a node that it creates as a parent."""
     with zk_semaphore(KEY, 2):
-        leases.tree.client.set(leases.path, data)
+        permits.tree.client.set(permits.path, data)
         with zk_semaphore(KEY, 2, using="other"):
-            eventually(lambda: written(leases) == b'{"v":1,"limit":2}', PATIENCE)
+            eventually(lambda: written(permits) == b'{"v":1,"limit":2}', PATIENCE)
     assert not caplog.records
 
 
-def test_a_mutex_has_one_lease_whatever_is_set() -> None:
+def test_a_mutex_has_one_permit_whatever_is_set() -> None:
     with zk_semaphore_mutex(KEY):
         zk_semaphore(KEY, 1, using="other").limit = 5
         assert not zk_semaphore_mutex(KEY).acquire(timeout=0)
@@ -192,12 +192,12 @@ def test_a_mutex_has_one_lease_whatever_is_set() -> None:
 
 
 def test_a_waiter_that_wants_more_than_a_lowered_limit_is_refused_and_blocks_nobody(
-    make_owner: MakeOwner, leases: Leases
+    make_owner: MakeOwner, permits: Permits
 ) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire()
     refused = make_owner().submit(semaphore.acquire, timeout=PATIENCE, leases=3)
-    leases.await_(1 + 3, 1)
+    permits.await_(1 + 3, 1)
     served = make_owner().submit(semaphore.acquire, timeout=PATIENCE)
     eventually(lambda: len(semaphore.waiters()) == 2, PATIENCE)
     semaphore.limit = 2

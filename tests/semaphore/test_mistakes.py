@@ -14,12 +14,12 @@ from distlock import (
 )
 from tests.fork.tools import heard, program
 from tests.mutex.tools import PATIENCE
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("leases")
+pytestmark = pytest.mark.usefixtures("permits")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_limit_is_a_whole_number_of_one_or_more(limit: Any, error: type[Except
 @pytest.mark.parametrize(
     ("wanted", "error"), [(0, ValueError), (-2, ValueError), (True, TypeError), (None, TypeError)]
 )
-def test_leases_are_asked_for_and_released_in_whole_numbers(
+def test_permits_are_asked_for_and_released_in_whole_numbers(
     wanted: Any, error: type[Exception]
 ) -> None:
     semaphore = zk_semaphore(KEY, 2)
@@ -49,7 +49,7 @@ def test_leases_are_asked_for_and_released_in_whole_numbers(
         semaphore.release(wanted)
 
 
-def test_more_leases_than_the_limit_are_refused_at_once(requests: list[str]) -> None:
+def test_more_permits_than_the_limit_are_refused_at_once(requests: list[str]) -> None:
     semaphore = zk_semaphore(KEY, 2)
     with pytest.raises(ValueError, match="there are 2"):
         semaphore.acquire(timeout=None, leases=3)
@@ -58,14 +58,14 @@ def test_more_leases_than_the_limit_are_refused_at_once(requests: list[str]) -> 
     assert requests == []
 
 
-def test_a_release_of_what_was_not_acquired_is_refused(leases: Leases) -> None:
+def test_a_release_of_what_was_not_acquired_is_refused(permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 3)
     with pytest.raises(NotOwner, match="1 of 'key'"):
         semaphore.release()
     assert semaphore.acquire(leases=2)
     with pytest.raises(NotOwner, match="3 of 'key'"):
         semaphore.release(3)
-    assert semaphore.held == len(leases.names()) == 2
+    assert semaphore.held == len(permits.names()) == 2
     semaphore.release(2)
 
 
@@ -105,8 +105,8 @@ hear()
 """
 
 
-def test_a_forked_child_has_nothing_of_its_parents(zookeeper: ZooKeeper, leases: Leases) -> None:
-    with program(FORKS, zookeeper.hosts, leases.tree.namespace) as process:
+def test_a_forked_child_has_nothing_of_its_parents(zookeeper: ZooKeeper, permits: Permits) -> None:
+    with program(FORKS, zookeeper.hosts, permits.tree.namespace) as process:
         found = heard(process)
         found.pop("release took")
         assert found == {
@@ -118,5 +118,5 @@ def test_a_forked_child_has_nothing_of_its_parents(zookeeper: ZooKeeper, leases:
             "parent": 2,
             "status": 0,
         }
-        leases.await_(0, 0)
+        permits.await_(0, 0)
         process.communicate("\n", timeout=PATIENCE)

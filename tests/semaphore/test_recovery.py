@@ -1,6 +1,6 @@
 """Lost replies, cuts and ended sessions: PITFALLS 1 (CURATOR-604) and 27 (CURATOR-315, -335).
 
-No lease leaks on reconnection, or between the create and the list; interrupts are in `test_leaks`.
+No permit leaks on reconnection, or between the create and the list; interrupts are in `test_leaks`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.test_recovery import cut_and_heal
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def connected(leases: Leases, broken_link: TcpProxy) -> TcpProxy:
+def connected(permits: Permits, broken_link: TcpProxy) -> TcpProxy:
     """The link that breaks, in use."""
     with zk_semaphore(KEY, 2):
         pass
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     return broken_link
 
 
 @pytest.fixture
-def before_leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
-    """What is to happen when somebody has come first at the gate; each is done once, in turn."""
+def before_permits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
+    """What is to happen when somebody has come first at the queue; each is done once, in turn."""
     todo: list[Callable[[], object]] = []
-    make = SemaphorePlace._make_leases
+    make = SemaphorePlace._make_permits
 
     def do_and_make(place: SemaphorePlace) -> None:
         if todo:
             todo.pop(0)()
         make(place)
 
-    monkeypatch.setattr(SemaphorePlace, "_make_leases", do_and_make)
+    monkeypatch.setattr(SemaphorePlace, "_make_permits", do_and_make)
     yield todo
     assert not todo
 
@@ -54,74 +54,74 @@ def before_leases(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[],
 
 
 @pytest.mark.parametrize("wanted", [1, 2])
-def test_leases_whose_creates_have_lost_their_answers_are_made_anew(
-    leases: Leases,
+def test_permits_whose_creates_have_lost_their_answers_are_made_anew(
+    permits: Permits,
     connected: TcpProxy,
     make_owner: MakeOwner,
-    before_leases: list[Callable[[], object]],
+    before_permits: list[Callable[[], object]],
     wanted: int,
 ) -> None:
     """CURATOR-335: the old nodes would use the limit up for as long as the session lives."""
-    before_leases.append(lambda: connected.black_hole("to_client"))
+    before_permits.append(lambda: connected.black_hole("to_client"))
     session_id = await_connection().id
     granted = make_owner().submit(zk_semaphore(KEY, 2).acquire, timeout=PATIENCE, leases=wanted)
-    leases.await_(wanted, 1)
-    lost = leases.names()
+    permits.await_(wanted, 1)
+    lost = permits.names()
     cut_and_heal(connected)
     assert granted.result(PATIENCE)
     assert session_for().id == session_id
-    leases.await_(wanted, 0)
-    assert not set(lost) & set(leases.names())
+    permits.await_(wanted, 0)
+    assert not set(lost) & set(permits.names())
     zk_semaphore(KEY, 2).release(wanted)
     forgets_all(session_for())
 
 
-def test_leases_of_a_caller_that_gave_up_before_the_answer_are_deleted(
-    leases: Leases, connected: TcpProxy, before_leases: list[Callable[[], object]]
+def test_permits_of_a_caller_that_gave_up_before_the_answer_are_deleted(
+    permits: Permits, connected: TcpProxy, before_permits: list[Callable[[], object]]
 ) -> None:
-    before_leases.append(lambda: connected.black_hole("to_client"))
+    before_permits.append(lambda: connected.black_hole("to_client"))
     session_id = await_connection().id
     with pytest.raises(LockUnavailable):
         zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
-    leases.await_(2, 0)
+    permits.await_(2, 0)
     cut_and_heal(connected)
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     assert session_for().id == session_id  # deleted, and not gone with it
     forgets_all(session_for())
 
 
-def test_leases_that_reach_the_server_after_the_caller_gave_up_are_deleted(
-    leases: Leases, connected: TcpProxy, before_leases: list[Callable[[], object]]
+def test_permits_that_reach_the_server_after_the_caller_gave_up_are_deleted(
+    permits: Permits, connected: TcpProxy, before_permits: list[Callable[[], object]]
 ) -> None:
-    before_leases.append(lambda: connected.black_hole("to_server"))
+    before_permits.append(lambda: connected.black_hole("to_server"))
     await_connection()
-    before = leases.tree.client.get(leases.path)[1].cversion
+    before = permits.tree.client.get(permits.path)[1].cversion
     with pytest.raises(LockUnavailable):
         zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
     connected.pass_through()
     # The ghosts were made, or the test proves nothing, and are gone.
-    eventually(lambda: leases.tree.client.get(leases.path)[1].cversion == before + 4, PATIENCE)
-    leases.await_(0, 0)
+    eventually(lambda: permits.tree.client.get(permits.path)[1].cversion == before + 4, PATIENCE)
+    permits.await_(0, 0)
 
 
 # --- reconnection --------------------------------------------------------------------------------
 
 
-def test_a_short_cut_keeps_the_place_at_the_gate(
-    leases: Leases, connected: TcpProxy, make_owner: MakeOwner
+def test_a_short_cut_keeps_the_place_at_the_queue(
+    permits: Permits, connected: TcpProxy, make_owner: MakeOwner
 ) -> None:
     holder = zk_semaphore(KEY, 2, using="other")
     assert holder.acquire(leases=2)
     first = make_owner().submit(zk_semaphore(KEY, 2).acquire, timeout=PATIENCE)
-    leases.await_head(2)
+    permits.await_head(2)
     second = make_owner().submit(holder.acquire, timeout=PATIENCE)
-    leases.await_(3, 2)
-    nodes = leases.names(), leases.line()
+    permits.await_(3, 2)
+    nodes = permits.names(), permits.line()
     session_id = session_for().id
     cut_and_heal(connected)
     await_connection()
     assert session_for().id == session_id
-    assert (leases.names(), leases.line()) == nodes
+    assert (permits.names(), permits.line()) == nodes
     holder.release()
     assert first.result(PATIENCE)
     assert not second.done()
@@ -132,40 +132,40 @@ def test_a_short_cut_keeps_the_place_at_the_gate(
 
 
 def test_a_release_during_a_cut_is_noticed_after_it(
-    leases: Leases, connected: TcpProxy, make_owner: MakeOwner
+    permits: Permits, connected: TcpProxy, make_owner: MakeOwner
 ) -> None:
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=PATIENCE)
-    leases.await_head(1)
+    permits.await_head(1)
     connected.cut()
     eventually(lambda: not session_for().connected, PATIENCE)
     holder.release()
-    leases.await_(1, 1)
+    permits.await_(1, 1)
     connected.pass_through()
     assert waiting.result(PATIENCE)
     zk_semaphore(KEY, 1).release()
 
 
 @pytest.mark.parametrize("where", ["at the head", "behind"])
-def test_a_waiter_whose_session_ends_starts_again_at_the_gate(
-    zookeeper: ZooKeeper, leases: Leases, make_owner: MakeOwner, where: str
+def test_a_waiter_whose_session_ends_starts_again_at_the_queue(
+    zookeeper: ZooKeeper, permits: Permits, make_owner: MakeOwner, where: str
 ) -> None:
-    """CURATOR-315, -604: what is left of the old session gives no lease, and keeps none."""
+    """CURATOR-315, -604: what is left of the old session gives no permit, and keeps none."""
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     ahead = []
     if where == "behind":
         ahead.append(make_owner().submit(holder.acquire, timeout=PATIENCE))
-        leases.await_head(1)
+        permits.await_head(1)
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_(2, 1 + len(ahead))
-    before = set(leases.line()[-1:])
+    permits.await_(2, 1 + len(ahead))
+    before = set(permits.line()[-1:])
     expire(zookeeper.hosts, await_connection())
     eventually(
-        lambda: len(leases.line()) == 1 + len(ahead) and not before & set(leases.line()), PATIENCE
+        lambda: len(permits.line()) == 1 + len(ahead) and not before & set(permits.line()), PATIENCE
     )
-    leases.await_(2, 1 + len(ahead))
+    permits.await_(2, 1 + len(ahead))
     for _ in range(1 + len(ahead)):
         assert not waiting.done()
         holder.release()
@@ -176,7 +176,7 @@ def test_a_waiter_whose_session_ends_starts_again_at_the_gate(
 
 
 def test_nodes_of_an_earlier_session_give_no_lease(
-    leases: Leases, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+    permits: Permits, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CURATOR-604: a server that lags behind still shows them to the new session."""
     places: list[SemaphorePlace] = []
@@ -190,52 +190,52 @@ def test_nodes_of_an_earlier_session_give_no_lease(
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_head(1)
-    ghosts = [f"{leases.path}/{leases.names()[-1]}", f"{leases.gate}/{leases.line()[0]}"]
+    permits.await_head(1)
+    ghosts = [f"{permits.path}/{permits.names()[-1]}", f"{permits.queue}/{permits.line()[0]}"]
     place = places[-1]
-    for one in (place._gate, *place.leases):
+    for one in (place._entry, *place.permits):
         assert one is not None
         assert one.node is not None
         one.node = replace(one.node, session_id=one.node.session_id - 1)
     holder.release()
-    leases.await_(1, 2)
+    permits.await_(1, 2)
     assert not waiting.done()
     for ghost in ghosts:
-        leases.tree.client.delete(ghost)
+        permits.tree.client.delete(ghost)
     assert waiting.result(PATIENCE)
     assert not set(ghosts) & {one.path for one in zk_semaphore(KEY, 1).participants()}
     zk_semaphore(KEY, 1).release()
 
 
 def test_a_place_at_the_gate_that_an_operator_breaks_is_taken_anew(
-    leases: Leases, make_owner: MakeOwner
+    permits: Permits, make_owner: MakeOwner
 ) -> None:
-    """Two who wait for the same lease would keep each other out."""
+    """Two who wait for the same permit would keep each other out."""
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    leases.await_head(1)
-    (broken,) = leases.line()
-    path = f"{leases.gate}/{broken}"
-    eventually(lambda: watched(leases, path), PATIENCE, "a watch on its place")
-    leases.tree.client.delete(path)
-    eventually(lambda: leases.line() not in ([], [broken]), PATIENCE, "another place")
-    leases.await_(2, 1)
+    permits.await_head(1)
+    (broken,) = permits.line()
+    path = f"{permits.queue}/{broken}"
+    eventually(lambda: watched(permits, path), PATIENCE, "a watch on its place")
+    permits.tree.client.delete(path)
+    eventually(lambda: permits.line() not in ([], [broken]), PATIENCE, "another place")
+    permits.await_(2, 1)
     holder.release()
     assert waiting.result(PATIENCE)
     zk_semaphore(KEY, 1).release()
 
 
-def watched(leases: Leases, path: str) -> bool:
-    return path in str(leases.tree.client.command(b"wchp")).split()
+def watched(permits: Permits, path: str) -> bool:
+    return path in str(permits.tree.client.command(b"wchp")).split()
 
 
-def test_a_release_in_an_outage_is_done_after_it(leases: Leases, connected: TcpProxy) -> None:
+def test_a_release_in_an_outage_is_done_after_it(permits: Permits, connected: TcpProxy) -> None:
     semaphore = zk_semaphore(KEY, 2)
     assert semaphore.acquire(leases=2)
     connected.cut()
     eventually(lambda: not session_for().connected, PATIENCE)
     semaphore.release(2)
-    assert len(leases.names()) == 2
+    assert len(permits.names()) == 2
     connected.pass_through()
-    leases.await_(0, 0)
+    permits.await_(0, 0)

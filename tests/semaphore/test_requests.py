@@ -1,7 +1,7 @@
-"""What a lease costs on the wire (design, section 6): requests, and the round trips waited for.
+"""What a permit costs on the wire (design, section 6): requests, and the round trips waited for.
 
-Curator's ``InterProcessSemaphoreV2`` sends seven requests for a lease, each after the answer to the
-one before. ZooKeeper answers in order, so what is sent in one go takes one round trip.
+Curator's ``InterProcessSemaphoreV2`` sends seven requests for a permit, each after the answer to
+the one before. ZooKeeper answers in order, so what is sent in one go takes one round trip.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from distlock import zk_semaphore
 from distlock.engine.client import Client, Reply
 from distlock.session.session import session_for
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
-from tests.semaphore.tools import KEY, Leases
+from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from distlock.locks.semaphore import Semaphore
@@ -26,13 +26,13 @@ LEASE = ["Create2", "GetChildren"]
 
 
 @pytest.fixture
-def semaphore(leases: Leases, set_options: SetOptions) -> Semaphore:
-    """One with two leases, whose parents are there; no heartbeat comes between its requests."""
+def semaphore(permits: Permits, set_options: SetOptions) -> Semaphore:
+    """One with two permits, whose parents are there; no heartbeat comes between its requests."""
     set_options(SESSION_TIMEOUT=60)
     semaphore = zk_semaphore(KEY, 2)
     with semaphore:
         pass
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     forgets_all(session_for())
     return semaphore
 
@@ -59,11 +59,11 @@ def goes(monkeypatch: pytest.MonkeyPatch) -> dict[object, list[str]]:
     return sent
 
 
-def test_a_lease_takes_three_round_trips_of_which_two_are_waited_for(
+def test_a_permit_takes_three_round_trips_of_which_two_are_waited_for(
     semaphore: Semaphore, goes: dict[object, list[str]]
 ) -> None:
     assert semaphore.acquire()
-    # The delete at the gate is the third, which nobody waits for.
+    # The delete at the queue is the third, which nobody waits for.
     assert sorted(goes.values()) == sorted([GATE, LEASE, ["Delete"]])
     goes.clear()
     semaphore.release()
@@ -78,7 +78,7 @@ def test_a_try_that_succeeds_costs_the_same(
     semaphore.release()
 
 
-def test_several_leases_cost_a_create_each_and_no_round_trip_more(
+def test_several_permits_cost_a_create_each_and_no_round_trip_more(
     semaphore: Semaphore, goes: dict[object, list[str]]
 ) -> None:
     assert semaphore.acquire(leases=2)
@@ -92,21 +92,21 @@ def test_a_refused_try_takes_two_round_trips_and_makes_no_lease(
     assert semaphore.acquire(leases=2)
     requests.clear()
     assert not semaphore.acquire(timeout=0)
-    # The caller deletes its place at the gate, and waits for that no more.
+    # The caller deletes its place at the queue, and waits for that no more.
     assert requests == [*GATE, "Delete"]
     semaphore.release(2)
 
 
 def test_a_hand_off_wakes_one_who_looks_once(
-    semaphore: Semaphore, leases: Leases, make_owner: MakeOwner, requests: list[str]
+    semaphore: Semaphore, permits: Permits, make_owner: MakeOwner, requests: list[str]
 ) -> None:
     assert semaphore.acquire(leases=2)
     waiting = make_owner().submit(semaphore.acquire, timeout=PATIENCE)
-    leases.await_head(2)
+    permits.await_head(2)
     requests.clear()
     semaphore.release()
     assert waiting.result(PATIENCE)
-    # Our lease; its look at the leases; its watch on their limit, and its place at the gate.
+    # Our permit; its look at the permits; its watch on their limit, and its place at the queue.
     assert [one for one in requests if one != "Sync"] == [
         "Delete",
         "GetChildren",

@@ -1,4 +1,4 @@
-"""Taking leases and giving them back: from any thread, several at once, in blocks, in tasks."""
+"""Taking permits and giving them back: from any thread, several at once, in blocks, in tasks."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from distlock.session.session import session_for
 from tests.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
-from tests.semaphore.tools import KEY, Inside, Leases
+from tests.semaphore.tools import KEY, Inside, Permits
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("leases")
+pytestmark = pytest.mark.usefixtures("permits")
 
 
-def test_there_are_as_many_leases_as_the_limit(leases: Leases) -> None:
+def test_there_are_as_many_permits_as_the_limit(permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert [semaphore.acquire(timeout=0) for _ in range(4)] == [True, True, True, False]
-    leases.await_(3, 0)
+    permits.await_(3, 0)
     assert semaphore.held == 3
     semaphore.release(3)
     assert semaphore.held == 0
 
 
-def test_a_lease_is_released_by_any_thread_and_any_object_of_the_key(
-    make_owner: MakeOwner, leases: Leases
+def test_a_permit_is_released_by_any_thread_and_any_object_of_the_key(
+    make_owner: MakeOwner, permits: Permits
 ) -> None:
     assert make_owner().now(zk_semaphore(KEY, 1).acquire)
     make_owner().now(zk_semaphore(KEY, 1).release)
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
 def test_another_session_is_kept_out_and_let_in() -> None:
@@ -63,7 +63,7 @@ def test_another_session_is_kept_out_and_let_in() -> None:
 
 
 def test_waiters_are_served_in_the_order_of_their_arrival(
-    make_owner: MakeOwner, leases: Leases
+    make_owner: MakeOwner, permits: Permits
 ) -> None:
     semaphore, served = zk_semaphore(KEY, 1), []
     assert semaphore.acquire()
@@ -75,7 +75,7 @@ def test_waiters_are_served_in_the_order_of_their_arrival(
     waiting = []
     for number in range(4):
         waiting.append(make_owner().submit(take, number))
-        leases.await_(2, number + 1)
+        permits.await_(2, number + 1)
     semaphore.release()
     for one in waiting:
         one.result(PATIENCE)
@@ -83,10 +83,10 @@ def test_waiters_are_served_in_the_order_of_their_arrival(
 
 
 @pytest.mark.parametrize("end", ["released", "left"])
-def test_only_the_head_of_the_gate_watches_the_leases(
-    make_owner: MakeOwner, leases: Leases, end: str
+def test_only_the_head_of_the_gate_watches_the_permits(
+    make_owner: MakeOwner, permits: Permits, end: str
 ) -> None:
-    """No herd: of ten who wait for a lease one is woken."""
+    """No herd: of ten who wait for a permit one is woken."""
     semaphore = zk_semaphore(KEY, 1)
     assert semaphore.acquire()
     timeout = PATIENCE if end == "released" else 1
@@ -99,30 +99,30 @@ def test_only_the_head_of_the_gate_watches_the_leases(
 
     waiting = [make_owner().submit(take) for _ in range(10)]
     if end == "released":
-        leases.await_head(1, 10)
-        assert len(leases.names()) == 2
+        permits.await_head(1, 10)
+        assert len(permits.names()) == 2
         semaphore.release()
     assert [one.result(PATIENCE) for one in waiting] == [end == "released"] * 10
-    leases.tree.await_watches()
+    permits.tree.await_watches()
     if end == "left":
         semaphore.release()
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     forgets_all(session_for())
 
 
 # --- several at once -----------------------------------------------------------------------------
 
 
-def test_several_leases_are_taken_together_or_not_at_all(leases: Leases) -> None:
+def test_several_permits_are_taken_together_or_not_at_all(permits: Permits) -> None:
     semaphore, other = zk_semaphore(KEY, 5), zk_semaphore(KEY, 5, using="other")
     assert semaphore.acquire(leases=3)
     assert not other.acquire(leases=3, timeout=0)
     assert not other.acquire(leases=3, timeout=0.1)
-    leases.await_(3, 0)
+    permits.await_(3, 0)
     assert other.acquire(leases=2, timeout=0)
     semaphore.release(2)
     assert other.acquire(leases=2)
-    leases.await_(5, 0)
+    permits.await_(5, 0)
     assert (semaphore.held, other.held) == (1, 4)
     semaphore.release()
     other.release(leases=4)
@@ -148,14 +148,14 @@ def test_two_who_want_several_do_not_wait_for_each_other(make_owner: MakeOwner) 
 
 
 def test_who_wants_several_is_not_overtaken_by_who_wants_one(
-    make_owner: MakeOwner, leases: Leases
+    make_owner: MakeOwner, permits: Permits
 ) -> None:
     semaphore = zk_semaphore(KEY, 2)
     assert semaphore.acquire()
     both = make_owner().submit(semaphore.acquire, timeout=PATIENCE, leases=2)
-    leases.await_(3, 1)
+    permits.await_(3, 1)
     one = make_owner().submit(zk_semaphore(KEY, 2, using="other").acquire, timeout=PATIENCE)
-    leases.await_(3, 2)
+    permits.await_(3, 2)
     semaphore.release()
     assert both.result(PATIENCE)
     assert not one.done()
@@ -167,11 +167,11 @@ def test_who_wants_several_is_not_overtaken_by_who_wants_one(
 # --- a try ---------------------------------------------------------------------------------------
 
 
-def test_a_try_is_not_refused_while_there_are_leases(make_owner: MakeOwner) -> None:
-    """Others pass the gate all the time; that takes a moment and is no reason to refuse."""
+def test_a_try_is_not_refused_while_there_are_permits(make_owner: MakeOwner) -> None:
+    """Others pass the queue all the time; that takes a moment and is no reason to refuse."""
     busy, stop = zk_semaphore(KEY, 50, using="other"), threading.Event()
 
-    def pass_the_gate() -> int:
+    def pass_the_queue() -> int:
         rounds = 0
         while not stop.is_set():
             assert busy.acquire()
@@ -179,7 +179,7 @@ def test_a_try_is_not_refused_while_there_are_leases(make_owner: MakeOwner) -> N
             rounds += 1
         return rounds
 
-    passing = [make_owner().submit(pass_the_gate) for _ in range(3)]
+    passing = [make_owner().submit(pass_the_queue) for _ in range(3)]
     try:
         tries = [zk_semaphore(KEY, 50).acquire(timeout=0) for _ in range(40)]
     finally:
@@ -190,20 +190,20 @@ def test_a_try_is_not_refused_while_there_are_leases(make_owner: MakeOwner) -> N
 
 
 def test_a_try_behind_one_who_has_died_at_the_gate_is_busy(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
+    permits: Permits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It waits for a moment, and then does not say that the server is away."""
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", 2.0)
     with zk_semaphore(KEY, 2):
-        leases.await_(1, 0)
-        dead = leases.tree.client.create(
-            f"{leases.gate}/_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-",
+        permits.await_(1, 0)
+        dead = permits.tree.client.create(
+            f"{permits.queue}/_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-",
             ephemeral=True,
             sequence=True,
-            makepath=True,  # nobody is at the gate, so the server may have removed it
+            makepath=True,  # nobody is at the queue, so the server may have removed it
         )
         assert zk_semaphore(KEY, 2).acquire(timeout=0) is False
-        leases.tree.client.delete(dead)
+        permits.tree.client.delete(dead)
 
 
 def test_the_first_use_ever_may_be_a_try() -> None:
@@ -214,12 +214,12 @@ def test_the_first_use_ever_may_be_a_try() -> None:
 # --- blocks and tasks ----------------------------------------------------------------------------
 
 
-def test_a_block_has_a_lease_of_its_own(leases: Leases, make_owner: MakeOwner) -> None:
+def test_a_block_has_a_permit_of_its_own(permits: Permits, make_owner: MakeOwner) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire()
     with semaphore as outer, semaphore as inner:
         assert outer.token < inner.token
-        assert {outer.path, inner.path} < {f"{leases.path}/{name}" for name in leases.names()}
+        assert {outer.path, inner.path} < {f"{permits.path}/{name}" for name in permits.names()}
         semaphore.release()
         with pytest.raises(NotOwner):
             semaphore.release()
@@ -229,7 +229,7 @@ def test_a_block_has_a_lease_of_its_own(leases: Leases, make_owner: MakeOwner) -
         assert inner.valid_for() > 0
     assert outer.released
     assert inner.released
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
 def test_threads_that_share_an_object_end_their_own_blocks(make_owner: MakeOwner) -> None:
@@ -241,13 +241,13 @@ def test_threads_that_share_an_object_end_their_own_blocks(make_owner: MakeOwner
     second.now(semaphore.__exit__, None, None, None)
 
 
-def test_a_block_that_cannot_be_entered_says_so(leases: Leases) -> None:
+def test_a_block_that_cannot_be_entered_says_so(permits: Permits) -> None:
     late = zk_semaphore(KEY, 1, timeout=0.05)
-    with zk_semaphore(KEY, 1), pytest.raises(LockBusy, match="all leases are taken") as refused:
+    with zk_semaphore(KEY, 1), pytest.raises(LockBusy, match="all permits are taken") as refused:
         late.__enter__()
     assert refused.value.key == KEY
     assert refused.value.waited >= 0.05
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
 def test_a_hold_is_shared_unless_there_is_one_lease() -> None:
@@ -258,7 +258,7 @@ def test_a_hold_is_shared_unless_there_is_one_lease() -> None:
         assert not hold.shared
 
 
-def test_tasks_wait_without_a_thread_and_share_the_leases(leases: Leases) -> None:
+def test_tasks_wait_without_a_thread_and_share_the_permits(permits: Permits) -> None:
     semaphore, inside = zk_semaphore(KEY, 3, timeout=PATIENCE), Inside()
 
     async def work() -> None:
@@ -279,7 +279,7 @@ def test_tasks_wait_without_a_thread_and_share_the_leases(leases: Leases) -> Non
     asyncio.run(all_of_them())
     assert inside.entries == 30
     assert 1 <= inside.most <= 3
-    leases.await_(0, 0)
+    permits.await_(0, 0)
 
 
 @pytest.mark.django_db
@@ -297,7 +297,7 @@ def test_a_mutex_on_the_same_key_is_another_lock() -> None:
 # --- looking and listening -----------------------------------------------------------------------
 
 
-def test_who_has_leases_and_who_waits_is_told(make_owner: MakeOwner, leases: Leases) -> None:
+def test_who_has_permits_and_who_waits_is_told(make_owner: MakeOwner, permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 2)
     assert not semaphore.locked()
     assert semaphore.participants() == semaphore.waiters() == []
@@ -310,7 +310,7 @@ def test_who_has_leases_and_who_waits_is_told(make_owner: MakeOwner, leases: Lea
     assert mine.worker == "MainThread"
     assert mine.token < theirs.token
     waiter = make_owner().submit(semaphore.acquire, timeout=PATIENCE)
-    leases.await_head(2)
+    permits.await_head(2)
     assert len(semaphore.waiters()) == 1
     zk_semaphore(KEY, 2, using="other").release()
     assert waiter.result(PATIENCE)
@@ -318,7 +318,7 @@ def test_who_has_leases_and_who_waits_is_told(make_owner: MakeOwner, leases: Lea
     semaphore.release(2)
 
 
-def test_each_lease_is_announced() -> None:
+def test_each_permit_is_announced() -> None:
     semaphore = zk_semaphore(KEY, 2)
     with received(lock_acquired, lock_released, lock_contended) as said:
         assert semaphore.acquire(leases=2)
@@ -336,7 +336,9 @@ def test_each_lease_is_announced() -> None:
     assert len(acquired) == 2
 
 
-def test_a_lost_lease_is_told_and_its_release_says_so(zookeeper: ZooKeeper, leases: Leases) -> None:
+def test_a_lost_permit_is_told_and_its_release_says_so(
+    zookeeper: ZooKeeper, permits: Permits
+) -> None:
     semaphore = zk_semaphore(KEY, 2)
     with received(lock_lost) as said:
         assert semaphore.acquire(leases=2)
@@ -346,15 +348,15 @@ def test_a_lost_lease_is_told_and_its_release_says_so(zookeeper: ZooKeeper, leas
         with pytest.raises(LockLost):
             semaphore.release(2)
     assert semaphore.held == 0
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     assert len(said) == 2
 
 
-def test_a_lease_that_an_operator_breaks_is_lost_and_the_others_are_not(leases: Leases) -> None:
+def test_a_permit_that_an_operator_breaks_is_lost_and_the_others_are_not(permits: Permits) -> None:
     broken_one = zk_semaphore(KEY, 2)
     with zk_semaphore(KEY, 2) as kept:
         broken = broken_one.__enter__()
-        leases.tree.client.delete(broken.path)
+        permits.tree.client.delete(broken.path)
         eventually(lambda: broken.lost, PATIENCE, "a loss that was noticed")
         with pytest.raises(LockLost):
             broken_one.__exit__(None, None, None)

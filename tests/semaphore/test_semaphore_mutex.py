@@ -24,14 +24,14 @@ from distlock import (
 from distlock.session.session import session_for
 from tests.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
-from tests.semaphore.tools import KEY, Inside, Leases
+from tests.semaphore.tools import KEY, Inside, Permits
 
 if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("leases")
+pytestmark = pytest.mark.usefixtures("permits")
 
 
 def test_it_is_not_reentrant() -> None:
@@ -119,12 +119,12 @@ def test_it_is_not_taken_in_an_open_transaction() -> None:
 # --- TestInterProcessMutexBase -------------------------------------------------------------------
 
 
-def test_locker(leases: Leases) -> None:
+def test_locker(permits: Permits) -> None:
     """testLocker: the block holds in its body and not after it."""
     lock = zk_semaphore_mutex(KEY)
     with lock:
         assert [lock.held, lock.locked()] == [True, True]
-    leases.await_(0, 0)
+    permits.await_(0, 0)
     assert [lock.held, lock.locked()] == [False, False]
 
 
@@ -135,10 +135,10 @@ def test_waiting_process_killed_server(
     (server,) = own_zookeeper.servers
     lock, other = zk_semaphore_mutex(KEY), zk_semaphore_mutex(KEY, using="other")
     with raw_client(own_zookeeper.hosts) as client:
-        leases = Leases(Tree(client, namespace))
+        permits = Permits(Tree(client, namespace))
         assert lock.acquire()
         waiting = make_owner().submit(other.acquire, timeout=2 * PATIENCE)
-        leases.await_(2, 1)
+        permits.await_(2, 1)
         server.kill()
         eventually(lambda: not session_for().connected, PATIENCE)
         assert not waiting.done()
@@ -146,9 +146,9 @@ def test_waiting_process_killed_server(
         lock.release()
         assert waiting.result(2 * PATIENCE)
         eventually(lambda: client.connected, PATIENCE)
-        leases.await_(1, 0)
+        permits.await_(1, 0)
         other.release()
-        leases.await_(0, 0)
+        permits.await_(0, 0)
 
 
 def test_killed_session(zookeeper: ZooKeeper, make_owner: MakeOwner) -> None:
@@ -171,16 +171,16 @@ def test_container_cleanup(tree: Tree) -> None:
         pass
     eventually(lambda: not tree.client.exists(tree.path("fresh")), 2 * PATIENCE, "no parents")
     with lock:
-        assert len(Leases(tree, "fresh").names()) == 1
+        assert len(Permits(tree, "fresh").names()) == 1
 
 
-def test_with_namespace(two_sessions: Settings, tree: Tree, leases: Leases) -> None:
+def test_with_namespace(two_sessions: Settings, tree: Tree, permits: Permits) -> None:
     """testWithNamespace: the nodes are under the namespace, and another one is another lock."""
     elsewhere = {**two_sessions.DISTLOCK["default"], "NAMESPACE": f"{tree.namespace}/elsewhere"}
     two_sessions.DISTLOCK = {"default": two_sessions.DISTLOCK["default"], "other": elsewhere}
     with zk_semaphore_mutex(KEY) as hold, zk_semaphore_mutex(KEY, using="other", timeout=5):
-        assert hold.path.startswith(f"{leases.path}/")
-        assert len(leases.names()) == 1
+        assert hold.path.startswith(f"{permits.path}/")
+        assert len(permits.names()) == 1
 
 
 def test_2_clients(make_owner: MakeOwner) -> None:

@@ -1,4 +1,4 @@
-"""Tools of the semaphore tests: leases and gate as others see them, and a count of who is in."""
+"""Tools of the semaphore tests: permits and queue as others see them, and a count of who is in."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ if TYPE_CHECKING:
 KEY = "key"
 
 
-class Leases:
+class Permits:
     """A semaphore in the tree, looked at with a client that has nothing to do with distlock."""
 
     def __init__(self, tree: Tree, key: str = KEY) -> None:
         self.tree = tree
         self.path = f"{tree.path(key)}/leases"
-        self.gate = f"{tree.path(key)}/locks"
+        self.queue = f"{tree.path(key)}/locks"
 
     def names(self) -> list[str]:
-        """The nodes of the leases, the oldest first."""
+        """The nodes of the permits, the oldest first."""
         return sorted(self.tree.children(self.path), key=lambda name: name[-10:])
 
     def line(self) -> list[str]:
-        """The nodes at the gate, first come first."""
-        return [node.name for node in in_line(self.tree.children(self.gate))]
+        """The nodes at the queue, first come first."""
+        return [node.name for node in in_line(self.tree.children(self.queue))]
 
-    def await_(self, leases: int, at_gate: int) -> None:
+    def await_(self, permits: int, in_queue: int) -> None:
         """Wait until there are so many nodes."""
         eventually(
-            lambda: (len(self.names()), len(self.line())) == (leases, at_gate),
+            lambda: (len(self.names()), len(self.line())) == (permits, in_queue),
             PATIENCE,
-            f"{leases} leases and {at_gate} at the gate of {self.path}",
+            f"{permits} permits and {in_queue} at the queue of {self.path}",
         )
 
-    def await_head(self, limit: int, at_gate: int = 1) -> None:
-        """Wait until the head of the gate wants a lease more than there are, and watches them."""
-        self.await_(limit + 1, at_gate)
-        eventually(lambda: self.tree.watches()[self.path], PATIENCE, "a watch on the leases")
+    def await_head(self, limit: int, in_queue: int = 1) -> None:
+        """Wait until the head of the queue wants a permit more than there are, and watches them."""
+        self.await_(limit + 1, in_queue)
+        eventually(lambda: self.tree.watches()[self.path], PATIENCE, "a watch on the permits")
 
 
 class Inside:

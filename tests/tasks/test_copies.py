@@ -39,8 +39,8 @@ def module_fleet(
 ) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("fleet")
     broker = redis.new_database()
-    # The undertaker would end a dead one's session before its message comes back.
-    celery = {"distlock_undertaker": False}
+    # The session reaper would end a dead one's session before its message comes back.
+    celery = {"distlock_session_reaper": False}
     with fleet(zookeeper, folder, broker, celery=celery, SESSION_TIMEOUT=SESSION_SECONDS) as one:
         yield one
 

@@ -52,17 +52,17 @@ class Master:
     def end(self) -> str:
         """End the master and its children, and wait for all; what they have logged.
 
-        Whoever is still there holds the pipes open, also the undertaker.
+        Whoever is still there holds the pipes open, also the session reaper.
         """
         order(self.process, json.dumps(["end"]))
         return self.process.communicate(timeout=2 * PATIENCE)[1]
 
 
 @contextmanager
-def master(hosts: str, namespace: str, *, undertaker: bool = True) -> Iterator[Master]:
-    """Start a master, which starts the undertaker first."""
+def master(hosts: str, namespace: str, *, reaper: bool = True) -> Iterator[Master]:
+    """Start a master, which starts the session reaper first."""
     code = "from tests.workers.master import run; run()"
-    with spawn_python(code, hosts, namespace, str(undertaker)) as process:
+    with spawn_python(code, hosts, namespace, str(reaper)) as process:
         assert heard(process) == "ready"
         yield Master(process)
 
@@ -72,15 +72,15 @@ def master(hosts: str, namespace: str, *, undertaker: bool = True) -> Iterator[M
 
 def run() -> None:
     """Be the master."""
-    hosts, namespace, undertaker = sys.argv[1:]
+    hosts, namespace, reaper = sys.argv[1:]
     logging.basicConfig(level=1)  # no secret is in any line
     set_up(hosts, namespace, SESSION_TIMEOUT=SESSION_SECONDS, CONNECT_TIMEOUT=2 * PATIENCE)
     from distlock import zk_lock  # noqa: PLC0415
-    from distlock.session import reaper as distlock_undertaker  # noqa: PLC0415 - not before set_up
+    from distlock.session import reaper as session_reaper  # noqa: PLC0415 - not before set_up
 
-    if undertaker == "True":
-        assert distlock_undertaker.start_undertaker()
-        assert distlock_undertaker.start_undertaker()  # again is no other one
+    if reaper == "True":
+        assert session_reaper.start_session_reaper()
+        assert session_reaper.start_session_reaper()  # again is no other one
     tell("ready")
     fork = get_context("fork")
     children: dict[str, tuple[Any, Connection]] = {}

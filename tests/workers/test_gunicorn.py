@@ -1,4 +1,4 @@
-"""An undertaker beside gunicorn's master, as docs/how-to/celery-workers.md has it."""
+"""A session reaper beside gunicorn's master, as docs/how-to/celery-workers.md has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SESSION_SECONDS = 20
 
 def test_a_killed_worker_of_gunicorn_frees_its_locks_soon(site: Site) -> None:
     name = site.database.make_counter()
-    config = "--config=python:tests.testproject.gunicorn_undertaker"
+    config = "--config=python:tests.testproject.gunicorn_session_reaper"
     with site.gunicorn(config, SESSION_TIMEOUT=SESSION_SECONDS) as server:
         pid = server.post(f"/hold/{name}/")[1]["pid"]
         with within(SESSION_SECONDS / 2):

@@ -23,7 +23,7 @@ SESSION_SECONDS = 20
 #: Far from the session timeout, and from what it takes.
 SOON = SESSION_SECONDS / 2
 #: What a worker frees at its end is not the session reaper's doing then.
-NO_UNDERTAKER = {"distlock_undertaker": False}
+NO_REAPER = {"distlock_session_reaper": False}
 
 
 def take_turns(troupe: Fleet) -> None:
@@ -64,7 +64,7 @@ def watched_fleet(
 def test_a_warm_shutdown_frees_everything_at_once(
     zookeeper: ZooKeeper, broker: str, tmp_path: Path, pool: str, config: dict[str, Any]
 ) -> None:
-    config = {**NO_UNDERTAKER, **config}
+    config = {**NO_REAPER, **config}
     with (
         watched_fleet(zookeeper, tmp_path, broker, **config) as (one, tree),
         one.worker(pool=pool, concurrency=2) as worker,
@@ -86,7 +86,7 @@ def test_a_cold_shutdown_of_prefork_frees_everything_at_once(
 ) -> None:
     """Celery ends the children with SIGTERM, and with them their tasks."""
     with (
-        watched_fleet(zookeeper, tmp_path, broker, **NO_UNDERTAKER) as (one, tree),
+        watched_fleet(zookeeper, tmp_path, broker, **NO_REAPER) as (one, tree),
         one.worker(concurrency=2) as worker,
     ):
         one.task("hold").delay("key", "last")

@@ -39,16 +39,16 @@ from tests.fork.tools import hear, tell
 from tests.mutex.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
 from distlock import zk_lock
-from distlock.session.reaper import start_undertaker
+from distlock.session.reaper import start_session_reaper
 
-assert start_undertaker()
+assert start_session_reaper()
 if pid := os.fork():
     os.waitpid(pid, 0)
     sys.exit()
 os.closerange(3, 1000)
 pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(100)]
 if sys.argv[3:]:
-    assert start_undertaker()
+    assert start_session_reaper()
 with zk_lock("key"):
     arrived = 0
     for end in (end for pair in pairs for end in pair):

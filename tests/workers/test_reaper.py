@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from distlock.conf import Configuration
 from distlock.session import reaper
-from distlock.session.reaper import start_undertaker
+from distlock.session.reaper import start_session_reaper
 from tests.helpers import alive, eventually
 from tests.mutex.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
@@ -54,11 +54,11 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
     assert repr(bytes.fromhex(password)) not in said
 
 
-def test_without_an_undertaker_the_lock_of_a_killed_child_is_kept(
+def test_without_a_session_reaper_the_lock_of_a_killed_child_is_kept(
     tree: Tree, zookeeper: ZooKeeper
 ) -> None:
     """What the tests here would measure otherwise."""
-    with master(zookeeper.hosts, tree.namespace, undertaker=False) as one:
+    with master(zookeeper.hosts, tree.namespace, reaper=False) as one:
         dying = one.child("a")
         kill(dying)
         eventually(lambda: not alive(dying))
@@ -98,7 +98,7 @@ def test_a_killed_master_frees_its_own_locks_and_those_of_its_dead_children(
         with within(SOON):
             kill(orphan)
             tree.await_line("child's", 0)
-        said = one.process.communicate(timeout=PATIENCE)[1]  # the undertaker has ended, too
+        said = one.process.communicate(timeout=PATIENCE)[1]  # the session reaper has ended, too
     assert said.count("died") == 2
 
 
@@ -158,7 +158,7 @@ def test_without_pidfds_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PermissionError(f"no pidfd of {pid} in this sandbox")
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    assert start_undertaker() is False
+    assert start_session_reaper() is False
     assert reaper._reports is None
 
 
@@ -166,7 +166,7 @@ def test_without_pidfds_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_settings_are_said_before_it_starts(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {}, "wrong": {"HOST": "x"}}
     with pytest.raises(ImproperlyConfigured, match="HOSTS"):
-        start_undertaker()
+        start_session_reaper()
     assert reaper._reports is None
 
 
@@ -175,7 +175,7 @@ def test_a_master_goes_on_where_the_reaper_cannot_start(
     python: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reaper, "_interpreter", lambda: python)
-    assert start_undertaker() is False
+    assert start_session_reaper() is False
     assert reaper._reports is None
     assert "could not be started" in caplog.text
 

@@ -1,4 +1,4 @@
-"""The same four workers, with an undertaker beside their master."""
+"""The same four workers, with a session reaper beside their master."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from tests.testproject.gunicorn_conf import *  # noqa: F403 - that is how gunico
 
 
 def on_starting(server: Any) -> None:  # noqa: ARG001 - gunicorn gives it by name
-    from distlock.session.reaper import start_undertaker  # noqa: PLC0415 - in the master only
+    from distlock.session.reaper import start_session_reaper  # noqa: PLC0415 - in the master only
 
-    start_undertaker()
+    start_session_reaper()

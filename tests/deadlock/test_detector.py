@@ -16,7 +16,7 @@ import pytest
 
 from distlock import DeadlockDetected, zk_lock, zk_rwlock
 from distlock.locks import deadlocks, mutex
-from distlock.locks.deadlocks import WAITS, Lookout, _Notice
+from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.session.session import Session
@@ -81,30 +81,30 @@ def owner(other: Other, make_owner: MakeOwner) -> Iterator[Owner]:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What each look at the tree has found, two for a deadlock."""
     found: list[Any] = []
-    look = Lookout._deadlock
+    look = DeadlockDetector._deadlock
 
-    def noted(self: Lookout, *args: Any, **options: Any) -> Any:
+    def noted(self: DeadlockDetector, *args: Any, **options: Any) -> Any:
         cycle = yield from look(self, *args, **options)
         found.append(cycle)
         return cycle
 
-    monkeypatch.setattr(Lookout, "_deadlock", noted)
+    monkeypatch.setattr(DeadlockDetector, "_deadlock", noted)
     return found
 
 
 def after_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[Any]:
     """Let something happen once, between the look that finds a deadlock and the second one."""
     found: list[Any] = []
-    look = Lookout._deadlock
+    look = DeadlockDetector._deadlock
 
-    def noted(self: Lookout, *args: Any, **options: Any) -> Any:
+    def noted(self: DeadlockDetector, *args: Any, **options: Any) -> Any:
         cycle = yield from look(self, *args, **options)
         found.append(cycle)
         if cycle is not None and sum(one is not None for one in found) == 1:
             act()
         return cycle
 
-    monkeypatch.setattr(Lookout, "_deadlock", noted)
+    monkeypatch.setattr(DeadlockDetector, "_deadlock", noted)
     return found
 
 
@@ -248,10 +248,10 @@ def test_another_circle_at_the_second_look_has_to_be_seen_twice_itself(
 def test_a_lock_that_is_granted_during_the_look_is_held(
     other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look = Lookout._deadlock
+    look = DeadlockDetector._deadlock
     held_up: list[Any] = []
 
-    def slow(self: Lookout, place: Any, *args: Any, sync: bool = False) -> Any:
+    def slow(self: DeadlockDetector, place: Any, *args: Any, sync: bool = False) -> Any:
         cycle = yield from look(self, place, *args, sync=sync)
         if sync and not held_up:
             held_up.append(place)
@@ -260,7 +260,7 @@ def test_a_lock_that_is_granted_during_the_look_is_held(
                 yield place.session.read, [place.session.root]
         return cycle
 
-    monkeypatch.setattr(Lookout, "_deadlock", slow)
+    monkeypatch.setattr(DeadlockDetector, "_deadlock", slow)
     other.wait()
     other.notify()
     waits = wait(other.tree, owner, zk_lock("b"))
@@ -276,15 +276,15 @@ def test_a_lock_that_is_granted_during_the_look_is_held(
 
 
 @pytest.fixture
-def lookouts(monkeypatch: pytest.MonkeyPatch) -> list[Lookout]:
+def detectors(monkeypatch: pytest.MonkeyPatch) -> list[DeadlockDetector]:
     """All there are."""
-    made: list[Lookout] = []
+    made: list[DeadlockDetector] = []
 
-    def make(*args: Any) -> Lookout:
-        made.append(Lookout(*args))
+    def make(*args: Any) -> DeadlockDetector:
+        made.append(DeadlockDetector(*args))
         return made[-1]
 
-    monkeypatch.setattr(mutex, "Lookout", make)
+    monkeypatch.setattr(mutex, "DeadlockDetector", make)
     return made
 
 
@@ -292,7 +292,7 @@ def lookouts(monkeypatch: pytest.MonkeyPatch) -> list[Lookout]:
 def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
     tree_of_waits: Tree,
     make_owner: MakeOwner,
-    lookouts: list[Lookout],
+    detectors: list[DeadlockDetector],
     monkeypatch: pytest.MonkeyPatch,
     holding: bool,
 ) -> None:
@@ -326,7 +326,7 @@ def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
         await asyncio.gather(*taken)
 
     asyncio.run(main())
-    assert len(lookouts) == (waiters if holding else 0)
+    assert len(detectors) == (waiters if holding else 0)
     # Of the line, the holder's node and the own one, however many wait; and no other lock. One that
     # joins reads the line itself, where it may be the neighbour of another.
     line = tree_of_waits.path("hot")
@@ -341,19 +341,22 @@ def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
 
 
 def test_a_wait_that_may_not_take_so_long_never_looks(
-    other: Other, owner: Owner, lookouts: list[Lookout]
+    other: Other, owner: Owner, detectors: list[DeadlockDetector]
 ) -> None:
     b = zk_lock("b")
     assert other.holds
     for blocking, timeout in ((False, None), (True, 0), (True, AFTER)):
         assert owner.now(b.acquire, blocking, timeout=timeout) is False
-    assert not lookouts
+    assert not detectors
     assert owner.now(b.acquire, timeout=1.01 * AFTER) is False
-    assert len(lookouts) == 1
+    assert len(detectors) == 1
 
 
 def test_it_can_be_switched_off(
-    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, lookouts: list[Lookout]
+    tree_of_waits: Tree,
+    make_owner: MakeOwner,
+    options: SetOptions,
+    detectors: list[DeadlockDetector],
 ) -> None:
     options(DEADLOCK_AFTER=None)
     a, b = zk_lock("a"), zk_lock("b")
@@ -365,7 +368,7 @@ def test_it_can_be_switched_off(
     assert not waits.done()
     first.now(a.release)
     assert waits.result(PATIENCE)
-    assert not lookouts
+    assert not detectors
     second.now(a.release)
     second.now(b.release)
 
@@ -455,20 +458,20 @@ def test_the_notice_comes_before_the_look_and_one_look_at_a_time() -> None:
     """Those who have come at the same moment need each other's notices."""
     session: Any = Requests()
     place: Any = SimpleNamespace(session=session, node=SimpleNamespace(path="/locks/a/node"))
-    lookout = Lookout(current(), 60)
+    detector = DeadlockDetector(current(), 60)
 
     def due() -> list[str]:
         session.sent.clear()
-        lookout._next = 0.0
-        assert 29 < lookout.turn(place, lambda: None) < 67
+        detector._next = 0.0
+        assert 29 < detector.turn(place, lambda: None) < 67
         return list(session.sent)
 
-    assert 29 < lookout.turn(place, lambda: None) <= 30
+    assert 29 < detector.turn(place, lambda: None) <= 30
     assert session.sent == []
     assert due() == ["create"]
     assert due() == ["create", "look"]
     assert due() == ["create"]  # the look before has no answer yet
-    lookout.end()
+    detector.end()
     assert session.sent[-1] == "delete"
 
 

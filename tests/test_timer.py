@@ -23,11 +23,11 @@ class Step:
 
 
 @pytest.fixture
-def _own_alarm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "_alarm", None)
+def _own_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timer, "_timer", None)
 
 
-@pytest.mark.usefixtures("_own_alarm")
+@pytest.mark.usefixtures("_own_timer")
 def test_steps_are_taken_in_the_order_of_their_times() -> None:
     taken: list[str] = []
 
@@ -47,7 +47,7 @@ def test_steps_are_taken_in_the_order_of_their_times() -> None:
     assert taken == ["sooner", "later"]
 
 
-@pytest.mark.usefixtures("_own_alarm")
+@pytest.mark.usefixtures("_own_timer")
 def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
     never, soon = Step(), Step()
     call_later(1e12, never.take)
@@ -56,14 +56,14 @@ def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
     assert not never.done.is_set()
 
 
-@pytest.mark.usefixtures("_own_alarm")
+@pytest.mark.usefixtures("_own_timer")
 def test_steps_whose_objects_are_gone_are_forgotten() -> None:
     kept = Step()
     call_later(3600, kept.take)
     for _ in range(3 * timer.MANY):
         call_later(3600, Step().take)
     gc.collect()
-    running = timer._alarm
+    running = timer._timer
     assert running is not None
     eventually(running.orders.empty, PATIENCE)
     call_later(0, kept.take)

@@ -57,7 +57,7 @@ def test_whoever_has_gone_is_not_kept_for_it() -> None:
     eventually(lambda: rung == ["last"], PATIENCE)
 
 
-def test_a_forked_child_has_an_alarm_of_its_own() -> None:
+def test_a_forked_child_has_a_timer_of_its_own() -> None:
     rung: list[str] = []
     before = Bell("before", rung)
     call_later(0.01, before.ring)
