@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks import pages
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import ZooKeeper
-from tests.services import Redis
+from tests.kit.services import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "discussion" / "celery-locks.md"

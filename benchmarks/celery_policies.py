@@ -25,8 +25,8 @@ from typing import Any
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import ZooKeeper
-from tests.rabbitmq import RabbitMQ
-from tests.services import Redis
+from tests.kit.rabbitmq import RabbitMQ
+from tests.kit.services import Redis
 
 ROOT = Path(__file__).resolve().parent.parent
 

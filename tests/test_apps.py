@@ -14,7 +14,8 @@ from django.http import HttpResponse
 
 from distlock import signals, zk_locked
 from distlock.middleware import DistlockMiddleware
-from tests.helpers import spawn_python
+
+from .kit.helpers import spawn_python
 
 IMPORT_ALL = """
 import socket, sys, threading

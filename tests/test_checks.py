@@ -26,7 +26,8 @@ from rest_framework.viewsets import ViewSet
 from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock.session import session
-from tests.helpers import Urls
+
+from .kit.helpers import Urls
 
 if TYPE_CHECKING:
     from django.urls import URLResolver

@@ -28,8 +28,9 @@ from distlock import (
 )
 from distlock.keys.znodes import Participant
 from distlock.testing.server import free_ports
-from tests.helpers import raw_client, spawn_python
-from tests.stopwatch import Stopwatch
+
+from .kit.helpers import raw_client, spawn_python
+from .kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench.libraries import SESSION_TIMEOUT
 from distlock.testing.server import Server, ZooKeeper
-from tests.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
+from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
     from types import TracebackType

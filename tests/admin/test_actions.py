@@ -15,8 +15,8 @@ from django.test import Client
 from distlock import LockLost, zk_lease, zk_lock, zk_semaphore
 from distlock.locks.actions import Target
 from tests.admin.tools import LIST, address, markup, of, rows, said, signed
-from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand, the_lock
+from tests.kit.helpers import eventually
 from tests.lease.tools import await_own_watch
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 

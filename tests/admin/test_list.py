@@ -14,8 +14,8 @@ from distlock.engine.bulk_reads import UNREAD, Reads
 from distlock.inspection import tree as inspection
 from distlock.inspection.wait_graph import deadlocks
 from tests.admin.tools import LIST, address, keys, markup, said
-from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:

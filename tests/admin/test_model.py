@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection
 
 from distlock.models import Lock
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 
 SITE = """
 import sys

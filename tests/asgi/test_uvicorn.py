@@ -17,7 +17,7 @@ import pytest
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import free_ports
-from tests.helpers import ROOT, eventually, raw_client
+from tests.kit.helpers import ROOT, eventually, raw_client
 from tests.mutex.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from django.urls import path
 from django.utils.decorators import async_only_middleware
 
 from distlock import zk_lock, zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -12,8 +12,8 @@ import pytest
 from distlock import zk_leader
 from distlock.session.session import close_sessions
 from tests.beat.tools import EVERY_MOMENT, PATIENCE, Sent, beat
-from tests.celery_tools import fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import fleet
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from distlock.locks.leader import Leader
     from distlock.testing.guard import GuardedProcess
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Worker
-    from tests.services import Redis
+    from tests.kit.celery_tools import Worker
+    from tests.kit.services import Redis
 
 
 #: ZooKeeper grants 40 s, so a session that nobody ends is there for longer than this.

@@ -14,13 +14,13 @@ from unittest.mock import patch
 from redis import Redis as RedisClient
 
 from distlock.testing.guard import GuardedProcess
-from tests.celery_tools import STOP_SECONDS
-from tests.helpers import ROOT, eventually
+from tests.kit.celery_tools import STOP_SECONDS
+from tests.kit.helpers import ROOT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.celery_tools import Fleet
+    from tests.kit.celery_tools import Fleet
 
 #: How long a test waits for what a beat must do, in seconds.
 PATIENCE = 60.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distlock import DistlockError, escape_key, zk_lock
 from distlock.owner.owner import label
 from tests.browser.chromium import PATIENCE
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from typing_extensions import Self

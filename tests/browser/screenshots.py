@@ -13,7 +13,7 @@ import django
 from example_project.shop.runner import WebServer, backing, environment
 from tests.browser.chromium import Chromium, Tab
 from tests.browser.site import LIST, detail
-from tests.helpers import ROOT, eventually
+from tests.kit.helpers import ROOT, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

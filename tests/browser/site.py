@@ -15,7 +15,7 @@ from django.contrib.admin.utils import quote
 
 from distlock.keys.templates import znode_name
 from example_project.shop.runner import WebServer, environment
-from tests.helpers import ROOT, raw_client
+from tests.kit.helpers import ROOT, raw_client
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 from distlock import LockLost, zk_lock
 from tests.browser.chromium import PATIENCE
 from tests.browser.site import OPERATORS, detail
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.browser.site import LIST, NAMESPACE, detail
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import said, tell
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ AFTER = 12
 PROCESS = """
 import json, sys
 from tests.mutex.tools import set_up
-from tests.stopwatch import Stopwatch
+from tests.kit.stopwatch import Stopwatch
 hosts, namespace, after, held, wanted = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=json.loads(after))
 from distlock import DistlockError, zk_lock

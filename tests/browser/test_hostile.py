@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from distlock.keys.templates import znode_name
 from tests.browser.site import LIST, NAMESPACE, detail
-from tests.helpers import raw_client
+from tests.kit.helpers import raw_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from distlock.testing.server import ZooKeeper
 from tests.browser.conftest import use
 from tests.browser.crew import Crew
 from tests.browser.site import LIST, chroot
-from tests.stopwatch import Stopwatch
+from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -18,8 +18,8 @@ from django.db import DatabaseError
 from distlock import zk_lease, zk_lock
 from distlock.locks import actions, breaking
 from tests.commands.tools import run, run_json
-from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand
+from tests.kit.helpers import eventually
 from tests.mutex.conftest import holder, make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE, Tree
 

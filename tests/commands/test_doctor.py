@@ -17,8 +17,8 @@ from distlock.session import server_time
 from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
-from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.kit.helpers import eventually
 from tests.mutex.conftest import make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE
 

@@ -15,8 +15,8 @@ from celery import Celery
 from django.core.management import CommandError, call_command
 
 from distlock import zk_lease
-from tests.celery_tools import PATIENCE, Fleet, fleet
-from tests.helpers import ROOT
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.services import Redis
+    from tests.kit.services import Redis
 
 TASK = "tests.testproject.locked_tasks.once"
 CELERY = Path(sysconfig.get_path("scripts")) / "celery"

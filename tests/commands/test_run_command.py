@@ -18,7 +18,7 @@ from django.core.management import CommandError, call_command
 
 from distlock import zk_lock
 from distlock.testing.server import free_ports
-from tests.helpers import alive, eventually, spawn_python
+from tests.kit.helpers import alive, eventually, spawn_python
 from tests.lease.tools import said, tell
 from tests.mutex.conftest import make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE, Tree

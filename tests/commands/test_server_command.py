@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from distlock.management.commands.distlock import Command
 from distlock.testing import install
 from distlock.testing.server import free_ports
-from tests.helpers import alive, eventually, raw_client, spawn_python
+from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

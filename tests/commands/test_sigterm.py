@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import release_on_sigterm
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.conftest import tree, two_sessions
 
 if TYPE_CHECKING:

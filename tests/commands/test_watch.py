@@ -18,8 +18,8 @@ from distlock import LockUnavailable
 from distlock.inspection.tree import snapshot
 from distlock.management.subcommands import watch
 from tests.commands.tools import Terminal, run
-from tests.helpers import ROOT, spawn_python
 from tests.inspection.tools import cleared, stand
+from tests.kit.helpers import ROOT, spawn_python
 from tests.mutex.conftest import broken_link, make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

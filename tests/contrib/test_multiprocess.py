@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from distlock.testing.guard import GuardedProcess
-from tests.helpers import ROOT, eventually
+from tests.kit.helpers import ROOT, eventually
 from tests.mutex.tools import PATIENCE
 from tests.servers.site import STOP_SECONDS, WebServer, end
 

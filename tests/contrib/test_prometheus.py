@@ -26,7 +26,7 @@ from distlock.contrib.prometheus import Metrics
 from distlock.locks.mutex import Mutex
 from distlock.session.session import session_for
 from distlock.signals import announce, lock_failed
-from tests.helpers import ROOT, eventually
+from tests.kit.helpers import ROOT, eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from distlock import zk_lock, zk_semaphore
 from distlock.session.session import session_for
 from tests.coroutines.tools import await_empty
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, await_connection, forgets_all
 
 if TYPE_CHECKING:

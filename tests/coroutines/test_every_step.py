@@ -24,7 +24,7 @@ from distlock import (
 from distlock.locks import held_permits
 from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.test_every_step import KEY, cancel_everywhere
 from tests.mutex.tools import PATIENCE, await_connection
 

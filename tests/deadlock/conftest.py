@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.deadlock.tools import AFTER, notices
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.conftest import (
     broken_link,
     make_owner,

@@ -20,7 +20,7 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE
 

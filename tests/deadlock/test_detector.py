@@ -21,8 +21,8 @@ from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.session.session import Session
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
-from tests.helpers import eventually
 from tests.inspection.tools import cleared, stand
+from tests.kit.helpers import eventually
 from tests.lease.tools import pass_time
 from tests.mutex.tools import PATIENCE, await_connection
 

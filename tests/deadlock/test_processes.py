@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import said, tell
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ AFTER = 2
 PROCESS = """
 import json, sys
 from tests.mutex.tools import set_up
-from tests.stopwatch import Stopwatch
+from tests.kit.stopwatch import Stopwatch
 hosts, namespace, after, held, wanted = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=float(after))
 from distlock import DeadlockDetected, zk_lock

@@ -8,7 +8,7 @@ import pytest
 
 from distlock import DeadlockDetected
 from distlock.locks.deadlocks import WAITS
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

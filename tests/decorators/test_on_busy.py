@@ -12,8 +12,8 @@ import pytest
 from django.http import HttpRequest, HttpResponse
 
 from distlock import LockBusy, zk_lock, zk_locked
-from tests.helpers import eventually
-from tests.stopwatch import Stopwatch
+from tests.kit.helpers import eventually
+from tests.kit.stopwatch import Stopwatch
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:

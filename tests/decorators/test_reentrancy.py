@@ -16,7 +16,7 @@ from threading import Barrier, Event
 import pytest
 
 from distlock import zk_lock, zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")

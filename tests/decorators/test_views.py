@@ -22,7 +22,7 @@ from django.views.decorators.cache import never_cache
 from django.views.generic import TemplateView
 
 from distlock import zk_lock, zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:

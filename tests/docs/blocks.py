@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

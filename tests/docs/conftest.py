@@ -21,7 +21,7 @@ from distlock.owner.owner import current
 from example_project.shop import models
 from tests.docs.names import Names, given
 from tests.docs.running import drop_tables
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

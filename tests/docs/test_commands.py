@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from distlock.management.commands.distlock import SUBCOMMANDS
 from tests.docs.blocks import PAGES
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 

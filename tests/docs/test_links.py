@@ -10,7 +10,7 @@ import pytest
 import distlock
 import distlock.testing
 from tests.docs.blocks import FENCE, PAGES
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

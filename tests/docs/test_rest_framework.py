@@ -15,7 +15,7 @@ from distlock.checks import check_views
 from distlock.testing import hold
 from example_project.shop.models import Product
 from tests.docs.running import run_page
-from tests.helpers import Urls
+from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
     from pytest_django import Settings

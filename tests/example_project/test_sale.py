@@ -19,14 +19,14 @@ from django.core.management import CommandError, call_command
 from example_project.shop.buyers import Crowd
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
-from tests.helpers import ROOT, alive, eventually
+from tests.kit.helpers import ROOT, alive, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.services import Postgres
+    from tests.kit.services import Postgres
 
 SMALL = ("--stock", "3", "--buyers", "16", "--processes", "2", "--json")
 

@@ -19,8 +19,8 @@ from distlock import zk_lock
 from distlock.testing.guard import GuardedProcess
 from example_project.shop import payment, tasks
 from example_project.shop.models import Order, Payment, Product
-from tests.celery_tools import PATIENCE, STOP_SECONDS
-from tests.helpers import ROOT, eventually
+from tests.kit.celery_tools import PATIENCE, STOP_SECONDS
+from tests.kit.helpers import ROOT, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.services import Redis
+    from tests.kit.services import Redis
 
 LAMP = """
 from example_project.shop.models import Product

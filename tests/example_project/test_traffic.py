@@ -19,7 +19,7 @@ from distlock.inspection.tree import snapshot
 from example_project.shop.models import Order, Payment, Product
 from example_project.shop.traffic import PIECES, restock
 from tests.example_project.test_sale import descendants, environment, running
-from tests.helpers import alive, eventually, raw_client
+from tests.kit.helpers import alive, eventually, raw_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

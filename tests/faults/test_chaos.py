@@ -23,7 +23,7 @@ from distlock.testing.chaos.schedule import plan
 from distlock.testing.chaos.timeline import Timeline
 from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
 from tests.faults.tools import Story
-from tests.helpers import alive, eventually, spawn_python
+from tests.kit.helpers import alive, eventually, spawn_python
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ import pytest
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
 from distlock.session.session import Session, close_sessions, session_for
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import (
     OVERRUN,
     PATIENCE,

@@ -15,7 +15,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from distlock import StaleToken
 from tests.fencing.models import Stock
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, Owner
 
 if TYPE_CHECKING:

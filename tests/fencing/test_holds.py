@@ -11,7 +11,7 @@ import pytest
 from distlock import LockLost, StaleToken, zk_lock
 from distlock.session.session import close_sessions
 from tests.fencing.models import Stock
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import Tree, await_connection, expire
 
 if TYPE_CHECKING:

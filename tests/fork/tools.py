@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.helpers import spawn_python
-from tests.stopwatch import Stopwatch
+from tests.kit.helpers import spawn_python
+from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import subprocess

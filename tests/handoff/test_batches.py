@@ -16,7 +16,7 @@ from distlock.queue.batch import _batches
 from distlock.session.session import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.tools import Loss, beneficiaries
 from tests.mutex.tools import (
     PATIENCE,

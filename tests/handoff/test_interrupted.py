@@ -18,7 +18,7 @@ from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.session.session import session_for
 from tests.handoff.tools import KEY, Waiter, members, served
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.test_every_step import Interruption, SoftLimit
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all

@@ -19,7 +19,7 @@ import pytest
 from distlock import zk_lock
 from distlock.session.session import session_for
 from tests.handoff.tools import KEY, Waiter, await_seats
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from distlock import zk_lock
 from distlock.queue.handoff import MutexPlace
 from distlock.session.session import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distlock.engine.client import NoAuth
-from tests.fake_session import CountingMutexPlace, FakeSession, Tree
+from tests.kit.fake_session import CountingMutexPlace, FakeSession, Tree
 
 
 def stand(session: FakeSession, kind: str = "mutex", **options: Any) -> Any:

@@ -19,7 +19,7 @@ from distlock import signals, zk_lock, zk_semaphore
 from distlock.admin import history
 from distlock.admin.history import BUCKET_SECONDS, BUCKETS, KEYS, Bucket
 from distlock.keys import templates
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 from tests.testproject.templates import TEMPLATES
 

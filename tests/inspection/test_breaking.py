@@ -11,8 +11,8 @@ import pytest
 from distlock import LockLost, LockUnavailable, revoke, zk_lease, zk_lock
 from distlock.locks import breaking
 from distlock.locks.breaking import break_node
-from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
+from tests.kit.helpers import eventually
 from tests.lease.tools import await_own_watch
 from tests.leases.tools import node_path
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

@@ -12,7 +12,7 @@ from distlock.conf import Configuration
 from distlock.engine.ensemble import _host_and_port, members
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from distlock.inspection import wait_graph
 from distlock.inspection.snapshot import Contender, Kind, Lock
 from distlock.inspection.wait_graph import cycles, deadlocks, links
 from distlock.keys.znodes import Participant
-from tests.helpers import spawn_python
 from tests.inspection.tools import cleared, found, stand
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import said, tell
 from tests.mutex.tools import PATIENCE, Tree
 

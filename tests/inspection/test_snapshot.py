@@ -24,8 +24,8 @@ from distlock.locks import leader
 from distlock.owner.owner import label
 from distlock.session import server_time
 from distlock.session.session import session_for
-from tests.helpers import eventually
 from tests.inspection.tools import cleared, found, names, stand, the_lock
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 from tests.semaphore.tools import Permits
 

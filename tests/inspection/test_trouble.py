@@ -12,8 +12,8 @@ from distlock.engine.bulk_reads import GONE, UNREAD, Reads
 from distlock.inspection import key_batch
 from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
-from tests.helpers import eventually
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, names, stand, the_lock
+from tests.kit.helpers import eventually
 from tests.mutex.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import eventually
 from tests.interop.tools import KEY, Count, JavaPeer, Witness, contend
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

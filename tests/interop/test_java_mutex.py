@@ -12,8 +12,8 @@ import pytest
 
 from distlock import LockBusy, LockLost, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually
 from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import pytest
 from distlock import IncompatiblePeer, LockLost, zk_leader
 from distlock.locks.leader import PREFIX
 from distlock.session.session import session_for
-from tests.helpers import eventually
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import eventually
 from tests.interop.tools import BOTH_WAYS, KEY, JavaPeer, Language, NewContender
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

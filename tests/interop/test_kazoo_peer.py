@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import IncompatiblePeer, zk_lock
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

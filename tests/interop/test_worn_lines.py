@@ -19,8 +19,8 @@ from distlock.keys.znodes import WORN
 from distlock.session.session import close_sessions
 from distlock.testing.memory import LAST_NUMBER
 from distlock.testing.server import ZooKeeper
-from tests.helpers import eventually, raw_client
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:

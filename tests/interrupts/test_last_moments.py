@@ -14,7 +14,7 @@ import pytest
 from distlock import zk_leader, zk_lock
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection
 
 if TYPE_CHECKING:

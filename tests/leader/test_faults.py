@@ -18,7 +18,7 @@ import pytest
 
 from distlock import Hold, zk_leader
 from distlock.session.session import session_for
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.leader.test_run import NAME, RUNS, ends
 from tests.lease.tools import await_own_watch, said
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, expire

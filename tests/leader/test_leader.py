@@ -18,7 +18,7 @@ from distlock.conf import UNSET
 from distlock.keys.templates import key_of, znode_name
 from distlock.locks.leader import PREFIX, Leader
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:

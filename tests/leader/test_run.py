@@ -15,7 +15,7 @@ import pytest
 
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.lease.tools import await_own_watch, said, tell
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all, within
 

@@ -16,10 +16,10 @@ import pytest
 
 from distlock import Hold, LockLost, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
+from tests.kit.stopwatch import Stopwatch
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
-from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,9 +12,9 @@ import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.session.session import close_sessions, session_for
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
+from tests.kit.stopwatch import Stopwatch
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
-from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

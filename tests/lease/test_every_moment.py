@@ -23,7 +23,7 @@ from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Permits
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.test_every_step import (
     KEY,
     PACKAGE,

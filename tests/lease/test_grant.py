@@ -19,7 +19,7 @@ from distlock.owner.owner import current
 from distlock.queue.contender import Place
 from distlock.queue.waiting import Attempt
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:

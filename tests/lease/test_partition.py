@@ -20,7 +20,7 @@ from distlock.queue.handoff import MutexPlace
 from distlock.session.session import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import pass_time, said, tell
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 

@@ -11,7 +11,7 @@ import pytest
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
 from distlock.queue.waiting import Latch
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.tools import watchers
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.tools import Loss, SetOptions, pass_time
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
 

@@ -12,7 +12,8 @@ import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
+from tests.kit.stopwatch import Stopwatch
 from tests.lease.tools import await_waiter, beneficiaries
 from tests.mutex.tools import (
     OVERRUN,
@@ -25,7 +26,6 @@ from tests.mutex.tools import (
     forgets_all,
     within,
 )
-from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

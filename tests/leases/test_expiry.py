@@ -16,7 +16,7 @@ from distlock.lease import sweep as sweeping
 from distlock.lease.hold import DRIFT
 from distlock.lease.persistent import sweep
 from distlock.queue.timer import call_later
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import said, tell
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

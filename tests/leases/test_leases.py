@@ -16,7 +16,7 @@ from distlock.fencing import token_of
 from distlock.lease.hold import _kept, _known
 from distlock.session.lease_clock import stamp
 from distlock.session.session import Session, session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 

@@ -12,7 +12,7 @@ from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
 from distlock.session.session import session_for
 from distlock.signals import lock_acquired
 from distlock.testing.proxy import TcpProxy
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 from tests.mutex.tools import (
     OVERRUN,
@@ -339,7 +339,7 @@ if sys.argv[3] == "killed":
 def test_a_lease_outlives_its_process_and_is_ended_by_another(
     tree: Tree, zookeeper: ZooKeeper, end: str
 ) -> None:
-    from tests.helpers import spawn_python  # noqa: PLC0415
+    from tests.kit.helpers import spawn_python  # noqa: PLC0415
 
     with spawn_python(PUBLISHES, zookeeper.hosts, tree.namespace, end) as process:
         out, errors = process.communicate(timeout=40)

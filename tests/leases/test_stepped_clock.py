@@ -10,7 +10,7 @@ from distlock import zk_lease
 from distlock.lease.persistent import sweep
 from distlock.session.session import close_sessions, session_for
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.lease.tools import said, tell
 from tests.leases.tools import LONG, SHORT, await_end, owner_of
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection

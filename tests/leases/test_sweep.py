@@ -16,7 +16,7 @@ from distlock.lease.persistent import sweep
 from distlock.lease.sweep import Swept
 from distlock.management.subcommands import sweep as subcommand
 from distlock.testing.server import free_ports
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.leases.tools import LONG, await_end, node_path, said
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kazoo.exceptions import NoNodeError
 
 from distlock.keys.templates import znode_name
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from django.urls import include, path, re_path
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
-from tests.helpers import raw_client
+from tests.kit.helpers import raw_client
 
 if TYPE_CHECKING:
     from pytest_django import Settings

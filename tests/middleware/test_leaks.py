@@ -19,7 +19,7 @@ from django.urls import path
 
 from distlock import zk_lock
 from distlock.checks import MIDDLEWARE
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:

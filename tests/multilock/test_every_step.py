@@ -17,7 +17,7 @@ import pytest
 from distlock import LockBusy, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (
     KEY,

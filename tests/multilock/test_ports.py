@@ -13,7 +13,7 @@ import pytest
 
 from distlock import LockLost, Mutex, zk_lock, zk_multilock
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from distlock import zk_lock
 from distlock.session.session import close_sessions
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 if TYPE_CHECKING:

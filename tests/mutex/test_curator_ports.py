@@ -13,7 +13,7 @@ import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:

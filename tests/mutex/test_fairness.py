@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from distlock import LockBusy, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually, spawn_python
+from tests.kit.helpers import eventually, spawn_python
+from tests.kit.timeouts import async_timeout
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
-from tests.timeouts import async_timeout
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

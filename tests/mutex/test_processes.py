@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
+from tests.kit.stopwatch import Stopwatch
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
-from tests.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import subprocess
@@ -176,7 +176,7 @@ def test_a_child_of_multiprocessing_that_returns_frees_its_locks_at_once(
 # The parent holds a lock and forks; the child tries everything, and ends in several ways.
 FORKS = """
 import json, os, sys
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import LockBusy, NotOwner, zk_lock

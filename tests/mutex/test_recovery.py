@@ -13,7 +13,7 @@ import pytest
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.session.session import session_for
 from distlock.testing.proxy import TcpProxy
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import (
     OVERRUN,
     PATIENCE,

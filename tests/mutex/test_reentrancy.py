@@ -11,7 +11,7 @@ import pytest
 
 from distlock import LockBusy, LockLost, NotOwner, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, Tree, expire
 
 pytestmark = pytest.mark.usefixtures("tree")

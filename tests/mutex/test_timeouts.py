@@ -14,7 +14,7 @@ import pytest
 
 from distlock import LockBusy, zk_lock
 from distlock.session.session import _sessions
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Owner, Tree, within
 
 if TYPE_CHECKING:

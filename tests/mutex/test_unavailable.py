@@ -18,7 +18,7 @@ from distlock import LockUnavailable, zk_lock
 from distlock.session.session import Session, session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import free_ports
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:

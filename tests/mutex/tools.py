@@ -21,8 +21,8 @@ from distlock.keys.znodes import in_line
 from distlock.queue import waiting
 from distlock.session.session import _sessions, session_for
 from distlock.testing.memory_client import MemoryClient
-from tests.helpers import ANSWER_SECONDS, eventually
-from tests.stopwatch import Stopwatch
+from tests.kit.helpers import ANSWER_SECONDS, eventually
+from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

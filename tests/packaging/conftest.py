@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 from tests.packaging.environment import PATIENCE, Environment
 
 if TYPE_CHECKING:

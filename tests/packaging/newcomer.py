@@ -14,7 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from distlock.testing.server import free_ports
-from tests.helpers import ROOT, eventually
+from tests.kit.helpers import ROOT, eventually
 from tests.packaging.environment import PATIENCE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.metadata import Metadata
 from packaging.specifiers import SpecifierSet
 
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
     from tests.packaging.conftest import Built

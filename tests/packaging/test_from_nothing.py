@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.packaging.environment import PATIENCE
 from tests.packaging.newcomer import Newcomer, blocks
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 FACTORS = re.compile(r"^    ((?:celery|kazoo|django)\d+): ", re.MULTILINE)
 WORKFLOW = ROOT / ".github/workflows/ci.yml"

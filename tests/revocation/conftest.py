@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import (
     broken_link,

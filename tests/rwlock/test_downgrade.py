@@ -15,7 +15,7 @@ from distlock import Hold, LockLost, zk_rwlock
 from distlock.owner.owner import current
 from distlock.session.session import session_for
 from distlock.testing.proxy import TcpProxy
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 

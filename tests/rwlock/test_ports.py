@@ -15,7 +15,7 @@ from kazoo.exceptions import NoNodeError
 
 from distlock import DeadlockDetected, LockLost, zk_rwlock
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,7 +21,7 @@ from distlock import (
     zk_rwlock,
 )
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from django.db import transaction
 
 from distlock import DeadlockDetected, LockInTransaction, LockLost, zk_lock, zk_rwlock
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
 from distlock import LockUnavailable, zk_lock
-from tests.helpers import raw_client
+from tests.kit.helpers import raw_client
 from tests.mutex.tools import within
 
 if TYPE_CHECKING:

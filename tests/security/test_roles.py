@@ -17,7 +17,7 @@ from distlock import LockLost, LockUnavailable, zk_lease, zk_lock
 from distlock.management.diagnosis import diagnose
 from distlock.session.session import session_for
 from tests.commands.tools import run, run_json
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE
 from tests.security.conftest import SASL_PASSWORD, SASL_USERS
 

@@ -22,7 +22,7 @@ from distlock.conf import configuration
 from distlock.engine.client import _worth_logging
 from distlock.session.session import Session, session_for
 from distlock.testing.proxy import TcpProxy
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD
 from tests.security.conftest import SASL_PASSWORD, SASL_USER
 

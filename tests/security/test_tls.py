@@ -13,7 +13,7 @@ from kazoo.exceptions import NoAuthError
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.session import session_for
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD, Authority
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from distlock import LockBusy, NotOwner, zk_semaphore
 from distlock.session.session import session_for
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire
 from tests.semaphore.tools import KEY, Permits
 

@@ -18,10 +18,10 @@ import pytest
 
 from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
 from distlock.session.session import session_for
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
+from tests.kit.timeouts import async_timeout
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
 from tests.semaphore.tools import KEY, Permits
-from tests.timeouts import async_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ import pytest
 from distlock import zk_semaphore, zk_semaphore_mutex
 from distlock.queue import semaphore_limits
 from distlock.queue.semaphore_queue import SemaphorePlace
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner
 from tests.semaphore.tools import KEY, Permits
 

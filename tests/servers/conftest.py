@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.services import Postgres
+    from tests.kit.services import Postgres
     from tests.testproject.database import ProjectDatabase
 
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from kazoo.exceptions import NoNodeError
 
 from distlock.testing.guard import GuardedProcess
-from tests.helpers import ROOT, alive, eventually, raw_client
+from tests.kit.helpers import ROOT, alive, eventually, raw_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

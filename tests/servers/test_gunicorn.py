@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import within
 from tests.servers.site import end
 

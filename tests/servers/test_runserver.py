@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distlock.testing.server import free_ports
-from tests.helpers import alive, eventually
+from tests.kit.helpers import alive, eventually
 
 if TYPE_CHECKING:
     from tests.servers.site import Site

@@ -12,7 +12,7 @@ from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
-from tests.celery_tools import Fleet, fleet
+from tests.kit.celery_tools import Fleet, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Worker
-    from tests.services import Redis
+    from tests.kit.celery_tools import Worker
+    from tests.kit.services import Redis
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from distlock.celery.runs import MAX_PAUSE
 from distlock.owner.owner import current
 from distlock.session.session import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import eventually
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from tests.services import Redis
+    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 

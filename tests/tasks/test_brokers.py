@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:

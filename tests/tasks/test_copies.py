@@ -17,16 +17,16 @@ from redis import Redis as Client
 
 from distlock import zk_lock
 from distlock.celery import runs
-from tests.celery_tools import PATIENCE, Fleet, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Worker
-    from tests.services import Redis
+    from tests.kit.celery_tools import Worker
+    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 #: How long a dead holder's session lives; a copy waits one and a half times that.

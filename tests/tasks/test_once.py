@@ -17,15 +17,15 @@ from kombu.exceptions import OperationalError
 from distlock import LockBusy, zk_lease, zk_locked
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
 from distlock.testing.server import free_ports
-from tests.celery_tools import PATIENCE
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE
+from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
     from celery import Celery
 
-    from tests.celery_tools import Fleet
+    from tests.kit.celery_tools import Fleet
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -12,8 +12,8 @@ from celery.exceptions import Reject
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce, is_duplicate
-from tests.celery_tools import PATIENCE
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE
+from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-    from tests.celery_tools import Fleet
+    from tests.kit.celery_tools import Fleet
 
 TASKS = "tests.testproject.locked_tasks"
 

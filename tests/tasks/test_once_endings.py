@@ -15,16 +15,16 @@ import pytest
 from celery import chain, states
 
 from distlock import zk_lease
-from tests.celery_tools import PATIENCE, Fleet, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.helpers import eventually
 from tests.tasks.tools import BROKERS, broker_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Worker
-    from tests.services import Redis
+    from tests.kit.celery_tools import Worker
+    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.once_tasks"
 

@@ -15,8 +15,8 @@ from distlock import zk_lease, zk_locked
 from distlock.celery.queued_once import QueuedOnce
 from distlock.celery.replacing import Replaced, record_of
 from distlock.testing.server import free_ports
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import eventually
 from tests.tasks.tools import BROKERS, Message, broker_settings, free
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Fleet
-    from tests.services import Redis
+    from tests.kit.celery_tools import Fleet
+    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -14,15 +14,15 @@ from celery.exceptions import ChordError
 from redis import Redis as Client
 
 from distlock import LockBusy, zk_lock
-from tests.celery_tools import PATIENCE
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from threading import Event
 
-    from tests.celery_tools import Fleet, Worker
+    from tests.kit.celery_tools import Fleet, Worker
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import eventually
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import eventually
 from tests.tasks.tools import QUEUES, broker_settings
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Fleet
-    from tests.services import Redis
+    from tests.kit.celery_tools import Fleet
+    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -21,8 +21,8 @@ from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
 from distlock.testing.server import free_ports
-from tests.celery_tools import PATIENCE
-from tests.helpers import eventually, raw_client
+from tests.kit.celery_tools import PATIENCE
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.conftest import tree, two_sessions
 from tests.mutex.tools import Owner, Tree
 from tests.tasks.tools import Traced
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from tests.celery_tools import Fleet
+    from tests.kit.celery_tools import Fleet
 
 __all__ = ["tree", "two_sessions"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import alive, eventually, spawn_python
-from tests.services import Redis, RedisNotInstalled
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import alive, eventually, spawn_python
+from tests.kit.services import Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -33,7 +33,7 @@ def test_a_task_plays_in_a_child_of_a_worker_that_ends_in_order(
 def test_redis_ends_with_a_parent_that_is_killed(redis: Redis) -> None:
     del redis  # It skips this test where there is no Redis.
     code = (
-        "import time; from tests.services import Redis; server = Redis().start()\n"
+        "import time; from tests.kit.services import Redis; server = Redis().start()\n"
         "print(server._process.pid, server._folder, server._port); time.sleep(60)"
     )
     with spawn_python(code) as parent:

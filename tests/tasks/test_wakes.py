@@ -13,8 +13,8 @@ from distlock import zk_locked
 from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
 from distlock.testing.server import free_ports
-from tests.celery_tools import PATIENCE, fleet
-from tests.helpers import eventually, raw_client
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.conftest import tree, two_sessions
 from tests.mutex.tools import Tree
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Fleet
-    from tests.rabbitmq import RabbitMQ
-    from tests.services import Redis
+    from tests.kit.celery_tools import Fleet
+    from tests.kit.rabbitmq import RabbitMQ
+    from tests.kit.services import Redis
 
 __all__ = ["tree", "two_sessions"]
 

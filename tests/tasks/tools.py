@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from tests.rabbitmq import RabbitMQ
-    from tests.services import Redis
+    from tests.kit.rabbitmq import RabbitMQ
+    from tests.kit.services import Redis
 
 
 class Traced:

@@ -12,7 +12,7 @@ from distlock.conf import Configuration
 from distlock.engine.client import Reply
 from distlock.session.ending import end_session
 from distlock.testing.memory_client import MemoryClient
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

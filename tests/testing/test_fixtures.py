@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distlock.testing.guard import GuardedProcess
-from tests.helpers import alive, eventually, spawn_python
+from tests.kit.helpers import alive, eventually, spawn_python
 
 ECHO = """
 import sys

@@ -28,7 +28,7 @@ from distlock.engine.client import Client
 from distlock.testing import MemoryTree
 from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 from tests.testing.sides import Side, World
 

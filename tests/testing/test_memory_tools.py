@@ -28,7 +28,7 @@ from distlock.testing import (
     hold,
     lose_connection,
 )
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from distlock.testing.server import (
     ZooKeeper,
     free_ports,
 )
-from tests.helpers import alive, eventually, raw_client, spawn_python
+from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 
 def test_a_started_server_answers_and_keeps_its_port_over_a_restart() -> None:

@@ -25,7 +25,7 @@ from distlock.testing import (
     memory_zookeeper,
 )
 from distlock.testing.memory_client import MemoryClient
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.mutex.tools import PATIENCE
 from tests.testing.conftest import NOWHERE
 

@@ -8,7 +8,7 @@ import os
 from celery import Celery
 
 from distlock.queue import waiting
-from tests.helpers import ANSWER_SECONDS
+from tests.kit.helpers import ANSWER_SECONDS
 
 # As in the tests' own process: a server that a busy machine holds up is not away.
 waiting.ANSWER_SECONDS = ANSWER_SECONDS

@@ -10,12 +10,12 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tests.services import Postgres
+    from tests.kit.services import Postgres
 
 GATE = 604
 # A deferred trigger runs within COMMIT: while the gate is shut, COMMIT has begun and is not done.

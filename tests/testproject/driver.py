@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.test import Client
 
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 
 if TYPE_CHECKING:
     import subprocess

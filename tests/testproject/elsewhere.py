@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from distlock import zk_lock
 from distlock.owner.owner import label
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

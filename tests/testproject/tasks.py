@@ -13,7 +13,7 @@ from typing import Any
 from celery import shared_task
 
 from distlock import zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 #: How long a task plays before it gives up on the test, in seconds.
 PLAY_SECONDS = 60.0

@@ -9,7 +9,7 @@ from tests.testproject.database import project_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.services import Postgres
+    from tests.kit.services import Postgres
     from tests.testproject.database import ProjectDatabase
 
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from tests.helpers import eventually, raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.testproject.driver import drive
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from django.db import DatabaseError, connections, transaction
 
 from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 from tests.testproject.models import Counter
 

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.test import TestCase
 
 from distlock import LockInTransaction, zk_lock, zk_locked
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from django.views import View
 
 from distlock import LockInTransaction, zk_lock, zk_locked
 from tests.fencing.conftest import databases, sqlite
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 
 if TYPE_CHECKING:

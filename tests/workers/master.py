@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from tests.fork.tools import hear, heard, tell
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import tell as order
 from tests.mutex.tools import PATIENCE, expire, set_up
 

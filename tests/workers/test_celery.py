@@ -13,8 +13,8 @@ from uuid import uuid4
 import pytest
 
 from distlock import zk_lock
-from tests.celery_tools import PATIENCE, Fleet, fleet
-from tests.helpers import eventually, raw_client
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import Tree, within
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing.server import ZooKeeper
-    from tests.celery_tools import Worker
-    from tests.services import Redis
+    from tests.kit.celery_tools import Worker
+    from tests.kit.services import Redis
 
 LIFE = "tests.testproject.life_tasks"
 SESSION_SECONDS = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from signal import SIGKILL
 from typing import TYPE_CHECKING
 
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 from tests.mutex.tools import within
 from tests.servers.conftest import database, site
 from tests.servers.site import end

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.celery_tools import PATIENCE, Fleet, fleet
-from tests.helpers import eventually, raw_client
+from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import Tree, within
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.services import Redis
+    from tests.kit.services import Redis
 
 SESSION_SECONDS = 20
 #: Far from the session timeout, and from what it takes.

@@ -16,7 +16,7 @@ from distlock.session import reaper
 from distlock.session.session import close_sessions
 from distlock.testing.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
-from tests.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import tell as order
 from tests.mutex.tools import PATIENCE, await_connection, within
 from tests.workers.master import SESSION_SECONDS, master

@@ -12,7 +12,7 @@ import pytest
 from distlock.engine import session_reaper
 from distlock.engine.session_reaper import Process, Reaper
 from distlock.session import reaper
-from tests.helpers import eventually
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     import socket

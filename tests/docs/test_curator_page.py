@@ -1,0 +1,35 @@
+"""docs/reference/curator.md names tests and functions that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import distlock
+
+from .kit.helpers import ROOT
+
+FILE = ROOT / "docs" / "reference" / "curator.md"
+PAGE = FILE.read_text()
+TESTS = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
+
+
+def test_the_page_names_our_tests() -> None:
+    assert len(TESTS) > 50
+
+
+@pytest.mark.parametrize(("file", "name"), TESTS, ids=["::".join(test) for test in TESTS])
+def test_a_test_that_the_page_names_exists(file: str, name: str) -> None:
+    text = (ROOT / file).read_text()
+    assert not name or re.search(rf"(?m)^def {name}\(", text)
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#]+)", PAGE))))
+def test_a_page_that_it_links_exists(link: str) -> None:
+    assert (FILE.parent / link).is_file()
+
+
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\bzk_\w+", PAGE))))
+def test_a_function_that_the_page_names_is_public(name: str) -> None:
+    assert name in distlock.__all__

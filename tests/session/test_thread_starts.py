@@ -1,0 +1,167 @@
+"""A thread that could not be started once is started at the next need, whatever came in between."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from celery import Celery
+from celery.beat import Scheduler
+
+from distlock.admin import session_panel
+from distlock.admin.session_panel import ask_members
+from distlock.celery.beat import LeaderMixin
+from distlock.conf import Configuration
+from distlock.engine.deadline import Heartbeat, SessionDeadline
+from distlock.queue import timer
+from tests.kit.helpers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+
+class Interrupt(BaseException):
+    """Lands in the test's thread at a chosen line."""
+
+
+class Ensemble:
+    """The servers that the admin page asks."""
+
+    def use(self) -> None:
+        ask_members(Configuration(hosts="127.0.0.1:1"))
+
+    def works(self) -> bool:
+        answer: Future[Any] = ask_members(Configuration(hosts="127.0.0.1:1"))
+        return bool(answer.result(20))
+
+    steps = ask_members
+
+
+class Beats:
+    """A heartbeat that somebody needs."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        self.threads: set[int] = set()
+        self._heartbeat = Heartbeat(
+            SessionDeadline(),
+            name="beats",
+            send=self._send,
+            drop=lambda: None,
+            session_timeout=lambda: 0.06,
+        )
+
+    def use(self) -> None:
+        self._heartbeat.attend(self)
+
+    def works(self) -> bool:
+        eventually(lambda: self.beats > 5)
+        assert len(self.threads) == 1
+        self._heartbeat.stop()
+        return True
+
+    def deadline_renewed(self) -> None:
+        pass
+
+    def report(self) -> None:
+        self.threads.add(threading.get_ident())
+
+    def _send(self, answered: Callable[[bool], None]) -> None:
+        self.beats += 1
+        answered(True)
+
+    steps = Heartbeat._start
+
+
+class Rings:
+    """A step that is due."""
+
+    def __init__(self) -> None:
+        timer._forget_the_parent()
+        self.rung = 0
+
+    def use(self) -> None:
+        timer.call_later(0, self._ring)
+
+    def works(self) -> bool:
+        return bool(eventually(lambda: self.rung))
+
+    def _ring(self) -> None:
+        self.rung += 1
+
+    steps = timer._running
+
+
+@pytest.fixture(params=[Ensemble, Beats, Rings])
+def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Somebody who needs a thread."""
+    monkeypatch.setattr(session_panel, "_asked", {})
+    return request.param
+
+
+def test_a_thread_that_could_not_be_started_is_started_at_the_next_need(
+    user: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = user()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            one.use()
+    one.use()
+    assert one.works()
+
+
+def cannot_start(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(user: Any) -> None:
+    for line in itertools.count():
+        one = user()
+        session_panel._asked.clear()
+        if not interrupted(user.steps.__code__, line, one.use):
+            break
+        one.use()
+        assert one.works(), line
+    assert line >= 3
+
+
+def interrupted(code: Any, line: int, call: Callable[[], None]) -> bool:
+    """Call, and raise before the given line of a function; return whether it came so far."""
+    passed = itertools.count()
+
+    def trace(_: FrameType, event: str, __: Any) -> Any:
+        if event == "line" and next(passed) == line:
+            raise Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: trace if frame.f_code is code else None)
+    try:
+        call()
+    except Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_a_beat_whose_thread_could_not_be_started_stands_at_its_next_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Host(LeaderMixin, Scheduler):  # type: ignore[misc]  # Celery has no types
+        pass
+
+    host = Host(Celery("shop", broker="memory://", set_as_current=False))
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot_start)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            host.tick()
+        host.close()
+    assert host._stand().ident is not None
+    host.close()
