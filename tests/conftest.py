@@ -16,12 +16,11 @@ from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
-
-from .kit.helpers import ANSWER_SECONDS
-from .kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
-from .kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
-from .kit.skips import pytest_make_collect_report, pytest_runtest_makereport
-from .kit.versions import pytest_report_header
+from tests.kit.helpers import ANSWER_SECONDS
+from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
+from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
+from tests.kit.skips import pytest_make_collect_report, pytest_runtest_makereport
+from tests.kit.versions import pytest_report_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

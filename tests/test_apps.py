@@ -14,8 +14,7 @@ from django.http import HttpResponse
 
 from distlock import signals, zk_locked
 from distlock.middleware import DistlockMiddleware
-
-from .kit.helpers import spawn_python
+from tests.kit.helpers import spawn_python
 
 IMPORT_ALL = """
 import socket, sys, threading

@@ -26,8 +26,7 @@ from rest_framework.viewsets import ViewSet
 from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock.session import session
-
-from .kit.helpers import Urls
+from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
     from django.urls import URLResolver

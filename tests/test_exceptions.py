@@ -28,9 +28,8 @@ from distlock import (
 )
 from distlock.keys.znodes import Participant
 from distlock.testing.server import free_ports
-
-from .kit.helpers import raw_client, spawn_python
-from .kit.stopwatch import Stopwatch
+from tests.kit.helpers import raw_client, spawn_python
+from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from pytest_django import Settings

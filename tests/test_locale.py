@@ -20,9 +20,8 @@ from django.utils import translation
 import distlock
 from distlock import LockBusy, LockUnavailable
 from distlock.responses import refusal
+from tests.kit.catalogues import Text, read_po, texts_of_python, texts_of_template
 from tests.testproject.templates import TEMPLATES
-
-from .kit.catalogues import Text, read_po, texts_of_python, texts_of_template
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from tests.kit.helpers import spawn_python
 from tests.lease.tools import said
-
-from .kit.helpers import spawn_python
 
 #: Becomes a command; its watchdog tells whether it is in the command's process group.
 BECOMES = """

@@ -7,8 +7,7 @@ import re
 import pytest
 
 import distlock
-
-from .kit.helpers import ROOT
+from tests.kit.helpers import ROOT
 
 FILE = ROOT / "docs" / "reference" / "curator.md"
 PAGE = FILE.read_text()

@@ -210,7 +210,7 @@ def test_the_message_names_an_attribute_to_use() -> None:
 
 _TEXTS = """
 import json
-from tests import test_key_values as tests
+from tests.keys import test_values as tests
 
 texts = {}
 for number, value in enumerate(

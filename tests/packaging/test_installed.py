@@ -68,10 +68,12 @@ print(json.dumps(missed))
 
 CELERY = (
     "celery.once_requests",
+    "celery.put_off",
     "celery.queued_once",
     "celery.receivers",
     "celery.replacing",
     "celery.runs",
+    "celery.wakes",
     "tasks",
 )
 

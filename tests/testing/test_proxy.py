@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.testing.proxy import TcpProxy
-
-from .kit.helpers import eventually, raw_client
-from .kit.stopwatch import Stopwatch
+from tests.kit.helpers import eventually, raw_client
+from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
