@@ -83,9 +83,9 @@ def stopped(arena: Arena) -> Finding:
 
 @fault(
     "black-hole",
-    "The holder's link swallows everything",
-    "Nothing is closed and nothing arrives, while another thread of the holder goes on "
-    "sending requests on the same connection.",
+    "The holder's link drops every packet",
+    "The connection stays open, but nothing arrives, while another thread of the holder keeps "
+    "sending requests on it.",
 )
 def black_hole(arena: Arena) -> Finding:
     with arena.scene() as scene:
@@ -102,7 +102,7 @@ def black_hole(arena: Arena) -> Finding:
 @fault(
     "short-cut",
     "The holder's link is cut for 2 s",
-    "Connections are closed and new ones refused; half the session timeout.",
+    "Connections are closed, and new ones refused, for half the session timeout.",
 )
 def short_cut(arena: Arena) -> Finding:
     with arena.scene() as scene:
@@ -166,7 +166,7 @@ def down(arena: Arena) -> Finding:
 @fault(
     "broken",
     "An operator breaks the lock",
-    "The holder's node is deleted by another client, half a session timeout after the acquire.",
+    "Another client deletes the holder's node, half a session timeout after the acquire.",
 )
 def broken(arena: Arena, *, held_for: float = SESSION_TIMEOUT / 2) -> Finding:
     with arena.scene() as scene:
@@ -181,8 +181,8 @@ def broken(arena: Arena, *, held_for: float = SESSION_TIMEOUT / 2) -> Finding:
 
 @fault(
     "broken-early",
-    "An operator breaks a lock that was taken just now",
-    "The same within the first sixth of the session timeout, as soon as the rival waits.",
+    "An operator breaks a lock that was just acquired",
+    "The same happens within the first sixth of the session timeout, as soon as the rival waits.",
 )
 def broken_early(arena: Arena) -> Finding:
     return broken(arena, held_for=0)
@@ -192,7 +192,7 @@ def broken_early(arena: Arena) -> Finding:
     "removed",
     "An operator removes the whole queue",
     "The holder's and the rival's nodes and their parent are deleted in one transaction, half a "
-    "session timeout after the acquire. A rival whose call fails asks again.",
+    "session timeout after the acquire. If the rival's call fails, it tries again.",
 )
 def removed(arena: Arena) -> Finding:
     with arena.scene() as scene:
@@ -211,8 +211,8 @@ def removed(arena: Arena) -> Finding:
 
 @fault(
     "expired",
-    "The holder's session is ended by the server",
-    "A second client with the session's id and password closes it; the link is in order.",
+    "The server ends the holder's session",
+    "A second client with the session's id and password closes it; the link is intact.",
 )
 def expired(arena: Arena) -> Finding:
     with arena.scene() as scene, ExitStack() as theft:
@@ -252,8 +252,8 @@ def forked(arena: Arena) -> Finding:
 @fault(
     "interrupted",
     "An exception is raised in a waiter",
-    "By a signal handler, as a soft time limit does it; in Java by Thread.interrupt(). Then "
-    "the holder releases and acquires anew, and recovery is what that takes.",
+    "A signal handler raises it, as for a soft time limit; in Java, Thread.interrupt() does. "
+    "Then the holder releases and acquires again, and recovery is the time that this takes.",
 )
 def interrupted(arena: Arena) -> Finding:
     with arena.scene() as scene:

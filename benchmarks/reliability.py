@@ -41,10 +41,10 @@ PAGE = ROOT / "docs" / "reliability.md"
 _HEAD = (
     "lock",
     "rival has the lock after",
-    "listener is told",
+    "listener reports",
     "lock object says",
     "both believe",
-    "… heeding the listener",
+    "… obeying the listener",
     "nodes left",
     "calls",
 )

@@ -25,7 +25,7 @@ _HEADS = {"ms": "ms", "per second": "per second", "idle ms": "idle ms"}
 
 def text(results: Results) -> str:
     """Return all of it."""
-    parts = [machine(results), "### What was to be reached", reach(judge(results))]
+    parts = [machine(results), "### Targets", reach(judge(results))]
     for work in (*works.WORKS, *works.ENSEMBLE_WORKS):
         if work.name in results.series:
             parts += [f"### {work.title}", table(results, work)]
@@ -55,7 +55,7 @@ def machine(results: Results) -> str:
     return (
         f"{results.rounds} rounds, {results.seconds:g} s for each contender and work, on "
         f"{cores} cores with {memory:.0f} GB, in {results.took:.0f} s. "
-        f"Load when it began {before:.1f}, at its end {after:.1f}"
+        f"Load {before:.1f} at the start, {after:.1f} at the end"
         f"{'; the machine had other work, too' if before > cores / 4 else ''}. "
         f"{', '.join(versions)}."
     )

@@ -47,16 +47,16 @@ class Target:
 
 TARGETS = (
     Target(
-        "uncontended acquire and release, time to kazoo's `Lock`",
+        "uncontended acquire and release: time relative to kazoo's `Lock`",
         works.UNCONTENDED,
         works.DISTLOCK,
         works.KAZOO,
         "≤",
         0.60,
     ),
-    Target("the same, to Curator", works.UNCONTENDED, works.DISTLOCK, works.CURATOR, "≤", 1.0),
+    Target("the same, relative to Curator", works.UNCONTENDED, works.DISTLOCK, works.CURATOR, "≤", 1.0),
     Target(
-        "the same, to create and delete, each waited for",
+        "the same, relative to create and delete, each waited for",
         works.UNCONTENDED,
         works.DISTLOCK,
         works.RAW,
@@ -64,16 +64,16 @@ TARGETS = (
         1.0,
     ),
     Target(
-        "8 threads of one process, strict FIFO, acquisitions to kazoo's `Lock`",
+        "8 threads of one process, strict FIFO: acquisitions relative to kazoo's `Lock`",
         works.THREADS,
         works.DISTLOCK,
         works.KAZOO,
         "≥",
         5.0,
     ),
-    Target("the same, to Curator", works.THREADS, works.DISTLOCK, works.CURATOR, "≥", 2.5),
+    Target("the same, relative to Curator", works.THREADS, works.DISTLOCK, works.CURATOR, "≥", 2.5),
     Target(
-        "the same with `handoff=50`, to Curator",
+        "the same with `handoff=50`, relative to Curator",
         works.THREADS,
         works.HANDOFF,
         works.CURATOR,
@@ -81,7 +81,7 @@ TARGETS = (
         50.0,
     ),
     Target(
-        "8 processes, acquisitions to kazoo's `Lock`",
+        "8 processes: acquisitions relative to kazoo's `Lock`",
         works.PROCESSES,
         works.DISTLOCK,
         works.KAZOO,
@@ -89,7 +89,7 @@ TARGETS = (
         1.5,
     ),
     Target(
-        "idle time at a hand-off, holds of 2 ms, to redis-py's `Lock`",
+        "idle time at a hand-off, holds of 2 ms: relative to redis-py's `Lock`",
         works.HANDED_ON,
         works.DISTLOCK,
         works.REDIS,
@@ -105,7 +105,7 @@ def judge(results: Results) -> list[Verdict]:
     reentry = results.reentry
     verdicts.append(
         verdict(
-            "reentrant acquire and release, time to `threading.RLock`",
+            "reentrant acquire and release: time relative to `threading.RLock`",
             ratio(reentry["distlock"], reentry["RLock"]) if reentry else None,
             "≤",
             15,
@@ -114,7 +114,7 @@ def judge(results: Results) -> list[Verdict]:
     imports = results.imports
     verdicts.append(
         verdict(
-            "`import distlock`, time to `import kazoo.client, django`",
+            "`import distlock`: time relative to `import kazoo.client, django`",
             ratio(imports["distlock"], imports["kazoo and Django"]) if imports else None,
             "≤",
             1.3,
@@ -129,7 +129,7 @@ def judge(results: Results) -> list[Verdict]:
             "≤",
             2,
         ),
-        verdict("nodes and watches that it leaves", _alone(results.left), "≤", 0),
+        verdict("nodes and watches left behind", _alone(results.left), "≤", 0),
     ]
     all_series = results.series.values()
     lines = [mine.fairness for of in all_series if (mine := of.get("distlock")) and mine.fairness]

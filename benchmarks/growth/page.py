@@ -54,7 +54,7 @@ class Growth:
 def text(growth: Growth) -> str:
     """Return all tables."""
     where = (
-        f"On {os.cpu_count()} cores, which the server shares with all its clients; load in the "
+        f"On {os.cpu_count()} cores, which the server shares with all its clients; load at the "
         f"end {os.getloadavg()[0]:.1f}. One client, which sends without waiting, creates and "
         f"deletes {growth.writes:,.0f} nodes per second."
     )
@@ -73,7 +73,7 @@ def text(growth: Growth) -> str:
 
 
 def _lines(lines: list[Line]) -> str:
-    rows = [("waiting", "ms for each acquire", "requests", "the model's")]
+    rows = [("waiters", "ms per acquire", "requests", "model")]
     for each in lines:
         figures = number(each.milliseconds), f"{each.requests:.1f}", str(CONTENDED)
         rows.append((f"{each.waiters:,}", *figures))
@@ -84,12 +84,12 @@ def _keys(keys: list[Keys]) -> str:
     rows = [
         (
             "keys",
-            "ms to take one",
+            "ms to acquire one",
             "ms to release one",
             "nodes",
-            "the model's",
+            "model",
             "watches",
-            "memory of each",
+            "memory each",
             "nodes left",
             "all gone after",
         )
@@ -116,11 +116,11 @@ def _sessions(sessions: list[Sessions]) -> str:
         (
             "sessions",
             "ms to open one",
-            "memory of each",
+            "memory each",
             "requests per second, idle",
-            "the model's",
+            "model",
             "each holds a lock",
-            "the model's",
+            "model",
             "watches",
         )
     ]
@@ -150,7 +150,7 @@ def _fleets(costs: Costs) -> str:
             "processes",
             "busy at a time",
             "acquires per second",
-            "signs of life per second",
+            "heartbeats per second",
             "requests per second",
             "writes per second",
             "nodes",
@@ -193,16 +193,16 @@ def draw(growth: Growth, path: Path) -> None:
     lines = {each.waiters: each.milliseconds for each in growth.lines}
     _curve(axes[0], "Waiters of one lock", lines, x_label="waiting")
     axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel("ms for each acquire")
+    axes[0].set_ylabel("ms per acquire")
     keys = {each.keys: each.taken for each in growth.keys}
     _curve(axes[1], "Keys held by one session", keys, x_label="keys")
     axes[1].set_ylim(bottom=0)
-    axes[1].set_ylabel("ms to take one")
+    axes[1].set_ylabel("ms to acquire one")
     for kind in ("idle", "holding"):
         rates = {each.sessions: getattr(each, kind) for each in growth.sessions}
         _curve(axes[2], "Sessions", rates, x_label="sessions", label=kind)
     axes[2].set_yscale("log")
-    axes[2].set_ylabel("signs of life per second")
+    axes[2].set_ylabel("heartbeats per second")
     axes[2].legend(fontsize=8)
     figure.tight_layout()
     path.parent.mkdir(exist_ok=True)
