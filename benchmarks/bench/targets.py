@@ -54,7 +54,9 @@ TARGETS = (
         "≤",
         0.60,
     ),
-    Target("the same, relative to Curator", works.UNCONTENDED, works.DISTLOCK, works.CURATOR, "≤", 1.0),
+    Target(
+        "the same, relative to Curator", works.UNCONTENDED, works.DISTLOCK, works.CURATOR, "≤", 1.0
+    ),
     Target(
         "the same, relative to create and delete, each waited for",
         works.UNCONTENDED,
