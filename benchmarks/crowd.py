@@ -19,7 +19,7 @@ from django.conf import settings
 
 from benchmarks.herd import SESSION_TIMEOUT
 from distlock import zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 
 class Crowd:

@@ -31,11 +31,11 @@ from django.apps import apps
 apps.get_app_config("distlock").ready()
 from django.core.management import call_command
 call_command("check", tags=["distlock"], deploy=True)
-from distlock.session import session
+from distlock.session.registry import sessions
 from distlock import zk_lock
 lock = zk_lock("stock:42")
 assert not lock.held
-assert not session._sessions
+assert not sessions()
 assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
 print("silent")
 """

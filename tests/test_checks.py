@@ -25,7 +25,7 @@ from rest_framework.viewsets import ViewSet
 
 from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
-from distlock.session import session
+from distlock.session import registry
 from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
@@ -333,9 +333,9 @@ def test_no_check_connects(right: Settings, monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("A check has opened a connection.")
 
-    session.close_sessions()
+    registry.close_sessions()
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(session, "Session", refuse)
+    monkeypatch.setattr(registry, "Session", refuse)
     right.DISTLOCK = {"default": {}}
     assert found(deploy=True)
-    assert not session._sessions
+    assert not registry.sessions()

@@ -36,7 +36,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout, NoNodeError
 
 from distlock import Hold, LockBusy, signals, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from types import FrameType

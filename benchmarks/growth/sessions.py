@@ -22,7 +22,7 @@ import django
 from django.conf import settings
 
 from distlock import zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 #: How many locks are being taken at a time.
 AT_A_TIME = 64

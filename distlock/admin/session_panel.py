@@ -15,7 +15,7 @@ from distlock.conf import configuration
 from distlock.engine.client import TIMED_OUT
 from distlock.engine.ensemble import members
 from distlock.exceptions import LockUnavailable
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration

@@ -29,7 +29,7 @@ from distlock.keys.templates import znode_name
 from distlock.locks.leader import Leader, zk_leader
 from distlock.logs.loggers import safe
 from distlock.owner.owner import label
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -18,7 +18,7 @@ from distlock import checks, decorators
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 
 from .runs import Run, label_of, locks_of, logger
 

@@ -21,7 +21,7 @@ from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.keys.znodes import printable
 from distlock.logs.loggers import safe
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.signals import announce
 
 from . import task_refused

@@ -24,7 +24,7 @@ from distlock.engine.client import BadVersion, ConnectionLost, NoNode, SessionOv
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
 from distlock.queue.waiting import Latch
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from distlock.session.session import Session

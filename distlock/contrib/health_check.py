@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 from . import extra
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from django.apps import AppConfig
 
 from distlock.lease.hold import LeaseHold
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 from . import Receivers, extra, outcome_of
 

@@ -15,8 +15,8 @@ from distlock.engine.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
 from distlock.engine.client import NoNode
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import Participant, in_line
+from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
-from distlock.session.session import session_for
 
 from .key_batch import locks_of
 from .snapshot import LEADER, LEASES, Snapshot, key_of

@@ -33,7 +33,7 @@ from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
 from distlock.queue.waiting import Attempt, wait, wait_async
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from .acquisition import LeaseAcquisition

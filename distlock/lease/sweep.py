@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.engine.client import BadVersion, NoNode
 from distlock.session.lease_clock import ask_time
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 from .nodes import Term, parent_of_leases
 from .operation import remove

@@ -14,7 +14,7 @@ from django.utils.translation import gettext, ngettext
 
 from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.templatetags.distlock import who
 
 from .breaking import break_node

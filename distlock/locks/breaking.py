@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from distlock.engine.client import BadVersion, NoNode
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.lease.operation import remove
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

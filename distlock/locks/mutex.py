@@ -27,7 +27,7 @@ from distlock.queue.batch import BatchMember, check_handoff
 from distlock.queue.handoff import MutexPlace
 from distlock.queue.order import UnfairPlace
 from distlock.queue.waiting import Attempt, wait, wait_async
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.queue.contender import Place
+    from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -18,7 +18,7 @@ from distlock.engine.client import NoNode
 from distlock.inspection.snapshot import LEASES
 from distlock.keys.znodes import REVOKE
 from distlock.logs.loggers import safe
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ from distlock.owner.owner import current
 from distlock.queue.semaphore_limits import Limit, setting, whole
 from distlock.queue.semaphore_queue import SemaphorePlace
 from distlock.queue.waiting import Attempt, wait, wait_async
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 from . import cancellation
 from .held_permits import HeldPermits, claim, count, forget, keep

@@ -26,8 +26,9 @@ from distlock.inspection.tree import snapshot
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
 from distlock.session import session as sessions
 from distlock.session.node_bytes import size_of
+from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
-from distlock.session.session import CLOSE_SECONDS, session_for
+from distlock.session.session import CLOSE_SECONDS
 
 from . import access
 

@@ -1,7 +1,7 @@
-"""Ending a session by its id and password, which ends its nodes, too.
+"""Ends a session by its id and password, and its nodes with it.
 
-It takes some 10 ms, where the server by itself waits for the session timeout. The `session_reaper`
-does it for dead processes, and has the code: it may import nothing of distlock.
+This takes some 10 ms; the server by itself waits for the session timeout. The `session_reaper` does
+it for dead processes, and has the code, since it may import nothing of distlock.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from distlock.engine import session_reaper
 if TYPE_CHECKING:
     from distlock.conf import Configuration
 
-#: ZooKeeper's, where ``HOSTS`` names none.
+#: ZooKeeper's port, if ``HOSTS`` names none.
 _PORT = 2181
 
 _sasl = find_spec("puresasl")
-#: Where pure-sasl is, for a program that does not know this environment's packages. Not looked for
-#: later: on the connection thread, an import lock might be taken in a child forked meanwhile.
+#: Where pure-sasl is, for a program without this environment's packages. Found at import:
+#: on the connection thread, a child forked meanwhile might inherit a locked import lock.
 _LIBRARIES = str(Path(_sasl.origin).parents[1]) if _sasl and _sasl.origin else ""
 
 
 @sensitive_variables()  # error mails show variables
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
-    """Return all that it takes to end a session, as `session_reaper.end_session` expects it."""
+    """Return the facts that `session_reaper.end_session` needs to end a session."""
     servers = [urlsplit(f"//{server}") for server in conf.hosts.partition("/")[0].split(",")]
     return {
         "alias": conf.alias,
@@ -44,9 +44,9 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
 
 
 def end_session(conf: Configuration, session_id: int, password: bytes, timeout: float) -> bool:
-    """End a session on the server, which frees its locks. Only for a process that is dead.
+    """End a dead process's session on the server, which frees its locks.
 
-    :param timeout: seconds for which it is tried while ZooKeeper is away
+    :param timeout: seconds to keep trying while ZooKeeper is away
     :return: whether the session was alive
     :raises OSError: no server could be asked, or none accepted the credentials
     """

@@ -2,9 +2,9 @@
 
 A node's ``mtime`` and the time of day both come from the leader's clock, so their difference is the
 age of the node as long as nobody sets that clock and no other leader with another one takes over.
-Nothing on the server tells when that happens. But each write of ours that is acknowledged is a
-*reading*: the server's time, between two moments of our own clock, which nobody sets. Two readings
-that disagree on how much time has passed reveal a step, and zxids order readings and leases:
+The server does not report when that happens. But each acknowledged write of ours is a *reading*:
+the server's time, between two moments of our own clock, which nobody sets. Two readings that
+disagree on how much time has passed reveal a step, and zxids order readings and leases:
 
 - between two readings that agree, the server's clock measures,
 - across a step our own clock measures, and so only from the first reading after it,
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 #: A server tells its time in milliseconds, rounded down.
 _ROUNDING: Final = 0.001
-#: By which part two clocks may differ in speed before that counts as a step. Most differ by less.
+#: The relative difference in speed of two clocks that does not count as a step. Most differ less.
 _DRIFT: Final = 0.0001
-#: How many readings are kept. Two for each step are enough.
+#: The number of readings kept. Two for each step are enough.
 _KEPT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The server's time of one write of ours, and between which moments of our clock it was.
+    """The server's time of one write of ours, and the moments of our clock around it.
 
-    All in seconds but the `zxid`.
+    All in seconds, except the `zxid`.
     """
 
     zxid: int
@@ -66,22 +66,22 @@ class Reading:
 
 
 class LeaseClock:
-    """What one session knows of the server's clock."""
+    """Keeps the readings of one session, and tells the age of a lease by them."""
 
     def __init__(self) -> None:
         # Replaced and never changed, so that any thread may look at it.
         self._readings: tuple[Reading, ...] = ()
 
     def note(self, stat: Any, sent: float) -> None:
-        """Learn from a write of ours that was acknowledged just now.
+        """Take a reading from a write of ours that was acknowledged just now.
 
         :param stat: the node's stat after it
-        :param sent: when the write was sent, see `heartbeat.now`
+        :param sent: when the write was sent, by `deadline.now`
         """
         reading = Reading(stat.mzxid, stat.mtime / 1000, sent, now())
         kept = self._readings
         if kept and reading.zxid <= kept[-1].zxid:
-            if sent <= kept[-1].answered:  # two threads were under way at a time
+            if sent <= kept[-1].answered:  # two threads wrote at the same time
                 return
             kept = ()  # another tree, whose zxids say nothing about this one's
         if len(kept) > 1 and kept[-2].agrees(kept[-1]) and kept[-1].agrees(reading):
@@ -89,7 +89,7 @@ class LeaseClock:
         self._readings = (*kept[1 - _KEPT :], reading)
 
     def age(self, term: Term) -> float:
-        """Return for how many seconds at least a term has been as it is."""
+        """Return the least age of a term, in seconds."""
         readings = self._readings
         later = [reading for reading in readings if reading.zxid >= term.zxid]
         if not later:
@@ -104,29 +104,29 @@ class LeaseClock:
         return age if term.sent_here is None else min(age, now() - term.sent_here)
 
     def remaining(self, term: Term) -> float:
-        """Return for how many seconds at most a term lasts; 0 just before its end."""
+        """Return the most seconds that a term lasts; 0 just before its end."""
         return term.ttl - self.age(term)
 
     def ended(self, term: Term) -> bool:
-        """Whether a term has ended: later, not just then, for the server rounds its times down."""
+        """Whether a term has surely ended, given that the server rounds its times down."""
         return self.remaining(term) < -_ROUNDING / 2
 
 
 def ask_time(session: Session, path: str, done: Done) -> None:
-    """Note the server's time, by a write to a node whose data nobody needs."""
+    """Take a reading by a write to a node whose data nobody needs."""
     sent = now()
 
-    def told(stat: Any, error: BaseException | None) -> None:
+    def answered(stat: Any, error: BaseException | None) -> None:
         if error is None:
             session.lease_clock.note(stat, sent)
         done(stat, error)
 
-    session.write(path, b"", -1, told)
+    session.write(path, b"", -1, answered)
 
 
 @cache
 def this_machine() -> str:
-    """Return a name for all processes with which this one shares its clock, empty if unknown."""
+    """Return a name for the processes that share this one's clock, empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         namespace = os.readlink("/proc/self/ns/time").encode()  # noqa: PTH115 - it is no path
@@ -136,13 +136,13 @@ def this_machine() -> str:
 
 
 def stamp() -> dict[str, Any]:
-    """Return what a lease says of the moment at which it is sent."""
+    """Return the machine and the moment of sending, for the data of a lease."""
     machine = this_machine()
     return {"machine": machine, "sent": round(now(), 3)} if machine else {}
 
 
 def sent_here(said: Any) -> float | None:
-    """Return when a lease was sent by our clock, None for another machine's."""
+    """Return when a lease was sent, by our clock; None for another machine's."""
     sent = said.get("sent")
     if not said.get("machine") or said["machine"] != this_machine():
         return None

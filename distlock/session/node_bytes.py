@@ -1,12 +1,12 @@
-"""How long the message is that ends a session: it names each of its ephemeral nodes.
+"""Measures the message that ends a session: it names each of the session's ephemeral nodes.
 
-One that is longer than ``jute.maxbuffer`` (1 MiB by default) can be read by no server, and takes
-the whole ensemble down (ZOOKEEPER-4306).
+No server can read one that is longer than ``jute.maxbuffer`` (1 MiB by default), and it takes the
+whole ensemble down (ZOOKEEPER-4306).
 """
 
 from __future__ import annotations
 
-#: What comes with each path, in bytes.
+#: The bytes that precede each path.
 _LENGTH = 4
 #: The digits that the server appends to the path of a sequential node.
 _SEQUENCE = 10
@@ -18,7 +18,7 @@ def size_of(path: str) -> int:
 
 
 class NodeBytes:
-    """The ephemeral nodes of a session. Changed on the connection thread alone.
+    """The ephemeral nodes of a session. They change on the connection thread alone.
 
     :param limit: how many bytes they may take
     """
@@ -36,7 +36,7 @@ class NodeBytes:
             self.total += size
 
     def discard(self, path: str) -> None:
-        """Count a node no more that has gone, if it was counted."""
+        """Stop counting a node, if it was counted."""
         self.total -= self._sizes.pop(path, 0)
 
     def clear(self) -> None:
@@ -45,7 +45,7 @@ class NodeBytes:
         self.total = 0
 
     def full(self, path: str, under_way: int) -> bool:
-        """Whether one more node might be too many.
+        """Whether one more node might exceed the limit.
 
         :param under_way: how many nodes like this one are being created
         """

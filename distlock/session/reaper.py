@@ -1,13 +1,13 @@
 """Starts the session reaper beside a master process, and reports sessions to it.
 
 The `session_reaper` ends the sessions of processes that die, so that their locks are free at once.
-The process that calls `start_session_reaper`, and those that it forks from then on, report their
-sessions when they begin and when they are closed in order.
+The process that calls `start_session_reaper`, and those that it forks from then on, report when
+their sessions begin and when they close them in order.
 
-A session's id and password, which are as good as credentials, may go to the reaper's socket only.
-A program may close the descriptors that it has inherited, as Celery's embedded beat does, and a
-closed one's number soon belongs to the connection of a broker or a database. So each report looks
-at what the number stands for.
+A session's id and password are as good as credentials, and may go to the reaper's socket only. A
+program may close the descriptors that it has inherited, as Celery's embedded beat does, and the
+number of a closed one soon belongs to a connection to a broker or a database. So each report checks
+that the number still stands for the socket.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from distlock.conf import configuration
 from distlock.engine import session_reaper
 from distlock.logs.loggers import safe
 
-from . import ending as takeover
-from .session import observe_sessions
+from . import ending
+from .registry import observe_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,29 +38,28 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: What the reaper gets of the environment: where the system and OpenSSL find their files.
+#: The variables that the reaper gets: they tell the system and OpenSSL where their files are.
 _ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class _Socket(NamedTuple):
-    """An inherited socket: its number, and the device and inode that the number stands for."""
+    """An inherited socket: its number, and the socket's device and inode."""
 
     number: int
     identity: tuple[int, int]
 
 
-#: Where this process reports, and its forked children.
+#: Where this process and its forked children report.
 _reports: _Socket | None = None
 
 
 def start_session_reaper() -> bool:
-    """Let the sessions of this process and of those that it forks from now on end with them.
+    """End the sessions of this process and of its forked children when these processes end.
 
-    To be called in a master process before it forks. It starts the session reaper, a small process
-    of its own, and does nothing where this process has one. Children that are spawned instead of
-    forked have no part in it.
+    Call it in a master process before it forks. It starts the session reaper, a small process of
+    its own, once. It does not serve children that are spawned instead of forked.
 
-    :return: False where the system cannot do it: it takes Linux 5.3 or newer
+    :return: False if the system cannot do it: it takes Linux 5.3 or newer
     :raises ImproperlyConfigured: Django has no settings in this process, or wrong ones
     """
     global _reports  # noqa: PLW0603 - one per process
@@ -77,7 +76,7 @@ def start_session_reaper() -> bool:
         if not _start_reaper(receiving):
             sending.close()
             return False
-    # No socket object is kept: it would close its number some day, whatever that stands for then.
+    # Keep no socket object: it would close its number some day, whatever that stands for then.
     number = sending.detach()
     _reports = _Socket(number, _identity(number))
     observe_sessions(_report)
@@ -101,7 +100,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _start_reaper(receiving: socket.socket) -> bool:
-    """Start the program, without any descriptor, argument or variable that could hold a secret."""
+    """Start the program with no descriptor, argument or variable that could hold a secret."""
     try:
         subprocess.run(
             [_interpreter(), "-I", "-S", session_reaper.__file__],
@@ -132,24 +131,24 @@ def _interpreter() -> str:
 
 
 def _report(conf: Configuration, session_id: int, password: bytes | None) -> None:
-    """Report that a session has begun, or without a password that it was closed."""
+    """Report that a session has begun or, without a password, that it was closed."""
     if password is None:
         _send({"alias": conf.alias, "session": session_id})
     else:
-        _send({**takeover.report(conf, session_id, password), "log": _log_files()})
+        _send({**ending.report(conf, session_id, password), "log": _log_files()})
 
 
 def _send(report: dict[str, Any]) -> None:
-    with suppress(OSError), _own(_reports) as number:  # it has been killed, or is far behind
+    with suppress(OSError), _own(_reports) as number:  # the reaper was killed, or is far behind
         if number is not None:
             os.write(number, json.dumps(report, default=os.fspath).encode())
 
 
 @contextmanager
 def _own(reports: _Socket | None) -> Iterator[int | None]:
-    """Duplicate the socket's number for a block; None if that stands for something else by now.
+    """Duplicate the socket's number for a block; yield None if it is another file by now.
 
-    What the duplicate stands for cannot change between the look and the use.
+    Nobody else can close the duplicate between the check and the use.
     """
     number = None
     if reports is not None:
@@ -169,7 +168,7 @@ def _identity(number: int) -> tuple[int, int]:
 
 
 def _log_files() -> list[str]:
-    """Return the files to which this process logs warnings; none is standard error."""
+    """Return the files to which this process logs warnings; no file means standard error."""
     if not logger.isEnabledFor(logging.WARNING):
         return [os.devnull]
     files: list[str] = []

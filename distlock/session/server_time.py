@@ -1,8 +1,8 @@
-"""The server's time, so that skewed clocks of clients do not show in what is told of waits.
+"""Reads the server's time, so that reported waits do not depend on clients' skewed clocks.
 
-ZooKeeper tells its time only where something is written: in the ``ctime`` of a new node, which the
-leader's clock gives. So a node is made, ephemeral and for a moment, and for a minute after that the
-difference to our own clock is taken as known.
+ZooKeeper reveals its time only in writes: the leader's clock gives a new node its ``ctime``. So
+this module creates an ephemeral node for a moment, and trusts the difference to our own clock for a
+minute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from .session import Session
 
-#: How long a difference is taken as known, in seconds.
+#: How long a measured difference is trusted, in seconds.
 KNOWN_SECONDS: Final = 60.0
 
 
@@ -26,13 +26,13 @@ KNOWN_SECONDS: Final = 60.0
 class Clock:
     """Tells the time.
 
-    :ivar exact: whether it is the server's, and not our own
+    :ivar exact: whether it is the server's clock, and not our own
     """
 
     exact: bool
-    #: From `time.monotonic` to the seconds since 1970.
+    #: The seconds since 1970, minus `time.monotonic`.
     offset: float
-    #: When that was found (`time.monotonic`).
+    #: When the offset was measured (`time.monotonic`).
     found_at: float
 
     def now(self) -> float:
@@ -41,7 +41,7 @@ class Clock:
 
 
 def time_at(seconds: float) -> datetime:
-    """Return a number of seconds since 1970 as a time."""
+    """Return the time for a number of seconds since 1970."""
     return datetime.fromtimestamp(seconds, tz=timezone.utc)
 
 
@@ -49,7 +49,7 @@ _clocks: WeakKeyDictionary[Session, Clock] = WeakKeyDictionary()
 
 
 def server_clock(session: Session, timeout: float) -> Clock:
-    """Return the server's clock; our own where nothing may be written, or the answer is late.
+    """Return the server's clock, or our own if we may not write or the answer is late.
 
     :param timeout: seconds to wait for it
     """
@@ -62,7 +62,7 @@ def server_clock(session: Session, timeout: float) -> Clock:
 def _ask(session: Session, timeout: float) -> Clock:
     # No key's znode name has an @.
     path = f"{session.root}/@clock-{uuid4().hex}"
-    told: list[tuple[float, float]] = []
+    answers: list[tuple[float, float]] = []
     answered = threading.Event()
 
     def remove(_: Any) -> None:
@@ -70,17 +70,17 @@ def _ask(session: Session, timeout: float) -> Clock:
 
     def created(value: Any, error: BaseException | None) -> None:
         if error is None:
-            told.append((value[1].ctime / 1000, time.monotonic()))
+            answers.append((value[1].ctime / 1000, time.monotonic()))
             remove(value)
         answered.set()
 
     asked_at = time.monotonic()
     session.create_ephemeral(path, b"", created, remove)
     answered.wait(timeout)
-    if not told:
+    if not answers:
         now = time.monotonic()
         return Clock(exact=False, offset=time.time() - now, found_at=now)
-    server_time, answered_at = told[0]
+    server_time, answered_at = answers[0]
     # The server took its time somewhere between the two.
     middle = (asked_at + answered_at) / 2
     return Clock(exact=True, offset=server_time - middle, found_at=answered_at)

@@ -1,7 +1,7 @@
-"""SIGTERM ends the sessions of a process first, so that its locks are free at once.
+"""Ends the sessions of a process on SIGTERM, so that its locks are free at once.
 
 By default the signal ends a process on the spot: no ``finally`` and no ``atexit`` runs, and the
-locks stay taken until ZooKeeper expires the session.
+locks stay held until ZooKeeper expires the session.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ RELEASE_SECONDS: Final = 3.0
 
 
 def release_on_sigterm() -> None:
-    """End this process's sessions on SIGTERM, and then let happen what would have happened.
+    """End this process's sessions on SIGTERM, and then handle the signal as before.
 
     For scripts and daemons. Management commands, Celery and gunicorn need no call. Call it in the
-    main thread, after you have set a handler of your own, if any: yours is called once the locks
-    are free, so it should end the process. A SIGTERM that is ignored stays ignored.
+    main thread, after you have set a handler of your own, if any: yours runs once the locks are
+    free, so it should end the process. An ignored SIGTERM stays ignored.
 
-    May be called more than once. A forked child inherits the handler.
+    You may call it more than once. A forked child inherits the handler.
 
-    :raises ValueError: not called in the main thread, which alone may set signal handlers
+    :raises ValueError: called outside the main thread, which alone may set signal handlers
     """
     before = signal.getsignal(signal.SIGTERM)
     if before is not signal.SIG_IGN and not isinstance(before, _Release):
@@ -41,9 +41,9 @@ def release_on_sigterm() -> None:
 
 
 class _Release:
-    """The handler.
+    """Releases, and then calls the earlier handler.
 
-    :param before: the handler of before; None for one that was not set from Python
+    :param before: the earlier handler; None for one that was not set from Python
     """
 
     def __init__(self, before: Any) -> None:
@@ -57,25 +57,25 @@ class _Release:
             signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
             _release()
             signal.raise_signal(number)
-            # The first process of a container is not ended by a default. It may not go on, either:
-            # the work under its locks would.
+            # The default does not end the first process of a container, but the process must end:
+            # its locks are gone.
             os._exit(128 + number)
 
 
 def _release() -> None:
-    """End the sessions, in a thread: the code that was interrupted may hold what that waits for.
+    """End the sessions in a thread: the interrupted code may hold a lock that this needs.
 
-    A child that has just been forked, and has not forgotten its parent's sessions yet, has none.
+    A child that has just been forked, and still knows its parent's sessions, has none of its own.
     """
-    session = sys.modules.get(f"{__package__}.session")
-    if session is None or session.pid != os.getpid():
+    registry = sys.modules.get(f"{__package__}.registry")
+    if registry is None or registry.pid != os.getpid():
         return
     done = threading.Lock()
     done.acquire()
 
     def release() -> None:
         try:
-            session.close_sessions()
+            registry.close_sessions()
         finally:
             done.release()
 
@@ -86,10 +86,10 @@ def _release() -> None:
 
 
 def release_in_commands() -> None:
-    """Do the same in a management command, unless it has a handler already.
+    """Call `release_on_sigterm` in a management command that has no handler yet.
 
-    A handler that the command sets later replaces this one. Call it while Django starts, and when a
-    session begins: a program may have started Django before it runs the command.
+    A handler that the command sets later replaces this one. Django's start and each new session
+    call this, since a program may start Django before it runs the command.
     """
     if (
         threading.current_thread() is threading.main_thread()

@@ -18,7 +18,8 @@ from distlock.engine.client import Client
 from distlock.locks import held_permits
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
-from distlock.session import session as sessions
+from distlock.session import session as session_module
+from distlock.session.registry import sessions
 
 from .memory import MemoryTree
 from .memory_client import MemoryClient
@@ -45,13 +46,13 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
     """
     _refuse_what_is_in_use()
     tree = MemoryTree()
-    sessions.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
+    session_module.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
     _begin_anew()
     try:
         yield tree
     finally:
         release_all(current())
-        sessions.new_client = Client
+        session_module.new_client = Client
         _begin_anew()
         held_permits.clear()
         tree.closed.set()
@@ -68,12 +69,12 @@ def _begin_anew() -> None:
 
 
 def _refuse_what_is_in_use() -> None:
-    if sessions.new_client is not Client:
+    if session_module.new_client is not Client:
         raise RuntimeError(
             "There is a ZooKeeper in memory already: memory_zookeeper(), DistlockTestCase and the "
             "fixture distlock_memory cannot be within each other. Use one of them."
         )
-    for session in list(sessions._sessions.values()):  # noqa: SLF001 - nobody else asks for all
+    for session in sessions():
         if session.heartbeat.beneficiaries():
             raise RuntimeError(
                 f"This process holds locks at {session.conf.hosts}, or waits for some. Release "

@@ -20,7 +20,8 @@ from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.order import FairPlace, ReaderPlace, WriterPlace
 from distlock.queue.waiting import wait
 from distlock.session.ending import end_session
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
+from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
 
 from .memory_client import MemoryClient

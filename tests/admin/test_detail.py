@@ -11,7 +11,7 @@ from django.utils.timezone import localtime
 from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
 from distlock.admin import lock_page
 from distlock.inspection.tree import snapshot
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.admin.tools import address, keys, markup, of, rows, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

@@ -9,7 +9,7 @@ from kazoo.security import make_acl
 
 from distlock import zk_lock
 from distlock.admin import reading
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.server import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand

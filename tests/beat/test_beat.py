@@ -15,7 +15,7 @@ from celery.beat import Scheduler
 from distlock import Hold, LockLost, zk_leader
 from distlock.celery.beat import LOOK_SECONDS, LeaderMixin, LeaderScheduler, _Runs
 from distlock.locks.leader import Leader
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, Tree, expire
 

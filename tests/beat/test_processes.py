@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from distlock import zk_leader
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from tests.beat.tools import EVERY_MOMENT, PATIENCE, Sent, beat
 from tests.kit.celery_tools import fleet
 from tests.kit.helpers import eventually

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from tests.browser.chromium import Chromium, ChromiumNotInstalled, Tab
 from tests.browser.crew import Crew
 from tests.browser.site import NAMESPACE, Site, Sites, chroot

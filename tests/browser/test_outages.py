@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from distlock.admin.reading import BUDGET
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
 from tests.browser.conftest import use

@@ -14,7 +14,7 @@ from kazoo.security import Permissions
 from distlock.checks import MIDDLEWARE
 from distlock.management.diagnosis import Finding, diagnose
 from distlock.session import server_time
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand

@@ -103,8 +103,8 @@ def body():
         """
 def body():
     hold()
-    from distlock.session import session
-    with session._sessions_lock:
+    from distlock.session import registry
+    with registry._lock:
         time.sleep(60)
 """,
         COMMAND,

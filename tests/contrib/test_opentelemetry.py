@@ -23,7 +23,7 @@ from distlock import (
 )
 from distlock.contrib.opentelemetry import Spans
 from distlock.owner.owner import current
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire
 

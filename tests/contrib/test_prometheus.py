@@ -24,7 +24,7 @@ from distlock import (
 )
 from distlock.contrib.prometheus import Metrics
 from distlock.locks.mutex import Mutex
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.signals import announce, lock_failed
 from tests.kit.helpers import ROOT, eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, expire

@@ -28,7 +28,7 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.locks import cancellation
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.mutex.tools import PATIENCE, Tree, expire, forgets_all
 
 if TYPE_CHECKING:

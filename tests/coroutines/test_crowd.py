@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock, zk_semaphore
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, await_connection, forgets_all

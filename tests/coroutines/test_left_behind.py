@@ -13,7 +13,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 from distlock import LockBusy, zk_lock
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator

@@ -11,7 +11,7 @@ import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.engine.connection import Connection, Handler
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.frames import FrameProxy, frame
 from tests.kit.helpers import eventually
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 

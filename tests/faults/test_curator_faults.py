@@ -16,7 +16,8 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
-from distlock.session.session import Session, close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
+from distlock.session.session import Session
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import (
     OVERRUN,
@@ -138,7 +139,7 @@ def test_missed_response_on_delete(tree: Tree, patient_link: TcpProxy, lost: str
     with zk_lock(KEY):
         patient_link.black_hole("both" if lost == "request" else "to_client")
     tree.await_line(KEY, 1 if lost == "request" else 0)
-    assert session_for()._deletes
+    assert session_for().deletes.pending
     patient_link.cut()
     patient_link.pass_through()
     tree.await_line(KEY, 0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, StaleToken, zk_lock
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from tests.fencing.models import Stock
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import Tree, await_connection, expire

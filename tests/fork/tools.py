@@ -72,7 +72,7 @@ def program(
         "if __name__ == '__main__':\n"
         f"    set_up(sys.argv[1], sys.argv[2], {options})\n"
         "from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock\n"
-        "from distlock.session.session import session_for\n"
+        "from distlock.session.registry import session_for\n"
     )
     with spawn_python(preamble + code, *arguments) as process:
         yield process

@@ -13,7 +13,7 @@ from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_
 from distlock.exceptions import IncompatiblePeer, StaleToken
 from distlock.fencing import token_of
 from distlock.queue.batch import _batches
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
 from tests.kit.helpers import eventually

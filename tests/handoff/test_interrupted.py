@@ -16,7 +16,7 @@ import pytest
 from distlock import LockBusy, zk_lock
 from distlock.owner.owner import current
 from distlock.queue import waiting
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, members, served
 from tests.kit.helpers import eventually
 from tests.lease.test_every_step import Interruption, SoftLimit

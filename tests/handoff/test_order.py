@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, await_seats
 from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all

@@ -9,7 +9,7 @@ import pytest
 
 from distlock import zk_lock
 from distlock.queue.handoff import MutexPlace
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
 from distlock.queue.batch import _batches
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 

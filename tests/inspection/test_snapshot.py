@@ -23,7 +23,7 @@ from distlock.lease.nodes import LeaseHolder, parent_of_leases
 from distlock.locks import leader
 from distlock.owner.owner import label
 from distlock.session import server_time
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.inspection.tools import cleared, found, names, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, LockLost, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire

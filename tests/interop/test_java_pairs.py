@@ -13,7 +13,7 @@ import pytest
 
 from distlock import IncompatiblePeer, LockLost, zk_leader
 from distlock.locks.leader import PREFIX
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
@@ -113,4 +113,4 @@ def test_a_leader_that_meets_a_latch_has_lost(
         owner.now(leader.release)
     peer.release("latch")
     session = session_for()
-    eventually(lambda: not session._watchers, PATIENCE, "no watch left")
+    eventually(lambda: not session.watches.watchers, PATIENCE, "no watch left")

@@ -16,7 +16,7 @@ import pytest
 from benchmarks import curator, newer_curator
 from distlock import IncompatiblePeer, zk_lock
 from distlock.keys.znodes import WORN
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.memory import LAST_NUMBER
 from distlock.testing.server import ZooKeeper
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend

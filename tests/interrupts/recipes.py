@@ -22,7 +22,7 @@ from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Permits
 from distlock.owner.owner import current
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, forgets_all

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import LockKeyError, zk_lock, zk_locked
 from distlock.owner.owner import label
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:

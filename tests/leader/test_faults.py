@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, zk_leader
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.leader.test_run import NAME, RUNS, ends
 from tests.lease.tools import await_own_watch, said

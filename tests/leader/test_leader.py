@@ -17,7 +17,7 @@ from distlock import LockBusy, LockKeyError, LockLost, zk_leader, zk_lock
 from distlock.conf import UNSET
 from distlock.keys.templates import key_of, znode_name
 from distlock.locks.leader import PREFIX, Leader
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 

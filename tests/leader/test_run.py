@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.lease.tools import await_own_watch, said, tell
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all, within

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import Hold, LockLost, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.stopwatch import Stopwatch
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted

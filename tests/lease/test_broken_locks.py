@@ -12,7 +12,7 @@ from kazoo.protocol.states import KazooState
 from distlock import LockLost, zk_lock
 from distlock.keys.znodes import in_line
 from distlock.queue.contender import Place
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import Loss, SetOptions, await_own_watch
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within

@@ -14,7 +14,7 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine import deadline
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
 from tests.mutex.tools import (

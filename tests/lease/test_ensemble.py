@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.stopwatch import Stopwatch
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within

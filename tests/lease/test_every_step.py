@@ -33,7 +33,7 @@ import distlock
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.locks.mutex import Mutex
 from distlock.owner.owner import current
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import beneficiaries
 from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all

@@ -18,7 +18,7 @@ from distlock import LockLost, LockUnavailable, zk_lock, zk_locked
 from distlock.owner.owner import current
 from distlock.queue.contender import Place
 from distlock.queue.waiting import Attempt
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 

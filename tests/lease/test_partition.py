@@ -17,7 +17,7 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.queue.handoff import MutexPlace
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
@@ -188,7 +188,7 @@ def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
         tree = Tree(onlooker, namespace)
         holder.now(others.acquire)
         granted = waiter.submit(zk_lock(KEY).acquire, timeout=3 * PATIENCE)
-        eventually(lambda: mine._watchers and not mine._in_flight, PATIENCE)
+        eventually(lambda: mine.watches.watchers and not mine._in_flight, PATIENCE)
         holder.now(others.release)
         eventually(lambda: news, PATIENCE)
         with network.isolated(leader):

@@ -31,7 +31,7 @@ import json, os, signal, sys
 from tests.mutex.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=4)
 from distlock import LockLost, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 passed, session = 0, session_for()
 try:
     with zk_lock("key") as hold:

@@ -19,7 +19,8 @@ from kazoo.protocol.serialization import Transaction
 
 from distlock import LockUnavailable, zk_lock
 from distlock.engine.client import Client
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
+from distlock.session.session import Session
 from tests.mutex.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.stopwatch import Stopwatch
 from tests.lease.tools import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers

@@ -10,7 +10,7 @@ import pytest
 
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
 from distlock.queue.waiting import Latch
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import watchers
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
@@ -59,7 +59,7 @@ def await_watch_on_second(tree: Tree) -> None:
 
 def hear_of_it() -> None:
     """Wait until this process has heard of both deletes: the holder's and its own."""
-    eventually(lambda: not session_for()._watchers, PATIENCE)
+    eventually(lambda: not session_for().watches.watchers, PATIENCE)
 
 
 def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
@@ -120,7 +120,9 @@ def test_all_waiters_of_a_removed_line_have_their_turn(
             served.append(number)
 
     waiters = [make_owner().submit(work, number) for number in range(4)]
-    eventually(lambda: session_for()._watchers and session_for("other")._watchers, PATIENCE)
+    eventually(
+        lambda: session_for().watches.watchers and session_for("other").watches.watchers, PATIENCE
+    )
     remove_line(tree)
     for waiter in waiters:
         waiter.result(PATIENCE)

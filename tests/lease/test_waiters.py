@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.stopwatch import Stopwatch
 from tests.lease.tools import await_waiter, beneficiaries

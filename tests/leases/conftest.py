@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.lease.persistent import PersistentLease
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_released
 from distlock.testing.proxy import TcpProxy
 from tests.mutex.conftest import make_owner, own_zookeeper, tree

@@ -19,7 +19,7 @@ import pytest
 
 from distlock import LockBusy, zk_lease
 from distlock.lease.persistent import PersistentLease
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (

@@ -71,7 +71,7 @@ import json, sys
 from concurrent.futures import ThreadPoolExecutor
 from tests.mutex.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.leases.test_expiry import take_turns
 from tests.mutex.tools import await_connection
 await_connection()

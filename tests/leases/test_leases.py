@@ -15,7 +15,8 @@ from distlock import Hold, LockBusy, LockInTransaction, LockLost, NotOwner, zk_l
 from distlock.fencing import token_of
 from distlock.lease.hold import _kept, _known
 from distlock.session.lease_clock import stamp
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
+from distlock.session.session import Session
 from tests.kit.helpers import eventually
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
@@ -341,7 +342,9 @@ def test_waiting_tasks_cost_no_threads_and_all_get_their_turn(tree: Tree) -> Non
         tasks = [asyncio.create_task(wait(zk_lease("key", LONG))) for _ in range(30)]
         path = node_path(tree, "key")
         await asyncio.to_thread(
-            eventually, lambda: len(session_for()._watchers.get((path, False), ())) == 30, PATIENCE
+            eventually,
+            lambda: len(session_for().watches.watchers.get((path, False), ())) == 30,
+            PATIENCE,
         )
         assert threading.active_count() <= before + 3  # the timer, the heartbeat, and this look
         await first.arelease()
@@ -359,7 +362,7 @@ def test_waiting_tasks_cost_no_threads_and_all_get_their_turn(tree: Tree) -> Non
 def test_a_cancelled_task_leaves_nothing_behind(tree: Tree) -> None:
     async def use() -> None:
         task = asyncio.create_task(zk_lease("key", LONG, owner="you").aacquire(timeout=None))
-        await asyncio.to_thread(eventually, lambda: session_for()._watchers, PATIENCE)
+        await asyncio.to_thread(eventually, lambda: session_for().watches.watchers, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.signals import lock_acquired
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually

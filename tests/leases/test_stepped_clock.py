@@ -8,7 +8,7 @@ import pytest
 
 from distlock import zk_lease
 from distlock.lease.persistent import sweep
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
 from tests.lease.tools import said, tell

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock, zk_locked
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.conftest import holder, make_owner, tree, two_sessions
 from tests.mutex.tools import PATIENCE, expire

@@ -29,7 +29,7 @@ from distlock import (
 from distlock.conf import UNSET
 from distlock.locks.multilock import _Call
 from distlock.owner.owner import current
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import pass_time
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, Mutex, zk_lock, zk_multilock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 

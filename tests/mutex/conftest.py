@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client

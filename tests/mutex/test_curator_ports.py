@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 

@@ -18,7 +18,7 @@ from kazoo.exceptions import NoNodeError
 
 from distlock import LockLost, NotOwner, zk_lock
 from distlock.owner.owner import Owner as LockOwner
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
 

@@ -19,7 +19,7 @@ import pytest
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
 from distlock import LockBusy, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.timeouts import async_timeout
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all

@@ -180,7 +180,7 @@ from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import LockBusy, NotOwner, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 lock = zk_lock("key")
 assert lock.acquire()

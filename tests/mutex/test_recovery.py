@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import (

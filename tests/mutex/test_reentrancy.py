@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import LockBusy, LockLost, NotOwner, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import MakeOwner, Tree, expire
 

@@ -24,7 +24,7 @@ from distlock import (
 )
 from distlock.lease.persistent import PersistentLease
 from distlock.locks.semaphore import Semaphore
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE, expire

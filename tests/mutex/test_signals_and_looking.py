@@ -13,7 +13,7 @@ import pytest
 
 from distlock import Mutex, lock_acquired, lock_contended, lock_released, zk_lock
 from distlock.owner.owner import label
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
 
 if TYPE_CHECKING:

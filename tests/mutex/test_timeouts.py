@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lock
-from distlock.session.session import _sessions
+from distlock.session.registry import sessions
 from tests.kit.helpers import eventually
 from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Owner, Tree, within
 
@@ -119,7 +119,7 @@ def test_what_is_no_timeout_is_refused_before_anything_is_sent(
         zk_lock("key").acquire(timeout=timeout)
     with pytest.raises(error, match="timeout"):
         zk_lock("key").acquire(blocking=False, timeout=timeout)
-    assert not _sessions
+    assert not sessions()
 
 
 @pytest.mark.usefixtures("tree")

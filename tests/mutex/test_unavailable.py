@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import free_ports
 from tests.kit.helpers import eventually
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_django import Settings
+
+    from distlock.session.session import Session
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -19,7 +19,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
 from distlock.queue import waiting
-from distlock.session.session import _sessions, session_for
+from distlock.session.registry import session_for, sessions
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import ANSWER_SECONDS, eventually
 from tests.kit.stopwatch import Stopwatch
@@ -123,7 +123,7 @@ class Tree:
         watched = self.watches()
         assert watched == expected, (
             f"watched: {watched}, expected: {expected}; this process has "
-            f"{[(hex(one.id), one.connected, kept(one)) for one in _sessions.values()]}, and "
+            f"{[(hex(one.id), one.connected, kept(one)) for one in sessions()]}, and "
             f"the server says:\n{self.client.command(b'wchp')}"
         )
 
@@ -177,9 +177,9 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, client: type[Any]) -> list[
 def kept(session: Session) -> dict[str, list[object]]:
     """What a session remembers of requests, watches and deletes that are under way."""
     memory: dict[str, list[object]] = {
-        "watchers": list(session._watchers),
+        "watchers": list(session.watches.watchers),
         "requests": list(session._in_flight),
-        "deletes": list(session._deletes),
+        "deletes": list(session.deletes.pending),
         "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}

@@ -12,7 +12,7 @@ from kazoo.security import make_acl
 
 from distlock import Hold, LockLost, LockUnavailable, revoke, zk_lock
 from distlock.keys.znodes import REVOKE
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.lease.tools import SetOptions, await_own_watch, watchers
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, expire

@@ -14,7 +14,7 @@ import pytest
 from distlock import LockBusy, Mutex, revoke, zk_lease, zk_lock, zk_locked
 from distlock.engine.deadline import Heartbeat
 from distlock.keys.znodes import REVOKE, Participant
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 

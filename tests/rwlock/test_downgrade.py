@@ -13,7 +13,7 @@ import pytest
 
 from distlock import Hold, LockLost, zk_rwlock
 from distlock.owner.owner import current
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.lease.tools import beneficiaries

@@ -14,7 +14,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock import DeadlockDetected, LockLost, zk_rwlock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 

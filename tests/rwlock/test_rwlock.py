@@ -20,7 +20,7 @@ from distlock import (
     zk_lock,
     zk_rwlock,
 )
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 
 from distlock import DeadlockDetected, LockInTransaction, LockLost, zk_lock, zk_rwlock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
 

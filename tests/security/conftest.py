@@ -10,7 +10,7 @@ import pytest
 
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.server import ServerNotInstalled, ZooKeeper, free_ports
 from tests.security.certificates import KEY_PASSWORD, Authority
 

@@ -15,7 +15,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl_credential
 
 from distlock import LockLost, LockUnavailable, zk_lease, zk_lock
 from distlock.management.diagnosis import diagnose
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE

@@ -20,7 +20,7 @@ from django.views.debug import ExceptionReporter
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
 from distlock.engine.client import _worth_logging
-from distlock.session.session import Session, session_for
+from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
+    from distlock.session.session import Session
     from tests.security.conftest import Configure, SecureServer
 
 DIGEST_PASSWORD = "s3cr3t-of-the-shop"

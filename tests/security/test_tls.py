@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 from kazoo.exceptions import NoAuthError
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.security.certificates import KEY_PASSWORD, Authority
 

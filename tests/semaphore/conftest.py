@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.locks import held_permits
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper
 from tests.lease.conftest import requests, set_options
 from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions

@@ -14,7 +14,7 @@ import pytest
 
 from distlock import DistlockError, LockLost, zk_semaphore
 from distlock.queue.semaphore_queue import SemaphorePlace
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 from tests.semaphore.tools import KEY, Inside, Permits

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from distlock import LockBusy, NotOwner, zk_semaphore
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire
 from tests.semaphore.tools import KEY, Permits

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import spawn_python
 from tests.kit.timeouts import async_timeout
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import LockUnavailable, zk_semaphore
 from distlock.queue.semaphore_queue import SemaphorePlace
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.test_recovery import cut_and_heal
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all

@@ -13,7 +13,7 @@ import pytest
 
 from distlock import zk_semaphore
 from distlock.engine.client import Client, Reply
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
 from tests.semaphore.tools import KEY, Permits
 

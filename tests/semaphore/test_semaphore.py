@@ -22,7 +22,7 @@ from distlock import (
 )
 from distlock.locks.semaphore import Semaphore
 from distlock.queue import waiting
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.mutex.test_signals_and_looking import received
 from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all

@@ -21,7 +21,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 from tests.semaphore.tools import KEY, Inside, Permits

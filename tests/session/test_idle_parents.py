@@ -8,8 +8,8 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 
 from distlock import zk_lock
-from distlock.session import session
-from distlock.session.session import session_for
+from distlock.session import guaranteed_delete
+from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 
@@ -25,12 +25,12 @@ SECONDS = 0.3
 @pytest.fixture
 def slow_reaper(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[KazooClient]:
     """A look at the tree of a server that itself removes no container while the test runs."""
-    monkeypatch.setattr(session, "IDLE_PARENT_SECONDS", SECONDS)
+    monkeypatch.setattr(guaranteed_delete, "IDLE_PARENT_SECONDS", SECONDS)
     with ZooKeeper(jvm=["-Dznode.container.checkIntervalMs=600000"]) as zookeeper:
         settings.DISTLOCK = {"default": {"HOSTS": zookeeper.hosts, "NAMESPACE": "/shop"}}
         with raw_client(zookeeper.hosts) as client:
             yield client
-        session.close_sessions()
+        close_sessions()
 
 
 def use(key: str) -> None:

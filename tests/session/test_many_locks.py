@@ -8,7 +8,7 @@ import pytest
 
 from distlock import LockUnavailable, TooManyLocks, zk_lock
 from distlock.session import session
-from distlock.session.session import close_sessions, session_for
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:

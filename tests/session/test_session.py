@@ -23,8 +23,9 @@ from kazoo.security import make_acl
 from distlock import LockUnavailable, zk_lock
 from distlock.conf import Configuration
 from distlock.engine.client import Reply, SessionOver
-from distlock.session import session
-from distlock.session.session import Session, close_sessions, session_for
+from distlock.session import registry
+from distlock.session.registry import close_sessions, session_for
+from distlock.session.session import Session
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.kit.helpers import eventually, raw_client
@@ -85,7 +86,7 @@ def test_threads_that_race_for_the_first_use_get_one_session(
             super().__init__(conf)
 
     together, inside = threading.Barrier(10), threading.Barrier(10)
-    monkeypatch.setattr(session, "Session", SlowSession)
+    monkeypatch.setattr(registry, "Session", SlowSession)
     found: list[Session] = []
 
     def use() -> None:

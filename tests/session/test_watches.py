@@ -109,7 +109,7 @@ def test_a_node_that_is_not_there_cannot_be_watched_and_leaves_nothing(
     with pytest.raises(NoNode):
         watcher.watch()
     assert not watched(zookeeper, one, f"{one.root}/missing")
-    assert not one._watchers
+    assert not one.watches.watchers
 
 
 def test_a_watch_taken_back_is_removed_on_the_server(
@@ -123,7 +123,7 @@ def test_a_watch_taken_back_is_removed_on_the_server(
     client.delete(node)
     one.ask(one.children, "/").result(20)
     assert watcher.told == []
-    assert not one._watchers
+    assert not one.watches.watchers
     assert not one._client._data_watchers
 
 
@@ -180,7 +180,7 @@ def test_watchers_that_come_and_go_in_many_threads_neither_lose_a_change_nor_lea
         for thread in crowd:
             thread.join(20)
     eventually(lambda: not watched(zookeeper, one, node))
-    eventually(lambda: not one._watchers and not one._client._data_watchers)
+    eventually(lambda: not one.watches.watchers and not one._client._data_watchers)
 
 
 def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -> None:
@@ -260,14 +260,14 @@ def test_a_delete_whose_request_or_reply_is_lost_is_repeated(
     proxy.restore()
     assert gone.wait(20)
     assert not client.exists(path)
-    assert not one._deletes
+    assert not one.deletes.pending
 
 
 def test_a_node_of_an_ended_session_is_not_deleted_but_told_to_be_gone(one: Session) -> None:
     gone = threading.Event()
     one.delete(f"{one.root}/n-0000000000", one.id + 1, gone.set)
     assert gone.wait(20)
-    assert not one._deletes
+    assert not one.deletes.pending
 
 
 def test_a_delete_may_be_asked_for_twice(client: KazooClient, one: Session) -> None:
@@ -277,7 +277,7 @@ def test_a_delete_may_be_asked_for_twice(client: KazooClient, one: Session) -> N
     one.delete(path, one.id)
     assert gone.wait(20)
     one.delete(path, one.id)
-    eventually(lambda: not one._deletes)
+    eventually(lambda: not one.deletes.pending)
     assert not client.exists(path)
 
 

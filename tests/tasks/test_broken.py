@@ -13,7 +13,7 @@ from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
 from distlock.celery.put_off import HEADER
 from distlock.celery.runs import MAX_PAUSE
 from distlock.owner.owner import current
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually

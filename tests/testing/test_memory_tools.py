@@ -19,7 +19,7 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.keys.znodes import WORN, in_line
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.testing import (
     CapturedLock,
     assert_locked,

@@ -18,7 +18,7 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.engine.client import Client
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from distlock.testing import (
     DistlockTestCase,
     assert_locked,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.test_fairness import packets
 from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.engine.deadline import Heartbeat
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.mutex.tools import (
     PATIENCE,

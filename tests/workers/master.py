@@ -109,7 +109,7 @@ def run() -> None:
 def _live(hosts: str, key: str, pipe: Connection) -> None:
     """Be a child."""
     from distlock import zk_lock  # noqa: PLC0415 - not before set_up
-    from distlock.session.session import session_for  # noqa: PLC0415
+    from distlock.session.registry import session_for  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     lock = zk_lock(key)

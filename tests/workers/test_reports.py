@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.session import reaper
-from distlock.session.session import close_sessions
+from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
 from tests.kit.helpers import spawn_python
@@ -155,7 +155,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         number = sending.fileno()
         line = reaper._Socket(number, reaper._identity(number))
         monkeypatch.setattr(reaper, "_reports", line)
-        monkeypatch.setattr("distlock.session.session._observers", [reaper._report])
+        monkeypatch.setattr("distlock.session.session.observers", [reaper._report])
         yield receiving
 
 

@@ -19,7 +19,7 @@ from distlock.exceptions import DistlockError, LockBusy, LockKeyError, LockLost
 from distlock.locks.mutex import zk_lock
 from distlock.management.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
 from distlock.owner.owner import label
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from distlock.engine.client import NodeExists
 from distlock.keys.znodes import clipped, printable
 from distlock.management.access import Audit, audit, create_namespace, set_acls
 from distlock.management.output import NOTHING, add_options, exit_statuses, write_json
-from distlock.session.session import session_for
+from distlock.session.registry import session_for
 
 HELP = "Create the namespace, and give every node under it the ACL of the settings."
 

@@ -30,7 +30,7 @@ from distlock import (
 )
 from distlock.conf import configuration
 from distlock.keys.templates import znode_name
-from distlock.session.session import close_sessions, observe_sessions, session_for
+from distlock.session.registry import close_sessions, observe_sessions, session_for
 
 if TYPE_CHECKING:
     import random

@@ -1,0 +1,113 @@
+"""Deletes nodes for certain, without waiting for it, and the parents that this leaves idle.
+
+A delete is sent again after every reconnection until it is done or the session is gone (Curator's
+``FailedDeleteManager``, CURATOR-678). State changes on the connection thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from distlock.engine.client import ConnectionLost, NoNode, SessionOver
+from distlock.logs.loggers import safe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.engine.client import Client
+
+    from .session import Session
+
+logger = safe(logging.getLogger("distlock"))
+
+#: How long an idle parent node is kept before this process removes it, in seconds. The server
+#: removes empty containers too, but at most 10,000 a minute (CURATOR-173).
+IDLE_PARENT_SECONDS = 60.0
+
+
+class GuaranteedDelete:
+    """The deletes of one session that are not done yet."""
+
+    def __init__(self, session: Session, client: Client) -> None:
+        self._session = session
+        self._client = client
+        #: For each path, the function to call when it is known to be gone.
+        self.pending: dict[str, Callable[[], None] | None] = {}
+        #: The containers that this process has made, with their czxid, and since when they idle.
+        self._made_parents: dict[str, int] = {}
+        self._idle_parents: dict[str, float] = {}
+
+    def delete(self, path: str, session_id: int, gone: Callable[[], None] | None = None) -> None:
+        """Delete a node of session `session_id` for certain, without waiting for it.
+
+        Any thread may call it, any number of times.
+
+        :param gone: called on the connection thread when the node is known to be gone
+        """
+        # Sent again when called again: the first call may have been interrupted before it sent.
+        self.pending.setdefault(path, gone)
+        self._session.when_connected(partial(self._send, path, session_id))
+
+    def made_parent(self, path: str, czxid: int) -> None:
+        """Note that this process has made a container, so it may remove it."""
+        self._made_parents[path] = czxid
+
+    def _send(self, path: str, session_id: int) -> None:
+        if self._session.id != session_id:  # the node went with its session
+            self._settled(path)
+        else:
+            answered = partial(self._answered, path, session_id)
+            self._session.send(self._client.deletion(path), answered)
+
+    def _answered(
+        self, path: str, session_id: int, value: Any, error: BaseException | None
+    ) -> None:
+        if isinstance(error, ConnectionLost):
+            self._session.when_connected(partial(self._send, path, session_id))
+            return
+        if error is not None and not isinstance(error, NoNode | SessionOver):
+            logger.error(
+                "%s could not be deleted (%r); it stays until this session ends. "
+                "Deleting needs the DELETE permission on the parent node.",
+                path,
+                error,
+            )
+        self._settled(path)
+
+    def _settled(self, path: str) -> None:
+        self._session.nodes.discard(path)
+        gone = self.pending.pop(path, None)
+        if gone is not None:
+            gone()
+        self._remove_idle_parents(path.rpartition("/")[0])
+
+    def _remove_idle_parents(self, used: str) -> None:
+        """Note that `used` is in use, and remove two parents that have been idle for a minute.
+
+        It removes only containers that this process has made: another one's may be a lock's path.
+        """
+        now = time.monotonic()
+        self._idle_parents.pop(used, None)
+        if used in self._made_parents:
+            self._idle_parents[used] = now
+        for path, since in list(islice(self._idle_parents.items(), 2)):
+            if now - since < IDLE_PARENT_SECONDS:
+                break
+            del self._idle_parents[path]
+            made = self._made_parents.pop(path)
+            self._session.read(path, partial(self._remove_parent, path, made))
+
+    def _remove_parent(
+        self, path: str, czxid: int, value: Any, error: BaseException | None
+    ) -> None:
+        """Remove a container if it is still the one that was made."""
+        if error is None and value[1].czxid == czxid:
+            self._session.send(self._client.deletion(path), _ignore)  # refused if it has children
+
+
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """Take an outcome that changes nothing."""

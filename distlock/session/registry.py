@@ -1,0 +1,111 @@
+"""Opens the sessions of this process when first needed, closes them, forgets them in a fork."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from django.core.signals import setting_changed
+
+from distlock.conf import configuration
+from distlock.exceptions import LockUnavailable
+
+from .session import Session, observers
+from .termination import release_in_commands
+
+if TYPE_CHECKING:
+    from .session import Observer
+
+_sessions: dict[str, Session] = {}
+# Reentrant, for a signal handler that takes a first lock on top of code that does.
+_lock = threading.RLock()
+#: The process that they belong to.
+pid = os.getpid()
+
+
+def observe_sessions(notify: Observer) -> None:
+    """Call `notify` when a session of this process begins, and when it has been closed.
+
+    `notify` gets the configuration, the id and the password; after an orderly close the password is
+    None. It is called now for sessions that have begun; register it again to repeat that. Later
+    calls come on the connection thread or from the closing thread, in forked children, too.
+    """
+    if notify not in observers:
+        observers.append(notify)
+    for session in sessions():
+        if session.id:
+            session.notify(notify)
+
+
+def sessions() -> list[Session]:
+    """Return the sessions of this process."""
+    return list(_sessions.values())
+
+
+def session_for(alias: str = "default") -> Session:
+    """Return this process's session for `alias`; the first call starts to connect."""
+    session = _sessions.get(alias)
+    if session is not None and not session.over:
+        return session
+    conf = configuration(alias)
+    with _lock:
+        session = _sessions.get(alias)
+        if session is not None and not session.over:
+            return session
+        if sys.is_finalizing():
+            raise LockUnavailable(
+                "Python is shutting down, and starts no thread that could connect. Release locks "
+                "before the program ends, and take none in __del__().",
+                key="",
+                using=alias,
+            )
+        release_in_commands()
+        made = Session(conf)
+        if _sessions.get(alias) is session:
+            _sessions[alias] = made
+            _close_when_a_child_ends()
+            return made
+    made.close()  # a signal handler was faster
+    return session_for(alias)
+
+
+def _close_when_a_child_ends() -> None:
+    """Close the sessions of a multiprocessing child, which runs no ``atexit``."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, close_sessions, exitpriority=100)
+
+
+def close_sessions() -> None:
+    """End all sessions of this process, which frees its locks at once; the next use reopens."""
+    with _lock:
+        closing = sessions()
+        _sessions.clear()
+    for session in closing:
+        session.close()
+
+
+#: Kept, so that no finaliser ever closes a session of the parent.
+_inherited: list[Session] = []
+
+
+def _forget_the_parent() -> None:
+    """In a forked child: drop the parent's sessions without telling the server."""
+    global pid, _lock  # noqa: PLW0603 - the parent may have held the lock at the fork
+    _inherited.extend(sessions())
+    _sessions.clear()
+    _lock = threading.RLock()
+    pid = os.getpid()
+
+
+def _settings_changed(*, setting: str, **_: Any) -> None:
+    if setting == "DISTLOCK":
+        close_sessions()
+
+
+os.register_at_fork(after_in_child=_forget_the_parent)
+atexit.register(close_sessions)
+setting_changed.connect(_settings_changed)

@@ -1,0 +1,258 @@
+"""Sends requests on a session: the face that locks, leases and the inspection see.
+
+Each method sends at once and never blocks. ``done`` gets the outcome as (value, error), on the
+connection thread. A caller that blocks or awaits wraps a method in `SessionRequests.ask`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from distlock.engine.client import (
+    TIMED_OUT,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    explain,
+    failure,
+)
+from distlock.exceptions import LockUnavailable, TooManyLocks
+from distlock.keys.znodes import with_parents
+from distlock.queue.waiting import Latch
+
+from .node_bytes import NodeBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.conf import Configuration
+    from distlock.engine.client import Client, Done
+    from distlock.engine.requests import Requests
+
+    from .guaranteed_delete import GuaranteedDelete
+
+
+class SessionRequests:
+    """The requests of a session; `Session` sends them and knows the state of the connection."""
+
+    deletes: GuaranteedDelete
+
+    def __init__(self, conf: Configuration, client: Client) -> None:
+        self.conf = conf
+        self._client = client
+        #: The nodes that end with the session.
+        self.nodes = NodeBytes(conf.max_node_bytes)
+        #: One entry for each create under way.
+        self._creating: set[Done] = set()
+
+    def when_connected(self, step: Callable[[], None]) -> None:
+        """Run `step` now if there is a connection, or else as soon as there is one."""
+        raise NotImplementedError
+
+    def send(
+        self,
+        request: Any,
+        done: Done,
+        *,
+        orphan: Callable[[Any], None] | None = None,
+        first: bool = False,
+    ) -> None:
+        """Send one request; see `Session.send`."""
+        raise NotImplementedError
+
+    def _proof(self, done: Done) -> Done:
+        """Let the answer to a write that is sent now renew the session deadline."""
+        raise NotImplementedError
+
+    def create_contender(
+        self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        """Create an ephemeral sequential node; the value is (path, stat)."""
+        self._create_node(prefix, self._client.contender(prefix, data), done, orphan)
+
+    def create_containers(self, path: str, done: Done) -> None:
+        """Create what is missing of `path` and above it, in one round trip.
+
+        The server removes a container after its last child has gone, perhaps between two steps. A
+        caller that finds `path` missing again asks again. An upper node that exists, and that we
+        may not create, is no error.
+        """
+        errors: list[BaseException] = []
+
+        def created(_: Any, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, NodeExists | NoNode):
+                errors.append(error)
+
+        def created_last(value: Any, error: BaseException | None) -> None:
+            if error is None:
+                self.deletes.made_parent(path, value[1].czxid)
+            created(value, error)
+            there = error is None or isinstance(error, NodeExists)
+            done(None, errors[0] if errors and not there else None)
+
+        *above, last = with_parents(path)
+        for one in above:
+            self.send(self._client.container(one), created)
+        self.send(self._client.container(last), created_last)
+
+    def create_ephemeral(
+        self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        """Create an ephemeral node of just this name; the value is (path, stat)."""
+        self._create_node(path, self._client.ephemeral(path, data), done, orphan)
+
+    def _create_node(
+        self, path: str, request: Any, done: Done, orphan: Callable[[Any], None]
+    ) -> None:
+        if self.nodes.full(path, len(self._creating)):
+            done(None, self._too_many_locks())
+            return
+
+        def created(value: Any, error: BaseException | None) -> None:
+            self._creating.discard(created)
+            if error is None:
+                self.nodes.add(value[0])
+            done(value, error)
+
+        try:
+            self._creating.add(created)
+            self.send(request, self._proof(created), orphan=orphan)
+        except BaseException:  # a soft time limit landed here
+            self._creating.discard(created)
+            raise
+
+    def _too_many_locks(self) -> TooManyLocks:
+        return TooManyLocks(
+            f"The nodes of this process's session take {self.nodes.total} bytes, and "
+            f"MAX_NODE_BYTES allows {self.nodes.limit}. Hold fewer locks at a time, or spread them "
+            "over more processes.",
+            retry_after=self.conf.retry_after,
+            using=self.conf.alias,
+        )
+
+    def create_persistent(
+        self, path: str, data: bytes, done: Done, *, sequential: bool = False
+    ) -> None:
+        """Create a node that outlives the session; the value is (path, stat)."""
+        self.send(self._client.persistent(path, data, sequential=sequential), done)
+
+    def write(self, path: str, data: bytes, version: int, done: Done) -> None:
+        """Replace a node's data if it has this version, -1 for any. The value is the new stat."""
+        self.send(self._client.writing(path, data, version), done)
+
+    def remove(self, path: str, version: int, done: Done) -> None:
+        """Delete a node if it has this version, once: `delete` is for our own nodes."""
+
+        def removed(value: Any, error: BaseException | None) -> None:
+            if error is None or isinstance(error, NoNode):
+                self.nodes.discard(path)
+            done(value, error)
+
+        self.send(self._client.deletion(path, version), removed)
+
+    def transact(self, steps: Callable[[Requests], list[Any]], done: Done) -> None:
+        """Carry out several writes as one, all or none. The value is the list of their outcomes.
+
+        :param steps: makes them: ``lambda make: [make.presence(path), make.deletion(other)]``
+        """
+
+        def answered(outcomes: Any, error: BaseException | None) -> None:
+            error = error or failure(outcomes)
+            done(None if error else outcomes, error)
+
+        self.send(self._client.multi(steps(self._client)), answered)
+
+    def children(self, path: str, done: Done, *, sync: bool = False) -> None:
+        """List the names of the children; with `sync`, as the leader knows them now."""
+        if not sync:
+            self.send(self._client.listing(path), done)
+            return
+        synced: list[BaseException | None] = []
+
+        def listed(names: Any, error: BaseException | None) -> None:
+            # The two may have gone to two servers, when the connection was lost between them.
+            done(names, error or synced[0])
+
+        self.send(self._client.syncing(path), lambda _, error: synced.append(error))
+        self.send(self._client.listing(path), listed)
+
+    def read(self, path: str, done: Done) -> None:
+        """Read a node; the value is (data, stat)."""
+        self.send(self._client.reading(path), done)
+
+    def read_acl(self, path: str, done: Done) -> None:
+        """Read a node's ACL; the value is (acl, stat)."""
+        self.send(self._client.acl_reading(path), done)
+
+    def write_acl(self, path: str, done: Done, *, version: int = -1) -> None:
+        """Give a node the ACL of the settings if its ACL has this version, -1 for any."""
+        self.send(self._client.acl_writing(path, version), done)
+
+    def ask(self, method: Callable[..., None], *args: Any) -> Future[Any]:
+        """Call one of these methods as soon as connected; return a future for its outcome."""
+        future = _Answer()
+
+        def done(value: Any, error: BaseException | None) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            if error is None:
+                future.set_result(value)
+            else:
+                future.set_exception(error)
+
+        def step() -> None:
+            if not future.cancelled():  # or else its caller has given up
+                method(*args, done)
+
+        self.when_connected(step)
+        return future
+
+    def answer(self, future: Future[Any], timeout: float, *, key: str) -> Any:
+        """Wait for a future of `ask`.
+
+        :param timeout: seconds
+        :param key: the key, for the message
+        :raises NoNode, NodeExists, BadVersion: as the server said
+        :raises LockUnavailable: the server did not answer in time, or refused
+        """
+        try:
+            return future.result(timeout)
+        except (NoNode, NodeExists, BadVersion):
+            raise
+        except TIMED_OUT as error:
+            future.cancel()
+            raise self.unavailable(key) from error
+        except Exception as error:
+            raise self.unavailable(key, error) from error
+
+    def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
+        """Return the error for a caller that got no answer, or the answer `error`."""
+        if isinstance(error, TooManyLocks):
+            error.key = key
+            return error
+        error = error or self._client.trouble
+        conf = self.conf
+        return LockUnavailable(
+            explain(error, conf), key=key, retry_after=conf.retry_after, using=conf.alias
+        )
+
+
+class _Answer(Future[Any]):
+    """A future whose waiter holds no lock that the connection thread needs.
+
+    So a signal handler that interrupts the wait may take locks.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._latch = Latch()
+        self.add_done_callback(lambda _: self._latch.open())
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._latch.wait(-1 if timeout is None else max(timeout, 0))
+        return super().result(0)
+
+
+def _ignore(value: Any, error: BaseException | None) -> None:
+    """For requests whose outcome changes nothing."""
