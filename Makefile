@@ -62,12 +62,14 @@ herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discu
 	@.ci/setup zookeeper
 	.venv/bin/python -m benchmarks.herd --write
 
-lint: .venv/.ready  ## ruff, import-linter, bandit and zizmor: rules, layers, known weaknesses
+lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, layers, holes, prose
 	.venv/bin/python -m ruff check
 	.venv/bin/python -m ruff format --check
 	.venv/bin/lint-imports --no-cache
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
+	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'

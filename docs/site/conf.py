@@ -29,7 +29,7 @@ exclude_patterns = ["docs/site/**"]
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["fieldlist"]
-# What has no language is the text of a terminal.
+# A block without a language is the text of a terminal.
 highlight_language = "none"
 
 # In docstrings `name` is a name of Python.
