@@ -84,7 +84,7 @@ class DistlockMiddleware:
             finally:
                 name.end()
                 # A sync view runs on though its client has gone away.
-                if owner.hopping:
+                if owner.has_running_calls:
                     _later.add(task := asyncio.create_task(_release_later(owner, before, name)))
                     task.add_done_callback(_later.discard)
                 else:
@@ -131,7 +131,7 @@ _later: set[asyncio.Task[None]] = set()
 
 async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
     """Leave its locks to the code that runs on, and release what that leaves held."""
-    while owner.hopping:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
+    while owner.has_running_calls:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
         await asyncio.sleep(LOOK_SECONDS)
     _release_leftovers(owner, before, name)
 

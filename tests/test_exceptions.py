@@ -180,5 +180,5 @@ def test_a_lock_in_a_transaction_shows_the_right_order() -> None:
 
 
 def test_a_key_that_is_none_says_what_a_key_is() -> None:
-    with pytest.raises(LockKeyError, match="Name what is locked: 'stock:42'"):
+    with pytest.raises(LockKeyError, match="Name the thing to lock: 'stock:42'"):
         zk_lock("")

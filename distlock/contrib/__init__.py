@@ -1,4 +1,4 @@
-"""What distlock tells other libraries: each module needs an extra, and costs nothing unused."""
+"""Connects distlock to other libraries. Each module needs an extra, and costs nothing unused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Say what to install where the imports in this block fail.
+    """Name the package to install if the imports in this block fail.
 
     :param name: the extra of the package that brings the library
     """
@@ -29,15 +29,15 @@ def extra(name: str) -> Iterator[None]:
 
 
 class Receivers:
-    """Receivers of all signals of the locks, connected and disconnected together."""
+    """Receivers of all lock signals, connected and disconnected together."""
 
     def connect(self) -> None:
-        """Begin to receive; may be repeated."""
+        """Begin to receive. Any number of calls are fine."""
         for signal, receiver in self._receivers():
             signal.connect(receiver)
 
     def disconnect(self) -> None:
-        """Receive no more."""
+        """Stop receiving."""
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
 
@@ -65,5 +65,5 @@ _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected:
 
 
 def outcome_of(error: Exception) -> str:
-    """Return in a word how an acquire ended that raised `error`."""
+    """Return one word for the outcome of an acquire that raised `error`."""
     return _OUTCOMES.get(type(error), "error")

@@ -1,4 +1,4 @@
-"""A check for django-health-check: does ZooKeeper answer this process.
+"""Checks for django-health-check that ZooKeeper answers this process.
 
 ::
 
@@ -33,14 +33,14 @@ _TIMEOUT: Final = timedelta(seconds=3)
 
 @dataclasses.dataclass
 class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
-    """Asks the ensemble for what a lock's heartbeat asks for, over the session of this process.
+    """Sends a lock's heartbeat to the ensemble, over the session of this process.
 
-    It opens the session where there is none yet, and then reconnects by itself as locks do. A
-    server that is cut off from its leader does not answer. Neither hosts nor reasons are shown;
-    they are the cause of what is raised, for the log.
+    It opens the session if there is none yet, and reconnects by itself as locks do. A server that
+    is cut off from its leader does not answer. The page shows neither hosts nor reasons; the log
+    has them as the cause of the error.
 
     :param using: the alias in ``DISTLOCK``
-    :param timeout: how long to wait for the answer
+    :param timeout: the time to wait for the answer
     """
 
     using: str = "default"
@@ -49,7 +49,7 @@ class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
     async def run(self) -> None:
         """Return when the ensemble has answered.
 
-        :raises ServiceUnavailable: it has not, or the settings are wrong
+        :raises ServiceUnavailable: it did not answer, or the settings are wrong
         """
         seconds = self.timeout.total_seconds()
         try:
@@ -65,7 +65,7 @@ class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
 
 
 def _proof(session: Session) -> Future[Any]:
-    """Return what becomes true when the leader has answered, and false where it cannot."""
+    """Return a future that is true if the leader has answered, and false if it cannot."""
 
     def prove(done: Any) -> None:
         session.prove(partial(_pass_on, done))

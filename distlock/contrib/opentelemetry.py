@@ -1,12 +1,11 @@
-"""OpenTelemetry spans of waits and holds, as receivers of the signals.
+"""Makes OpenTelemetry spans of waits and holds, with receivers of the signals.
 
 ::
 
     INSTALLED_APPS = ["distlock", "distlock.contrib.opentelemetry.OpenTelemetryConfig", …]
 
-A hold's span has a link to that of the wait for it. Both are children of the span in which the lock
-was asked for. None of them becomes the current span: a hold may end in another thread or task than
-it began in.
+A hold's span links to the span of its wait. Both are children of the span that asked for the lock.
+Neither becomes the current span: a hold may begin in one thread or task and end in another.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ if TYPE_CHECKING:
 class Spans(Receivers):
     """The receivers that make the spans.
 
-    Attributes of all: ``distlock.key``, ``distlock.template``, ``distlock.using`` and
-    ``distlock.recipe``; a wait has ``distlock.outcome``, and what was granted ``distlock.token``.
+    All have the attributes ``distlock.key``, ``distlock.template``, ``distlock.using`` and
+    ``distlock.recipe``. A wait has ``distlock.outcome``, and a granted one ``distlock.token``.
 
-    :param tracer_provider: by default the one that is set for the process
+    :param tracer_provider: by default that of the process
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -102,7 +101,7 @@ def _ns(seconds: float) -> int:
 
 
 class OpenTelemetryConfig(AppConfig):
-    """Traces with the tracer provider that is set for the process."""
+    """Traces with the tracer provider of the process."""
 
     name = "distlock.contrib.opentelemetry"
     label = "distlock_opentelemetry"

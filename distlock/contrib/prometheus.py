@@ -1,10 +1,10 @@
-"""Prometheus metrics of the locks of this process, as receivers of the signals.
+"""Counts the locks of this process for Prometheus, with receivers of the signals.
 
 ::
 
     INSTALLED_APPS = ["distlock", "distlock.contrib.prometheus.PrometheusConfig", …]
 
-Labelled by template, never by key: there are as many keys as there are rows.
+The labels have the template, never the key: there may be as many keys as rows.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     from distlock.owner.hold import Hold
 
-#: In seconds: from a round trip to ZooKeeper to a job of an hour.
+#: In seconds, from a round trip to ZooKeeper to a job of an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
 _LABELS = ("template", "using", "recipe")
 _Labels: TypeAlias = tuple[str, str, str]
 
 
 class Metrics(Receivers):
-    """The metrics, and the receivers that keep them.
+    """The metrics, and the receivers that update them.
 
-    Labels of all: ``template`` (of `zk_locked`, empty for other locks), ``using`` (the alias) and
-    ``recipe`` (``Mutex``, ``Semaphore``, …).
+    All have the labels ``template`` (of `zk_locked`, empty for other locks), ``using`` (the alias)
+    and ``recipe`` (``Mutex``, ``Semaphore``, …).
 
-    :param registry: where they are registered
+    :param registry: the registry for the metrics
     :param buckets: of the histograms, in seconds
     """
 
@@ -92,15 +92,15 @@ class Metrics(Receivers):
             registry=registry,
             multiprocess_mode="livemax",
         )
-        #: What the gauge counts, and where: a hold may be released that was never announced, or
-        #: lost first.
+        #: The counted holds, and their gauges: a hold may be released that was never announced,
+        #: or that was lost first.
         self._counted: WeakKeyDictionary[Hold, Gauge] = WeakKeyDictionary()
 
     def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
         labels = _labels_of(**facts)
         self._ended(labels, "acquired", waited)
         self._measure(hold.using)
-        if not isinstance(hold, LeaseHold):  # that may be released in another process, or never
+        if not isinstance(hold, LeaseHold):  # another process may release a lease, or none
             self._counted[hold] = held = self.held.labels(*labels)
             held.inc()
 
@@ -118,7 +118,7 @@ class Metrics(Receivers):
         self.at_risk.labels(*_labels_of(**facts)).inc()
 
     def _safe(self, **_: Any) -> None:
-        """A counter does not go back."""
+        """Do nothing: a counter does not go back."""
 
     def _lost(self, *, hold: Hold, **facts: Any) -> None:
         self._count_down(hold)
@@ -143,7 +143,7 @@ def _labels_of(*, sender: type, template: str, using: str, **_: Any) -> _Labels:
 
 
 class PrometheusConfig(AppConfig):
-    """Counts in prometheus_client's own registry."""
+    """Counts in the default registry of prometheus_client."""
 
     name = "distlock.contrib.prometheus"
     label = "distlock_prometheus"

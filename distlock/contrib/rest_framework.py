@@ -1,4 +1,4 @@
-"""Busy locks and an absent ZooKeeper as answers of Django REST framework.
+"""Answers busy locks and an absent ZooKeeper in Django REST framework.
 
 ::
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Answer as `distlock.middleware` does, and leave all else to the framework's own handler.
+    """Answer as `distlock.middleware` does; pass other errors to the framework's own handler.
 
     423 (the setting ``BUSY_STATUS``) for `LockBusy`, 503 for `LockUnavailable`, with
-    ``Retry-After``; the transaction of ``ATOMIC_REQUESTS`` is rolled back. The body has the members
-    of a problem document (RFC 9457), in the format that the view and the client agree on.
+    ``Retry-After``; the transaction of ``ATOMIC_REQUESTS`` rolls back. The body is a problem
+    document (RFC 9457), in the format that the view and the client agree on.
     """
     if not is_refused(error):
         return views.exception_handler(error, context)

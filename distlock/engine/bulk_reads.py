@@ -1,7 +1,7 @@
-"""Many reads on one session: some hundred under way at a time, all against one deadline.
+"""Reads many nodes on one session, a few hundred at a time, against one deadline.
 
-Never more than that: the heartbeat of this session waits behind what was asked before it, and
-somebody may have put a megabyte into each node.
+It never sends more at once: the session's heartbeat waits behind earlier requests, and somebody may
+have put a megabyte into each node.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from distlock.exceptions import LockUnavailable
     from distlock.session.session import Session
 
-#: How many requests are under way at a time.
+#: The number of requests under way at a time.
 BATCH: Final = 250
-#: How much of a node's data is kept. No node of ours has more.
+#: The bytes kept of a node's data. No node of ours has more.
 KEPT: Final = 10_000
 
 
 class _Unread:
-    """Why something could not be read, in place of its value."""
+    """Takes the place of a value that could not be read, and names the reason."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -35,7 +35,7 @@ class _Unread:
         return f"<{self._why}>"
 
 
-#: It does not exist, or not any more.
+#: The node does not exist, or no longer.
 GONE: Final = _Unread("gone")
 #: The node's ACL does not let us read it.
 FORBIDDEN: Final = _Unread("forbidden")
@@ -47,7 +47,7 @@ Outcome: TypeAlias = Any
 
 
 class Reads:
-    """Reads on a session until a deadline.
+    """Reads on a session, until a deadline.
 
     :param budget: seconds for all of it
     """
@@ -58,7 +58,7 @@ class Reads:
 
     @property
     def left(self) -> float:
-        """How many seconds are left."""
+        """The seconds left."""
         return max(self.deadline - time.monotonic(), 0)
 
     def connect(self) -> None:
@@ -72,7 +72,7 @@ class Reads:
             raise self.session.unavailable(self.session.root)
 
     def refused(self) -> LockUnavailable:
-        """Return the error for a caller who may not read what everything else is under."""
+        """Return the error for a caller that may not read the root of the namespace."""
         return self.session.unavailable(self.session.root, NoAuth())
 
     def children(self, paths: Iterable[str]) -> list[Outcome]:
@@ -83,7 +83,7 @@ class Reads:
         return self._all(self.session.children, list(paths), list)
 
     def nodes(self, paths: Iterable[str]) -> list[Outcome]:
-        """Read (data, stat) of each path; of more than 10,000 bytes of data, the first.
+        """Read (data, stat) of each path. Data beyond 10,000 bytes is cut off.
 
         :raises LockUnavailable: the connection was lost
         """

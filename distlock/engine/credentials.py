@@ -1,4 +1,4 @@
-"""What a connection shows and expects: TLS and SASL, from the settings."""
+"""Reads TLS and SASL from the settings: what a connection shows, and what it expects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @sensitive_variables()
 def sasl_options(conf: Configuration) -> dict[str, str] | None:
-    """Return kazoo's options for the credentials of the scheme ``sasl``, if there are any."""
+    """Return kazoo's options for credentials of the scheme ``sasl``, None without any."""
     for scheme, credential in conf.auth:
         if scheme == "sasl":
             username, _, password = credential.partition(":")
@@ -29,7 +29,7 @@ def sasl_options(conf: Configuration) -> dict[str, str] | None:
 def tls_context(conf: Configuration) -> ssl.SSLContext | None:
     """Read the files of ``TLS``.
 
-    :raises ImproperlyConfigured: one is missing, or cannot be read with the password
+    :raises ImproperlyConfigured: a file is missing, or the password does not open it
     """
     tls = conf.tls
     if tls is None:
@@ -39,6 +39,6 @@ def tls_context(conf: Configuration) -> ssl.SSLContext | None:
     except OSError as error:  # SSLError is one
         files = ", ".join(f"{name} {tls[name]}" for name in ("ca", "cert", "key") if name in tls)
         raise ImproperlyConfigured(
-            f"DISTLOCK[{conf.alias!r}]['TLS'] cannot be used: {error}. Look at the files ({files}) "
-            "and at key_password."
+            f"DISTLOCK[{conf.alias!r}]['TLS'] cannot be used: {error}. Check the files ({files}) "
+            "and key_password."
         ) from error

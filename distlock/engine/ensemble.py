@@ -1,8 +1,7 @@
-"""The servers of ``HOSTS`` one by one: which answer, and which of them leads.
+"""Asks the servers of ``HOSTS`` one by one: which answer, and which of them leads.
 
-They are asked with ``srvr``, the one of ZooKeeper's four-letter words that is allowed unless an
-administrator forbids it. A server that does not know the word is reachable, and its role is not
-known.
+It sends ``srvr``, the only one of ZooKeeper's four-letter words that is allowed by default. A
+server that refuses the word is reachable, and its role is unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
 _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
 _NO_QUORUM = "not currently serving requests"
-#: What is read of an answer; ``srvr`` says a few lines.
+#: The bytes read of an answer; the answer to ``srvr`` has a few lines.
 _READ = 4096
 
 
@@ -37,13 +36,13 @@ class Member:
     """One server.
 
     :ivar address: as in ``HOSTS``
-    :ivar reachable: whether a connection could be made
-    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty where unknown
-    :ivar serving: False where it says itself that it serves nobody, for want of a quorum
-    :ivar version: such as ``3.8.0-…``, empty where unknown
-    :ivar connections: how many clients it has, None where unknown
-    :ivar seconds: how long its answer took
-    :ivar error: why it could not be reached
+    :ivar reachable: whether it accepted a connection
+    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty if unknown
+    :ivar serving: False if it reports that it serves nobody, for want of a quorum
+    :ivar version: such as ``3.8.0-…``, empty if unknown
+    :ivar connections: the number of its clients, None if unknown
+    :ivar seconds: the time that its answer took
+    :ivar error: the reason why it could not be reached
     """
 
     address: str
@@ -69,9 +68,9 @@ def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
 
 
 def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
-    """Return the longest ``tickTime`` of the servers in seconds, None if none of them tells it.
+    """Return the longest ``tickTime`` of the servers in seconds, None if none reports it.
 
-    They tell it only where ``4lw.commands.whitelist`` allows the word ``conf``.
+    A server reports it only if its ``4lw.commands.whitelist`` allows the word ``conf``.
 
     :param timeout: seconds for each
     :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
@@ -93,7 +92,7 @@ def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
             member = replace(member, reachable=True)
             said = _ask(stream, b"srvr", started + timeout)
     except (OSError, UnicodeError) as error:
-        # It accepted and said nothing: then its role is not known.
+        # It accepted and did not answer: its role is unknown.
         why = printable(str(error) or type(error).__name__)
         return replace(member, error=why, seconds=time.monotonic() - started)
     facts = dict(_FACT.findall(said))

@@ -1,4 +1,4 @@
-"""The requests that are sent to ZooKeeper; some of them kazoo has no API for."""
+"""Makes the requests to ZooKeeper. kazoo has no API for some of them."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Requests:
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """Read a node; answers (data, stat).
 
-        :param changed: called at its next change, with whether it was deleted, and with False when
-            the connection and the watch with it is lost
+        :param changed: called at its next change, with whether it was deleted; and with False when
+            the connection, and the watch with it, is lost
         """
         return GetData(path, _watcher(changed))
 
@@ -112,7 +112,7 @@ class Requests:
         return Create(path, b"", self._acl, _PERSISTENT)
 
     def presence(self, path: str) -> Any:
-        """Go on only if there is such a node; a step of a `multi`."""
+        """Require that the node exists; a step of a `multi`."""
         return CheckVersion(path, -1)
 
     def multi(self, steps: list[Any]) -> Any:
@@ -120,15 +120,15 @@ class Requests:
         return Transaction(steps)
 
     def syncing(self, path: str) -> Any:
-        """Let the server catch up with what the leader knows now."""
+        """Let the server catch up with the leader."""
         return Sync(path)
 
     def proof(self, path: str, *, by_write: bool) -> Any:
-        """Ask what only a server in touch with the leader answers: for catching up, or to write.
+        """Ask for an answer that only a server in touch with the leader gives: a sync or a write.
 
-        A deposed leader still answers the first for a while, and never the second, which is a
-        transaction that changes nothing: is the node `path` there? `client.refusal` reads the
-        answer.
+        A deposed leader still answers a sync for a while. It never answers a write. The write is a
+        transaction that changes nothing: it checks whether the node `path` exists.
+        `client.refusal` reads the answer.
         """
         return self.multi([self.presence(path)]) if by_write else Sync(path)
 
@@ -148,7 +148,7 @@ def _watcher(changed: Callable[[bool], None] | None) -> Callable[[Any], None] | 
 
 
 def access_list(conf: Configuration) -> list[Any]:
-    """Return what the nodes that are created get as their ACL."""
+    """Return the ACL for new nodes."""
     if conf.acl == "open":
         return list(OPEN_ACL_UNSAFE)
     if conf.acl == "creator":

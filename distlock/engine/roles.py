@@ -1,4 +1,4 @@
-"""The three roles of the setting ``ACL``: what each may do to every node under the namespace.
+"""Defines the three roles of the setting ``ACL``, and their permissions on every node.
 
 The letters are those of ZooKeeper's ``setAcl``. ZooKeeper asks the parent's ACL for ``c`` and
 ``d``, and the node's own for ``r``, ``w`` and ``a``; every node gets the same list, so both agree.
@@ -13,8 +13,8 @@ from typing import Final
 #: create, delete, read, write, administer (set the ACL): the bits of ZooKeeper's permissions.
 BITS: Final = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
 
-#: The application takes locks. Operators look, ask to leave, break, sweep, and set the ACL. Readers
-#: look.
+#: The application takes locks. Operators look, ask holders to leave, break, sweep, and set the ACL.
+#: Readers look.
 ROLES: Final = {"app": "cdrw", "operators": "drwa", "readers": "r"}
 _REQUIRED: Final = {"app", "operators"}  # without an administrator the ACL could never change again
 
@@ -27,7 +27,7 @@ def bits(letters: str) -> int:
 
 
 def is_roles(value: object) -> bool:
-    """Tell whether a value of ``ACL`` names the users of the roles, in a form that can work."""
+    """Return whether a value of ``ACL`` names the users of the roles, in a form that can work."""
     return (
         isinstance(value, Mapping)
         and set(value) >= _REQUIRED

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-#: How long it tries to end a session while ZooKeeper is away, in seconds. A new leader gives every
+#: The seconds for which it tries to end a session while ZooKeeper is away. A new leader gives every
 #: session its full timeout again.
 TRY_SECONDS: Final = 60.0
-#: How long a server may take for each answer before the next server is asked, in seconds.
+#: The seconds that a server may take for each answer before the reaper asks the next server.
 ANSWER_SECONDS: Final = 2.0
-#: How long to wait after all servers have failed, in seconds: the first time, and at most.
+#: The seconds to wait after all servers have failed: the first time, and at most.
 _PAUSE_SECONDS: Final = (0.05, 0.75)
 
 #: The longest report, and the longest answer of a server, in bytes.
@@ -101,7 +101,7 @@ class Reaper:
         self._ending: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Serve until no process can report any more, and all that did have ended."""
+        """Serve until no process can report any more, and all reporters have ended."""
         while self._watched():
             _readable(self._watched(), None)
             self.step()
@@ -114,7 +114,7 @@ class Reaper:
         return pidfds if number < 0 else [number, *pidfds]
 
     def step(self) -> None:
-        """Act on all that has happened until now."""
+        """Act on all that has happened so far."""
         self._receive()  # first, since a process that closes its session dies soon after
         for process in list(self._processes):
             dead = process.dead
@@ -207,11 +207,11 @@ def _log(files: list[str], text: str) -> None:
 
 
 class Refused(OSError):
-    """The server did not accept the credentials, and would not at the next try either."""
+    """Raised when a server refuses the credentials, since trying again would not help."""
 
 
 def end_session(report: Mapping[str, Any], timeout: float) -> bool:
-    """End a session on the server, which frees its locks. Only for a process that is dead.
+    """End a dead process's session on the server, which frees its locks.
 
     The report has the ``session`` and its ``password``, the ``servers`` as pairs of host and port,
     the session's ``timeout`` in seconds, ``tls`` (the setting, or None), ``auth`` (pairs of scheme
@@ -272,7 +272,7 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
 
 
 def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:
-    """Carry a session on; return False if it is over, or its password another one."""
+    """Resume a session; return False if it is over, or the password is wrong."""
     asked = int(report["timeout"] * 1000)
     request = _CONNECT.pack(0, 0, asked, report["session"])
     _send(server, request + _buffer(bytes.fromhex(report["password"])) + b"\0")
@@ -281,7 +281,7 @@ def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:
 
 
 def _authenticate(server: socket.socket, report: Mapping[str, Any]) -> None:
-    """Show the credentials, which servers may want to see before anything else."""
+    """Send the credentials, which servers may want before anything else."""
     for scheme, credentials in report["auth"]:
         if scheme == "sasl":
             _authenticate_with_sasl(server, credentials, report["libraries"])
@@ -308,7 +308,7 @@ def _authenticate_with_sasl(server: socket.socket, credentials: str, libraries: 
 
 
 def _ask(server: socket.socket, request: bytes) -> bytes:
-    """Send a request, and return what follows the header of the reply."""
+    """Send a request, and return the reply without its header."""
     _send(server, request)
     answer = _receive(server)
     error = _REPLY.unpack_from(answer)[2]
@@ -343,7 +343,7 @@ def _read(server: socket.socket, length: int) -> bytes:
 
 
 def main() -> None:
-    """Be the program: leave the caller's children, and serve the socket at standard input."""
+    """Run the program: detach from the caller, and serve the socket at standard input."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     if os.fork():

@@ -1,8 +1,8 @@
-"""Names: of locks in the code, and of nodes on the server.
+"""Names of locks in the code, and of nodes on the server.
 
 `templates` turns ``"stock:<sku>"`` and a call's arguments into a key, and a key into the name of a
-node; `values` writes one value as text. `znodes` knows the names that Curator gives to the nodes
-of a queue, in both directions, and what a node says of its owner.
+node. `values` writes one value as text. `znodes` builds and parses Curator's names for the nodes of
+a queue, and reads the data of a node.
 """
 
 from __future__ import annotations

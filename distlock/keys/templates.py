@@ -1,8 +1,8 @@
-"""``"stock:<sku>"`` → ``"stock:42"`` → one safe znode name.
+"""Turns ``"stock:<sku>"`` into ``"stock:42"``, and that into one safe znode name.
 
 A lone surrogate from a JSON body kills kazoo's connection thread and with it every lock of the
 process, a key of a megabyte makes the shared connection flap, and a slash plants a node that jams
-another lock. None of them gets past this file, which runs in the caller's thread.
+another lock. This module refuses or escapes them, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import inspect
     from collections.abc import Mapping
 
-#: A longer escaped name is cut and ends in a digest.
+#: The longest escaped name. A longer one is cut and ends in a digest.
 MAX_NAME = 200
 _KEPT_OF_LONG_NAME = 120
 _MARKS_IN_A_ROW = 30
-#: Never the outcome of escaping (a percent sign is followed by two hex digits there).
+#: Escaping never yields this: there, two hex digits follow a percent sign.
 _DIGEST_MARK = "%-"
 
 _SAFE = ":"  # beside the letters, digits and `_.-~` that quote() always keeps
@@ -68,16 +68,16 @@ def znode_name(key: str) -> str:
 
 
 def plain_text(key: str) -> str:
-    """Return the text of `key` as an exact ``str``: that of a text enum is its value.
+    """Return the text of `key` as an exact ``str``; for a text enum, its value.
 
-    Formatting a ``class Key(str, Enum)`` gives its name from Python 3.11 on, and so another lock.
+    From Python 3.11 on, formatting a ``class Key(str, Enum)`` gives its name, and so another lock.
 
     :raises LockKeyError: empty, or not a string
     """
     if not isinstance(key, str):
         raise LockKeyError(f"A lock key is a string, not {type(key).__name__}: {key!r:.80}.")
     if not key:
-        raise LockKeyError("A lock key must not be empty. Name what is locked: 'stock:42'.")
+        raise LockKeyError("A lock key must not be empty. Name the thing to lock: 'stock:42'.")
     return str.__str__(key)
 
 
@@ -88,8 +88,11 @@ def _nfc(text: str) -> str:
 
 
 def _refuse_endless_accents(key: str) -> None:
-    """Refuse what would keep `unicodedata.normalize` busy for hours: it is quadratic in a run of
-    combining marks. No text has more than 30 in a row (UAX 15, stream-safe format)."""
+    """Refuse text that would keep `unicodedata.normalize` busy for hours.
+
+    It is quadratic in a run of combining marks. No text has more than 30 in a row (UAX 15,
+    stream-safe format).
+    """
     run = 0
     for character in key:
         run = run + 1 if unicodedata.combining(character) else 0
@@ -101,12 +104,12 @@ def _refuse_endless_accents(key: str) -> None:
 
 
 def key_of(name: str) -> str | None:
-    """Return the key (in NFC) of a znode name, or None where a digest has replaced its tail."""
+    """Return the key (in NFC) of a znode name, or None if a digest replaces its tail."""
     return None if _DIGEST_MARK in name else unquote(name, errors="replace")
 
 
 def literal_key(key: str) -> str:
-    """Return the key that a caller has spelled out, with escaped placeholders unescaped.
+    """Return a key without placeholders, with doubled brackets made single.
 
     ``zk_lock("stock:<sku>")`` and ``zk_lock("stock:{sku}")`` lack the value and the ``f``, and
     would lock the whole shop. ``<<sku>>`` and ``{{sku}}`` stand for the brackets themselves.
@@ -123,7 +126,7 @@ def literal_key(key: str) -> str:
             raise LockKeyError(
                 f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
                 f"{found[0][:80]!a}: all values would share one lock. Write f{filled!a}, or "
-                "escape_key(key) where the brackets are meant."
+                "escape_key(key) if you mean the brackets."
             )
         return found[0][1:-1]
 
@@ -137,7 +140,7 @@ def escape_key(key: str) -> str:
 
         zk_lock(escape_key(f"page:{title}"))
 
-    Use it on the whole key where a part comes from users: a title such as ``<b>`` looks like a
+    Use it on the whole key if a part comes from users: a title such as ``<b>`` looks like a
     placeholder, which raises `LockKeyError`.
     """
     return _PLACEHOLDER.sub(
@@ -165,11 +168,11 @@ class KeyTemplate:
     """A key with placeholders: ``<name>`` is an argument of the call, ``<order.pk>`` follows
     attributes. ``<<name>>`` and ``{{name}}`` are literal brackets.
 
-    Two calls have one key only if the texts of their values are equal: where there is more than one
-    placeholder, the punctuation between them is percent-encoded within the values.
+    Two calls share a key only if the texts of their values are equal: with several placeholders,
+    the punctuation between them is percent-encoded within the values.
 
     :param as_before: write values as before 0.1, for the setting ``OLD_KEYS``
-    :raises LockKeyError: at once, when the template itself is malformed
+    :raises LockKeyError: the template is malformed
     """
 
     def __init__(self, text: str, *, as_before: bool = False) -> None:
@@ -193,20 +196,20 @@ class KeyTemplate:
                 )
 
     def _literal(self, part: str) -> str:
-        """Return the text of a part without placeholders of ours."""
+        """Return the text of a part between placeholders."""
         if re.search("[<>]", _PLACEHOLDER.sub("", part)):
             raise LockKeyError(f"Unbalanced '<' or '>' in the lock key template {self.text!r}.")
         if not all(map(_is_escaped, _PLACEHOLDER.finditer(part))):
             right = _spelled(self.text, "<>")
             raise LockKeyError(
                 f"The lock key template {self.text!r} has a placeholder that is not filled in: all "
-                f"calls would share one lock. Write {right!r}, or double the brackets where they "
-                "are meant."
+                f"calls would share one lock. Write {right!r}, or double the brackets if you mean "
+                "them."
             )
         return literal_key(part)
 
     def _find_separators(self) -> re.Pattern[str] | None:
-        """Return what is encoded within values, None where there is a single value or none."""
+        """Return the pattern to encode within values, None for fewer than two values."""
         found = ""
         for index in range(2, len(self._parts) - 1, 2):
             between = "".join(
@@ -223,7 +226,7 @@ class KeyTemplate:
         return re.compile(f"[%{re.escape(found)}]") if found else None
 
     def missing_from(self, signature: inspect.Signature) -> list[str]:
-        """Return the argument names in the template that a call with `signature` cannot have."""
+        """Return the template's argument names that `signature` lacks."""
         parameters = signature.parameters.values()
         if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             return []

@@ -1,7 +1,7 @@
-"""The text of a value in a lock key: the same in every process and run, or an error.
+"""Writes a value as text for a lock key, the same in every process, or refuses it.
 
 Two processes exclude each other only if they write the same key. The order of a set depends on the
-process, the text of a plain object is its address, and that of a translation the active language.
+process, a plain object's text is its address, and a translation depends on the active language.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.utils.functional import Promise
 
 from distlock.exceptions import LockKeyError
 
-#: How many characters of a key or value a message shows.
+#: The characters of a key or value that a message shows.
 LONGEST_SHOWN: Final = 200
 
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]")
@@ -28,11 +28,11 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]")
 def text_of(value: Any, field: str) -> str:
     """Return the text of `value`, which fills ``<field>``.
 
-    Lists and tuples have the same text, since JSON turns one into the other on a task's way to its
-    worker. A dict is written in the order of its keys, a datetime with a time zone in UTC.
+    Lists and tuples have the same text, since JSON turns a task's tuples into lists. A dict is
+    written in the order of its keys, a datetime with a time zone in UTC.
 
-    :raises LockKeyError: `value` names nothing, or has another text in another process; the
-        message continues a sentence that begins with the field
+    :raises LockKeyError: `value` is empty, or has another text in another process; the message
+        continues a sentence that begins with the field
     """
     if type(value) is int:
         return str(value)
@@ -70,7 +70,7 @@ def _text_of_container(value: Any, field: str) -> str:
 
 
 def _text_of_item(item: Any, field: str) -> str:
-    """Return the text of what is in a list or dict: quoted, so that two items are never one."""
+    """Return the text of an item of a list or dict, quoted so that two never look like one."""
     if item is None or isinstance(item, bool):
         return repr(item)
     if isinstance(item, list | tuple | dict):
@@ -103,8 +103,7 @@ def _refuse_what_varies(value: Any, kind: Any, field: str) -> None:
         raise LockKeyError(f"is {kind.__qualname__}, and a key is text. Decode it first.")
     if isinstance(value, Promise):
         raise LockKeyError(
-            "is a lazy translation, whose text depends on the active language. Use what it "
-            "translates."
+            "is a lazy translation, whose text depends on the active language. Use the original."
         )
     if kind.__str__ is object.__str__ and not isinstance(value, int | float):
         raise LockKeyError(

@@ -1,4 +1,4 @@
-"""Curator's node names: build, parse, order; and what a node says of its owner.
+"""Builds, parses and orders Curator's node names, and reads the data of nodes.
 
 ``_c_<uuid4>-lock-0000000042``: a prefix that only its creator knows (to find the node again after a
 lost reply), the recipe's name, and the sequence number that the server appended.
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 LOCK: Final = "lock-"
 READ: Final = "__READ__"
 WRITE: Final = "__WRIT__"
-#: That of a semaphore's lease, which stands in no line: whoever has a node has a lease.
+#: The same for a semaphore's permit (Curator calls it a lease). Permits are not queued.
 LEASE: Final = "lease-"
-#: What is written into a participant's node to ask it to leave.
+#: The data that asks a participant to leave, written into its node.
 REVOKE: Final = b"__REVOKE__"
 
-#: In seconds since 1970, the year 3000: no node of ours says more.
+#: The year 3000, in seconds since 1970. No node of ours has a later time.
 _LATEST: Final = 32_503_680_000
 
-#: The first number that is too near to the end of the counter: from there on a line is *worn*.
-#: What is left are 67 million numbers, for clients that do not begin lines anew.
+#: The first number too close to the end of the counter: from there on a queue is *worn*. The rest,
+#: 67 million numbers, is for clients that do not begin queues anew.
 WORN: Final = 2**31 - 2**26
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
 _NODE = re.compile(r".*(?P<kind>lock-|__READ__|__WRIT__)" + _SEQUENCE)
 _LEASE = re.compile(r".*(?P<kind>lease-)" + _SEQUENCE)
-#: The nodes of recipes that do not look at ours, or order them otherwise: the recipe → its names.
+#: Recipes that ignore our nodes, or order them differently, and the pattern of their nodes' names.
 _INCOMPATIBLE = {
     "kazoo's own Lock": re.compile(r".*__r?lock__" + _SEQUENCE),
     "Curator's LeaderLatch": re.compile(r".*latch-" + _SEQUENCE),
@@ -47,7 +47,7 @@ _INCOMPATIBLE = {
 
 
 def protected_prefix() -> str:
-    """Return a new ``_c_<uuid4>-``: one for every attempt to create (CURATOR-190)."""
+    """Return a new prefix ``_c_<uuid4>-``, one for every attempt to create (CURATOR-190)."""
     return f"_c_{UUID(int=_random.getrandbits(128), version=4)}-"
 
 
@@ -65,7 +65,7 @@ class NodeName(NamedTuple):
 
 
 def parse(name: str) -> NodeName | None:
-    """Return the parts of `name`, or None where it is not a contender's (CURATOR-43)."""
+    """Return the parts of `name`, or None if it is not a contender's (CURATOR-43)."""
     return _parse(_NODE, name)
 
 
@@ -75,7 +75,7 @@ def _parse(pattern: re.Pattern[str], name: str) -> NodeName | None:
 
 
 def with_parents(path: str) -> list[str]:
-    """Return the paths of a node and of all above it, the top first: what is to be made for it."""
+    """Return the paths of a node and of all nodes above it, the top first."""
     names = path.split("/")
     return ["/".join(names[:depth]) for depth in range(2, len(names) + 1)]
 
@@ -87,10 +87,10 @@ def sequence_of(name: str) -> str:
 
 
 def is_worn(sequence: int) -> bool:
-    """Tell whether a line has come near to the end of its sequence numbers, or beyond it.
+    """Return whether a queue is close to the end of its sequence numbers, or beyond it.
 
-    The counter of the server does not wrap: it sticks at 2147483647 (ZOOKEEPER-3249), and what is
-    created in one go there gets a negative number. Before, it wrapped to negative numbers.
+    The server's counter does not wrap: it sticks at 2147483647 (ZOOKEEPER-3249), and nodes created
+    in one go there get negative numbers. Older servers let it wrap to negative numbers.
     """
     return not 0 <= sequence < WORN
 
@@ -101,22 +101,22 @@ def incompatible_recipe(name: str) -> str:
 
 
 def is_peer(data: bytes) -> bool:
-    """Tell whether a node with this data is not one of distlock's, as far as that is known."""
+    """Return whether a node with this data belongs to another client, as far as can be known."""
     return data != REVOKE and "v" not in read_json(data)
 
 
 def in_line(names: Iterable[str]) -> list[NodeName]:
     """Return the contenders among `names`, first come first.
 
-    Servers before ZOOKEEPER-3249 let the counter wrap to negative numbers, so the order is that of
-    a ring: contenders of one moment are never half the ring apart, and the longest gap is before
-    the first of them. At the end of the counter nobody of ours holds (`is_worn`).
+    Servers before ZOOKEEPER-3249 let the counter wrap to negative numbers, so the numbers form a
+    ring. Contenders of one moment are never half the ring apart, and the longest gap is before the
+    first of them. At the end of the counter nobody of ours holds (`is_worn`).
     """
     return _in_order(map(parse, names))
 
 
 def leases(names: Iterable[str]) -> list[NodeName]:
-    """Return a semaphore's leases among `names`, the oldest first."""
+    """Return a semaphore's permits among `names`, the oldest first."""
     return _in_order(_parse(_LEASE, name) for name in names)
 
 
@@ -130,11 +130,12 @@ def _in_order(found: Iterable[NodeName | None]) -> list[NodeName]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Participant:
-    """Who stands in a line, as its node tells: a holder or a waiter.
+    """A holder or a waiter, as its node describes it.
 
-    Nodes of Curator and other peers carry other data; then only `path`, `sequence`, `token` and
-    `session_id` are known and `peer` is true. So it is with one who was asked to leave, since the
-    request takes the place of the data: `revoked` is true, and whether it is a peer is not known.
+    Nodes of Curator and other peers carry other data. Then `peer` is true, and only `path`,
+    `sequence`, `token` and `session_id` are known. The same is known of a participant that was
+    asked to leave, since the request replaces the data: `revoked` is true, and whether it is a peer
+    is unknown.
     """
 
     path: str
@@ -162,7 +163,7 @@ class Participant:
     def from_node(
         cls, path: str, data: bytes, *, token: int, session_id: int
     ) -> Participant | None:
-        """Read a node. Return None where its name is neither a contender's nor a lease's."""
+        """Read a node. Return None if its name is neither a contender's nor a permit's."""
         name = path.rpartition("/")[2]
         node = parse(name) or _parse(_LEASE, name)
         if node is None:
@@ -185,7 +186,7 @@ class Participant:
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """Parse what anybody may have written into a node; what is not ours counts as nothing."""
+    """Parse the data of a node; return an empty dict for data that is not ours."""
     try:
         said = json.loads(data[:10_000])
     except (ValueError, RecursionError):
@@ -194,20 +195,20 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 
 def text_in(value: object) -> str:
-    """Return a text that can be printed anywhere: no surrogates, newlines, escapes, bidi marks."""
+    """Return a text that is safe to print: no surrogates, newlines, escapes, bidi marks."""
     if not isinstance(value, str):
         return ""
     return printable(value[:200])
 
 
-#: How many characters of a text that somebody else has chosen are shown.
+#: The characters shown of a text that somebody else has chosen.
 MAX_SHOWN: Final = 500
 
 
 def printable(text: str, most: int = MAX_SHOWN) -> str:
-    """Return a text without newlines, escapes and bidi marks: anybody may have chosen it.
+    """Return a text without newlines, escapes and bidi marks, since anybody may have chosen it.
 
-    A long one loses its middle.
+    A long text loses its middle.
     """
     text = clipped(text, most)
     if text.isprintable():
@@ -216,19 +217,19 @@ def printable(text: str, most: int = MAX_SHOWN) -> str:
 
 
 def pid_in(value: object) -> int | None:
-    """Return a process id, None where it cannot be one."""
+    """Return a process id, or None if the value cannot be one."""
     return value if type(value) is int and 0 < value < 2**31 else None
 
 
 def clipped(text: str, most: int = MAX_SHOWN) -> str:
-    """Return a text without its middle if it is long: names and messages differ at their ends."""
+    """Return a long text without its middle, since names and messages differ at their ends."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(most // 2) :]}"
 
 
 def time_in(value: object) -> datetime | None:
-    """Return a time that can be shown in any time zone; None where it cannot be one."""
+    """Return a time that can be shown in any time zone, or None if the value cannot be one."""
     if type(value) not in (int, float) or not 0 <= cast("float", value) < _LATEST:
         return None
     return datetime.fromtimestamp(cast("float", value), tz=timezone.utc)

@@ -1,7 +1,7 @@
-"""Record what operators do to locks: the intent before the deed, the outcome after it.
+"""Records what operators do to locks: the intent before the act, the outcome after it.
 
-Each record is two lines of the logger ``distlock.audit``. Where the operator has a Django user, it
-is an entry of the admin's log, too.
+Each record is two lines of the logger ``distlock.audit``. For an operator with a Django user it is
+an entry of the admin's log, too.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def carry_out(
 ) -> bool:
     """Ask a participant to release, or break its lock, and keep a record of it.
 
-    Nothing is done where the intent cannot be recorded.
+    If the intent cannot be recorded, this does nothing.
 
-    :param operator: who does it, for the log: ``root@db1``
+    :param operator: the operator's name, for the log: ``root@db1``
     :param user_id: the operator's Django user, who gets an entry in the admin's log
-    :param reason: why, for both logs
-    :return: False where the node is gone, or belongs to a lease, which cannot be asked
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused; it may be done or not
+    :param reason: the reason, for both logs
+    :return: False if the node is gone, or belongs to a lease, which cannot be asked
+    :raises LockUnavailable: ZooKeeper did not answer in time, or refused; the outcome is unknown
     """
     entry = None if user_id is None else _entry(action, target, user_id, reason)
     role = "holder" if target.holds else "waiter"
@@ -59,7 +59,7 @@ def carry_out(
 
 
 def _entry(action: Action, target: Target, user_id: Any, reason: str) -> LogEntry:
-    # Here, for the commands work without Django's admin.
+    # Imported here, since the commands work without Django's admin.
     from django.contrib.admin.models import CHANGE, DELETION, LogEntry  # noqa: PLC0415
     from django.contrib.contenttypes.models import ContentType  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Loggers whose lines nobody can forge: paths, keys, labels and nodes are written by others."""
+"""Makes loggers whose lines nobody can forge, since others choose paths, keys and labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from distlock.keys.znodes import printable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How many characters of one argument a line has: an error names several nodes.
+#: The characters that a line shows of one argument: an error names several nodes.
 _LONGEST: Final = 2000
 
 
@@ -31,7 +31,7 @@ def _shown(value: object) -> _Shown:
 
 
 class _Printable(logging.Filter):
-    """Make all that a record fills in printable: a newline in a path would begin a line."""
+    """Makes the arguments of a record printable: a newline in a path would begin a line."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):
@@ -45,11 +45,11 @@ _printable = _Printable()
 
 
 def safe(logger: logging.Logger, *filters: Callable[[logging.LogRecord], bool]) -> logging.Logger:
-    """Return `logger`, whose records have printable arguments from now on.
+    """Make the arguments of a logger's records printable, and return the logger.
 
-    A logger's filter is not asked for the records of its children, so each logger needs it.
+    A logger's filter does not see the records of its children, so each logger needs one.
 
-    :param filters: of this logger; they see the arguments before these become text
+    :param filters: more filters for this logger; they see the arguments before these become text
     """
     for one in filters:
         logger.addFilter(one)

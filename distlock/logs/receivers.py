@@ -1,8 +1,8 @@
-"""The app's own logging: receivers of its signals, as anybody could write them.
+"""Logs the app's signals, with receivers that anybody could write.
 
-The logger is ``distlock``. Its records carry what they tell as fields, for formatters that write
-JSON: ``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe`` or
-``busy``) and, where known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a loss).
+The logger is ``distlock``. Its records carry their facts as fields, for formatters that write JSON:
+``key``, ``using``, ``template``, ``recipe``, ``outcome`` (``lost``, ``at risk``, ``safe`` or
+``busy``) and, if known, ``token``, ``waited`` (seconds), ``path`` and ``reason`` (of a loss).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ logger = safe(logging.getLogger("distlock"))
 
 
 def connect() -> None:
-    """Connect the receivers; may be repeated (runserver calls ``ready`` twice)."""
+    """Connect the receivers. Any number of calls are fine: runserver calls ``ready`` twice."""
     signals.lock_lost.connect(_lost, dispatch_uid="distlock.logs.lost")
     signals.lock_at_risk.connect(_at_risk, dispatch_uid="distlock.logs.at_risk")
     signals.lock_safe.connect(_safe, dispatch_uid="distlock.logs.safe")
@@ -70,8 +70,7 @@ def _of(hold: Any) -> dict[str, Any]:
 
 
 def _fields(facts: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return the fields of a record. It refuses some names, so what a signal may carry one day
-    does not get there by itself."""
+    """Return the fields of a record, from named facts: a record refuses some field names."""
     said = {name: facts[name] for name in ("using", "template")}
     fields = {"recipe": facts["sender"].__name__, **said, **more}
     return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}

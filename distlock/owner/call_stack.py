@@ -1,9 +1,10 @@
-"""On whose behalf code runs, over asgiref's calls between threads and tasks.
+"""Finds the task or thread on whose behalf code runs, through asgiref's calls.
 
-``sync_to_async`` runs a function in a thread for a task that awaits it, ``async_to_sync`` runs a
-task for a thread that it blocks. Neither tells the code inside, and context variables cannot: child
-tasks inherit them. So it is read from the stacks: asgiref gives each call a list (``task_context``)
-that is a local variable of both sides, and each ``async_to_sync`` a future (``call_result``).
+``sync_to_async`` runs a function in a thread for a task that awaits it. ``async_to_sync`` runs a
+task for a thread that it blocks. The code inside cannot see that, and context variables do not tell
+either, since child tasks inherit them. So this module reads the stacks: asgiref gives each call a
+list (``task_context``) that is a local variable of both sides, and each ``async_to_sync`` a future
+(``call_result``).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-#: asgiref's list of a call: empty but for what it does to cancel it, and known by being itself.
+#: asgiref's list for one call, compared by identity. asgiref uses its content to cancel the call.
 Call = list[Any]
 
 
 class AbandonedCall(NamedTuple):
     """A call that goes on although its task was cancelled.
 
-    It is not its thread, which may be blocked in ``async_to_sync`` and hold locks of its own.
+    Its thread is another actor, which may be blocked in ``async_to_sync`` and hold locks.
     """
 
     call: Call
@@ -39,19 +40,19 @@ class AbandonedCall(NamedTuple):
 
 
 class Found(NamedTuple):
-    """On whose behalf some code runs, and the calls between the two, the innermost last."""
+    """The actor on whose behalf code runs, and the calls between the two, the innermost last."""
 
     actor: Task[Any] | Thread | AbandonedCall
     calls: tuple[Call, ...] = ()
 
 
 def alone() -> bool:
-    """Whether this is a thread that no call has ever led to, nor to a task that runs in it."""
+    """Return whether no call has ever led to this thread, and no task runs in it."""
     return _running_loop() is None and _no_call_here()
 
 
 def find() -> Found:
-    """Return the task or thread that waits for this code, or runs it for nobody else."""
+    """Return the task or thread that waits for this code, or that runs it for itself."""
     task = _running_task()
     if task is not None:
         return _behind(task)
@@ -62,7 +63,7 @@ def find() -> Found:
 
 
 def running(calls: Iterable[Call]) -> list[Call]:
-    """Return those of these calls whose code has not returned yet, awaited or not."""
+    """Return the calls whose code has not returned yet, awaited or not."""
     present = {
         id(one.f_locals["task_context"])
         for frame in _current_frames().values()
@@ -73,7 +74,7 @@ def running(calls: Iterable[Call]) -> list[Call]:
 
 
 def _no_call_here() -> bool:
-    """Whether no call has ever led to this thread."""
+    """Return whether no call has ever led to this thread."""
     return (
         "task_context" not in _asgiref_local.__dict__
     )  # getattr with a default takes six times as long
@@ -85,7 +86,7 @@ def _running_task() -> Task[Any] | None:
 
 
 def _behind(task: Task[Any]) -> Found:
-    """Return whom `task` works for: itself, or whom async_to_sync blocks for it."""
+    """Return the actor for which `task` works: itself, or one that async_to_sync blocks."""
     frame = getattr(task.get_coro(), "cr_frame", None)
     if frame is not None and frame.f_code is _NEW_LOOP:
         frame = getattr(frame.f_locals.get("awaitable"), "cr_frame", None)
@@ -99,10 +100,10 @@ def _behind(task: Task[Any]) -> Found:
 
 
 def _on(frame: FrameType | None, thread: Thread) -> Found:
-    """Return whom code in `frame` works for: the task that awaits its innermost call, or `thread`.
+    """Return the actor for code in `frame`: the task that awaits its innermost call, or `thread`.
 
-    Read from the stack: asgiref's thread-local of the call is that of the last call in this thread,
-    which may be an inner one that has long returned.
+    The stack decides, not asgiref's thread-local: that names the last call in this thread, which
+    may be an inner one that has long returned.
     """
     for one in _stack(frame):
         if one.f_code is _THREAD_HANDLER:
@@ -122,7 +123,7 @@ def _task_of_call(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | No
         for task in tasks:
             if _has_call(_innermost_frame(task.get_coro()), call):
                 return task
-        # The thread may be quicker than its task, which then is still on its way to the await.
+        # The thread may be faster than its task, which has not reached the await then.
         of_frame = {getattr(task.get_coro(), "cr_frame", None): task for task in tasks}
         for frame in running:
             if frame in of_frame:
@@ -131,7 +132,7 @@ def _task_of_call(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | No
 
 
 def _stack_that_begins(call: Call) -> list[FrameType]:
-    """Return the frames, innermost first, of the thread that is just now beginning this call."""
+    """Return the frames, innermost first, of the thread that is just beginning this call."""
     for frame in _current_frames().values():
         stack = list(_stack(frame))
         for depth, one in enumerate(stack):
@@ -172,11 +173,11 @@ def _innermost_frame(awaited: Any) -> Any:
 
 
 def _current_frames() -> dict[int, FrameType]:
-    """Return the frame in which each thread is, without a garbage collection on the way.
+    """Return the current frame of each thread, without a garbage collection on the way.
 
-    In Python 3.11 one that frees a `threading.local` then would stop the whole process for good
-    (CPython 106883). All three calls are made from C, within one instruction: nothing can come in
-    between, neither another thread nor a signal.
+    In Python 3.11 a collection that frees a `threading.local` then would stop the whole process for
+    good (CPython 106883). C code makes all three calls within one instruction: neither a thread nor
+    a signal can come in between.
     """
     if not gc.isenabled():
         return _frames_of_threads()

@@ -1,4 +1,4 @@
-"""What a holder has in hand: the fencing token, and the news whether the lock is still held."""
+"""Gives a holder the fencing token, and tells it whether the lock is still held."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Hold:
 
     :ivar key: the key that was locked
     :ivar using: the alias in ``DISTLOCK``
-    :ivar template: the template of `zk_locked` that the key was made from, empty without one
+    :ivar template: the template of `zk_locked` for the key, empty without one
     :ivar path: the path of the lock node
     :ivar token: the fencing token, an int that rises from holder to holder of one key
     :ivar acquired_at: when the lock was granted, an aware `datetime`
@@ -49,40 +49,41 @@ class Hold:
     def lost(self) -> bool:
         """Whether the hold is lost, or cannot be proven to be held. Once true, it stays true.
 
-        True when the session has ended, when the server has not been heard for two thirds of the
+        It is true when the session has ended, when the server has been silent for two thirds of the
         session timeout, when the lock node is gone, when the hold was given up after its
-        ``max_hold``, and in a forked child. No network.
+        ``max_hold``, and in a forked child. Reading it does not use the network.
         """
         return self._place.lost or self._process is not process.this
 
     @property
     def lost_reason(self) -> str:
-        """Why the hold is lost, empty while it is not.
+        """The reason of the loss, empty while the hold is not lost.
 
         ``"session"``: the session has ended, or could not be proven alive in time.
-        ``"broken"``: the lock node is gone, as when an operator has broken the lock.
-        ``"max_hold"``: it was held for longer than its ``max_hold``, and was given up.
+        ``"broken"``: the lock node is gone, for example because an operator has broken the lock.
+        ``"max_hold"``: the hold lasted longer than its ``max_hold``, and was given up.
         """
         return self._place.lost_reason if self.lost else ""
 
     @property
     def at_risk(self) -> bool:
-        """Whether the connection is gone, and the hold is not lost yet. No network.
+        """Whether the connection is gone, and the hold is not lost yet.
 
-        True from the loss of the connection until ZooKeeper has confirmed the session over another
-        one. Nobody else can have the lock meanwhile: `valid_for` tells how long that is certain.
+        It is true from the loss of the connection until ZooKeeper has confirmed the session over
+        another one. Nobody else can have the lock meanwhile: `valid_for` returns how long that is
+        certain. Reading it does not use the network.
         Source: the jeopardy of Google's Chubby.
         """
         return self._place.at_risk and not self.lost
 
     @property
     def shared(self) -> bool:
-        """Whether others may hold at the same time: a reader's hold."""
+        """Whether others may hold at the same time, as readers do."""
         return self._place.shared
 
     @property
     def released(self) -> bool:
-        """Whether it was given back."""
+        """Whether the lock was released."""
         return self._place.left
 
     @property
@@ -96,17 +97,17 @@ class Hold:
 
     @property
     def superseded(self) -> bool:
-        """Whether it was given back and a later hold with its `token` has begun (``handoff=``)."""
+        """Whether the lock was released, and a later hold with its `token` began (``handoff=``)."""
         superseded: bool = getattr(self._place, "superseded", False)
         return superseded
 
     def check(self) -> None:
-        """Go on only if the hold is not lost. Compares clocks; never touches the network.
+        """Raise if the hold is lost. This compares clocks and never uses the network.
 
-        Call it before each step that must not be done twice. Between a check and the step a
-        process can still be stopped: what no lock can promise, the fencing `token` covers.
+        Call it before each step that must not happen twice. The process can still be paused between
+        the check and the step. No lock can prevent that; the fencing `token` covers it.
 
-        :raises LockLost: stop, roll back
+        :raises LockLost: stop, and roll back
         """
         if self._place.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
@@ -114,17 +115,17 @@ class Hold:
             raise lost(self)
 
     def valid_for(self) -> float:
-        """Return for how many seconds nobody else can have the lock, even if the link is dead."""
+        """Return the seconds for which nobody else can have the lock, even if the link is dead."""
         if self.lost or self.released:
             return 0.0
         place = self._place
         return max(min(place.session.deadline.remaining, place.ends_at - now()), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
-        """Ask the leader whether the lock node is still there: one round trip.
+        """Ask the leader whether the lock node still exists: one round trip.
 
         A server that is cut off from its leader does not answer. With the setting ``STRICT`` the
-        question is a write, which a leader that was deposed does not answer either.
+        question is a write, which a deposed leader does not answer either.
 
         :param timeout: seconds to wait for the answer
         :raises LockLost: the node is gone
@@ -139,8 +140,8 @@ class Hold:
         self.check()
 
 
-#: For those who find out at the end.
-TOO_LATE = "What was done under it may have met another holder's work."
+#: Advice for a holder that learns of the loss at the end.
+TOO_LATE = "The work under it may have collided with another holder's."
 _REASONS = {
     "session": "its ZooKeeper session has ended, or could not be proven alive in time",
     "broken": "its node is gone, as when an operator breaks a lock",
@@ -151,13 +152,13 @@ _REASONS = {
 def lost(
     hold: Hold, advice: str = "Somebody else may hold it. Stop, and do not write."
 ) -> LockLost:
-    """Return the error that says that, and why, `hold` is lost."""
+    """Return the error that reports the loss of `hold`, with its reason."""
     why = _REASONS[hold.lost_reason or "session"]
     return LockLost(f"The lock {hold.key!r} is lost: {why}. {advice}", hold=hold)
 
 
 class Held:
-    """What an owner keeps of a hold: how often it has acquired, and the transactions within."""
+    """An owner's record of a hold: how often it has acquired, and the transactions within."""
 
     __slots__ = ("count", "hold", "place", "started", "transactions")
 

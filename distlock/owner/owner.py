@@ -1,4 +1,4 @@
-"""Who is asking: the thread in threaded code, the task in async code.
+"""Finds the owner of the running code: a thread in threaded code, a task in async code.
 
 A lock is reentrant for its owner, so a wrong answer here breaks mutual exclusion. A thread id alone
 will not do (it is recycled, and worker threads serve many tasks), nor will a context variable alone
@@ -7,12 +7,12 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
 - code in a task belongs to that task;
 - code in a thread belongs to that thread, by a mark in its context, so that two ``to_thread`` calls
   on one pooled thread are two owners;
-- a call with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to whoever awaits it, as
-  read from the stacks (`call_stack`). Where that cannot be read, the call is a new owner:
-  it may then wait for a lock it could have re-entered, and never enters one it should not;
+- a call with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to the task or thread that
+  awaits it, as read from the stacks (`call_stack`). If the stacks do not tell, the call is a new
+  owner: it may then wait for a lock that it could have re-entered, and never enters one that it
+  should not;
 - a call that goes on after its task was cancelled, such as a sync view under ASGI whose client has
-  disconnected, belongs to the owner that it has acted for before: it has that one's locks to
-  release.
+  disconnected, belongs to the owner for which it has acted before, and releases its locks.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: Of how many calls an owner takes note before it looks which have ended.
+#: The number of calls that an owner notes before it drops those that have ended.
 MANY_CALLS: Final = 8
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
-#: A text, or what returns it for an alias's settings: a request's route is known late.
+#: A text, or a function that returns it for an alias's settings: a request learns its route late.
 _label: ContextVar[str | Callable[[Configuration], str]] = ContextVar("distlock_label", default="")
 _DEFAULTS: Final = Configuration()
 MAX_LABEL: Final = 200
 
 
 class Owner:
-    """One who can hold locks. Only its own code changes `held`, so that needs no lock."""
+    """A thread, task or call that can hold locks. Only its own code changes `held`."""
 
     __slots__ = ("_calls", "_id", "_said", "_worker", "held", "process", "thread")
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
         self._worker = worker[:100]
-        #: The thread that this owner stands for, None for a task.
+        #: The thread of this owner, None for a task.
         self.thread = thread
-        #: Differs in a forked child, where the parent's owners hold nothing.
+        #: Another one in a forked child, where the parent's owners hold nothing.
         self.process = process.this
-        #: What it holds: (alias, path) → the hold with its count.
+        #: Its holds, with their counts, by (alias, path).
         self.held: dict[tuple[str, str], Held] = {}
         self._calls: list[Call] = []
-        #: What `describe` has said for a label, but for the time.
+        #: A label, and the data of `describe` for it without the time.
         self._said = "", ""
 
     def __del__(self) -> None:
-        """Log what a thread has left held at its end: then nobody refers to its owner any more."""
+        """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""
         if self.thread is None or not self.held or sys.is_finalizing():
             return
         if self.process is not process.this:
@@ -93,16 +93,16 @@ class Owner:
                 )
 
     @property
-    def hopping(self) -> bool:
-        """Whether a call that has acted for it has not returned yet, awaited or not."""
+    def has_running_calls(self) -> bool:
+        """Whether a call that acts for this owner has not returned yet, awaited or not."""
         return bool(self._calls and running(self._calls))
 
     def acts_in(self, call: Call) -> bool:
-        """Whether this call has acted for it."""
+        """Return whether this call has acted for this owner."""
         return any(one is call for one in self._calls)
 
     def act_in(self, calls: tuple[Call, ...]) -> None:
-        """Take note of calls that act for it."""
+        """Note the calls that act for this owner."""
         new = [call for call in calls if not self.acts_in(call)]
         if new and len(self._calls) >= MANY_CALLS:
             self._calls = running(self._calls)
@@ -110,14 +110,14 @@ class Owner:
 
     @property
     def id(self) -> str:
-        """A text that no other owner has, in any process."""
+        """A text that identifies this owner among those of all processes."""
         self._id = self._id or uuid4().hex
         return self._id
 
     def describe(self, conf: Configuration = _DEFAULTS) -> bytes:
-        """Return the data of this owner's lock nodes: no arguments, no query strings, no secrets.
+        """Return the data for this owner's nodes, without arguments, query strings and secrets.
 
-        With the setting ``NODE_DATA = "owner"`` only the owner's id.
+        With the setting ``NODE_DATA = "owner"`` it has only the owner's id.
         """
         if conf.node_data != "full":
             return _as_json({"v": 1, "owner": self.id}).encode()
@@ -141,7 +141,7 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
-    if alone():  # as the rest would find it, in a third of the time
+    if alone():  # a short cut: the rest would find the same, in three times the time
         return _owner_of_thread(current_thread())
     found = find()
     who: Any = found.actor
@@ -159,7 +159,7 @@ def current() -> Owner:
 
 @contextmanager
 def label(text: str | Callable[[Configuration], str]) -> Iterator[None]:
-    """Name the work that this code does, such as ``celery beat``, for those who look at a lock.
+    """Name the work of this code, such as ``celery beat``, for those who inspect its locks.
 
     :param text: the name, or a function that returns it when a lock is taken
     """
@@ -178,7 +178,7 @@ _of_task: weakref.WeakKeyDictionary[Task[Any], Owner] = weakref.WeakKeyDictionar
 
 
 class _OfThread(threading.local):
-    """The owner that a thread is, whatever the context in which it runs."""
+    """A thread's owner, independent of the context in which the thread runs."""
 
     owner: Owner | None = None
 
@@ -188,7 +188,7 @@ _local = _OfThread()
 
 def _owner_of_thread(thread: Thread) -> Owner:
     owner = _of_thread.get(None)
-    # An inherited mark is another thread's; after a fork, another process's.
+    # A mark may be inherited from another thread or, after a fork, from another process.
     if owner is None or owner.thread is not thread or owner.process is not process.this:
         owner = _local.owner
         if owner is None or owner.thread is not thread or owner.process is not process.this:
@@ -200,7 +200,7 @@ def _owner_of_thread(thread: Thread) -> Owner:
 
 
 def _pooled(thread: Thread) -> bool:
-    """Whether a thread may do the work of many, each in a context of its own."""
+    """Return whether a thread may do the work of many, each in a context of its own."""
     if type(thread) is not Thread and not isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
         return True
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect's is slower
@@ -211,7 +211,7 @@ def _pooled(thread: Thread) -> bool:
     return False
 
 
-#: What the threads of a ThreadPoolExecutor run, asyncio's among them.
+#: The code that threads of a ThreadPoolExecutor run, asyncio's among them.
 _WORKER: Final = concurrent.futures.thread._worker.__code__  # noqa: SLF001
 
 
@@ -224,12 +224,12 @@ def _owner_of_task(task: Task[Any]) -> Owner:
 
 
 def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
-    """Say what a task has left held at its end.
+    """Log the locks that a task leaves held at its end.
 
-    It is not released: whoever has awaited this task may go on as if it held the lock, such as
-    ``await wait_for(lock.aacquire(), 5)``, which has a task of its own before Python 3.12.
+    They stay held: the code that awaited this task may go on as if it held the lock, such as
+    ``await wait_for(lock.aacquire(), 5)``, which makes a task of its own before Python 3.12.
     """
-    if owner.hopping:  # it is in the hands of a function that runs on in its thread
+    if owner.has_running_calls:  # a function that runs on in its thread will release them
         return
     left = [held.hold.key for held in owner.held.values() if not held.hold.lost]
     for key in left:
@@ -246,7 +246,7 @@ def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
 
 def _owner_of_abandoned(call: AbandonedCall) -> Owner:
     owner = _of_call.get(None)
-    # An inherited mark is another call's; after a fork, another process's.
+    # A mark may be inherited from another call or, after a fork, from another process.
     if owner is None or not owner.acts_in(call.call) or owner.process is not process.this:
         owner = Owner(call.thread.name)
     return owner

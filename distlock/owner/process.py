@@ -1,4 +1,4 @@
-"""What a process is for as long as it lives, and a forked child is no more."""
+"""Identifies this process, so that a forked child differs from its parent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 class Process:
-    """One process. Compared by identity, which costs less than to ask the system for the pid."""
+    """One process, compared by identity, which is cheaper than asking the system for the pid."""
 
     __slots__ = ("host", "pid")
 
@@ -16,7 +16,7 @@ class Process:
         self.host = socket.gethostname()
 
 
-#: This one; look at it as ``process.this``, since a forked child gets its own.
+#: The current process. Read it as ``process.this``: a forked child gets its own.
 this = Process()
 
 

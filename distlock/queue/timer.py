@@ -1,4 +1,4 @@
-"""Steps that are due at a time: one thread for the whole process, however many wait."""
+"""Calls methods when they are due, in one thread for the whole process."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-#: When, a number that settles ties, and what.
+#: The time, a number that settles ties, and the method.
 _Step: TypeAlias = "tuple[float, int, WeakMethod[Any]]"
-#: How many steps may be kept before those whose objects are gone are looked for.
+#: The number of steps kept before a sweep drops those whose objects are gone.
 MANY: Final = 1000
 #: The longest that a thread can wait, in seconds.
 _LONGEST: Final = threading.TIMEOUT_MAX
 
 
 def call_later(seconds: float, method: Callable[[], None]) -> None:
-    """Call a bound method after so many seconds, on the timer's thread, if its object still lives.
+    """Call a bound method on the timer's thread after so many seconds, if its object still lives.
 
-    There is nothing to cancel: the method finds out for itself whether it still matters.
+    A call cannot be cancelled: the method checks for itself whether it still matters.
     """
     _running().orders.put((time.monotonic() + seconds, next(_order), WeakMethod(method)))
 
@@ -37,7 +37,7 @@ def call_later(seconds: float, method: Callable[[], None]) -> None:
 class _Timer(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="distlock-timer", daemon=True)
-        #: What was asked for; this queue may be fed from a signal handler.
+        #: New steps. A signal handler may put one, too.
         self.orders: SimpleQueue[_Step] = SimpleQueue()
         self.due: list[_Step] = []
 
@@ -74,7 +74,7 @@ def _running() -> _Timer:
     if _timer is None:  # without a lock: a second thread, started by a race, does no harm
         timer = _Timer()
         timer.start()
-        _timer = timer  # not before: the start may fail
+        _timer = timer  # not earlier: the start may fail
     return _timer
 
 

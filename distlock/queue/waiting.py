@@ -1,6 +1,6 @@
-"""Waiting for a place in line: how long still, how it ended, blocked or awaited.
+"""Waits for a contender to be granted, blocking or awaiting.
 
-`wait` and `wait_async` differ in what they wait at, and share all the rest.
+`wait` waits at a latch, `wait_async` at a future. They share everything else.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: However short its timeout, a call waits this long for the server's first answer, in seconds.
+#: The least time that a call waits for the server's first answer, in seconds.
 ANSWER_SECONDS = 0.4
-#: How often a waiter looks whether there is still a connection, in seconds.
+#: The seconds after which a waiter checks again that there is a connection.
 LOOK_SECONDS = 1.0
 
 
 class Attempt:
-    """One caller's wait for a place: how long still, and how it ended.
+    """One caller's wait: how long it may last, and how it ended.
 
     :param place_for: makes the place
     :param timeout: seconds, 0 to try once, None for ever
-    :param settled: what the place calls when it is settled
+    :param settled: called by the place when it is settled
     :param detector: looks for a deadlock meanwhile
     """
 
@@ -60,16 +60,16 @@ class Attempt:
 
     @property
     def grace(self) -> float:
-        """Seconds that may still be spent after the deadline, for all that is to be asked."""
+        """The seconds left after the deadline, for questions to the server."""
         return max(self._deadline + ANSWER_SECONDS - time.monotonic(), 0.0)
 
     def patience(self) -> float | None:
-        """Return how many seconds to wait before asking again, or None when it is over."""
+        """Return the seconds to wait before asking again, or None when the wait is over."""
         place = self.place
         if place.granted or place.error is not None or (place.ahead and self._try_only):
             return None
         now = time.monotonic()
-        # To the deadline first: what is known of the line then decides whether to go on.
+        # To the deadline first: the state of the queue then decides whether to go on.
         ends_at = self._deadline if now < self._deadline < self._ends_at() else self._ends_at()
         remaining = ends_at - now
         if remaining <= 0:
@@ -82,27 +82,27 @@ class Attempt:
     def in_vain(self) -> bool:
         """Whether the grant was lost before the caller had it, with time left to join anew.
 
-        An operator has removed the line, for example.
+        This happens when an operator removes the queue, for example.
         """
         place = self.place
         return place.granted and place.lost and time.monotonic() < self._deadline
 
     def join_anew(self, settled: Callable[[], None]) -> None:
-        """Leave the line, and join it again."""
+        """Leave the queue, and join it again."""
         self.place.leave()
         self._settled = settled
         place = self.place = self._place_for(settled=settled)
-        place.was_in_line = True  # a server that has answered this call before gets its time again
+        place.was_in_line = True  # the server has answered before, so it gets its full time again
         place.asked_at = time.monotonic()
         place.join()
 
     def end(self) -> None:
-        """It is waited no longer. May be repeated."""
+        """Stop the detector. Any number of calls are fine."""
         if self._detector is not None:
             self._detector.end()
 
     def give_up(self) -> None:
-        """Leave no node behind, whatever has become of the wait. May be repeated."""
+        """Leave no node behind, however the wait ended. Any number of calls are fine."""
         self.place.leave()
         self.end()
 
@@ -121,11 +121,11 @@ class Attempt:
         return min(self._answer_by, silent_since + session.timeout + bearable)
 
     def outcome(self) -> Node | None:
-        """Return the node that was granted; None is busy, and the place is given up.
+        """Return the granted node; or give up, and return None for a busy lock.
 
         :raises LockUnavailable: the server did not answer
         :raises IncompatiblePeer: another recipe is on the path
-        :raises DeadlockDetected: the wait would never end, and had to give way
+        :raises DeadlockDetected: the wait would never have ended
         """
         place = self.place
         if place.granted and not place.lost:
@@ -144,11 +144,11 @@ def wait(
     then: Callable[[Attempt], _T],
     detector: DeadlockDetector | None = None,
 ) -> _T:
-    """Join a line, block until the place is granted or the time is up, and return what `then` says.
+    """Join a queue, block until the grant or the time-out, and return the result of `then`.
 
-    Whatever is raised on the way, in `then` too, leaves no node behind.
+    An exception on the way, even in `then`, leaves no node behind.
 
-    :param place_for: makes the place, given ``settled``: what to call when it is settled
+    :param place_for: makes the place, given ``settled``, a function to call when it is settled
     :param timeout: seconds, 0 to try once, None for ever
     :param detector: looks for a deadlock meanwhile
     """
@@ -176,7 +176,7 @@ async def wait_async(
     then: Callable[[Attempt], _T],
     detector: DeadlockDetector | None = None,
 ) -> _T:
-    """Do as `wait` does; takes no thread."""
+    """Do as `wait` does, without a thread."""
     loop = asyncio.get_running_loop()
     settled: asyncio.Future[None] = loop.create_future()
 
@@ -210,9 +210,9 @@ def _set_result(future: asyncio.Future[None]) -> None:
 
 
 class Latch:
-    """What a thread waits at: an event that a signal's exception cannot leave in pieces.
+    """An event to wait for, which an exception from a signal handler cannot break.
 
-    `threading.Event` answers one that lands inside its condition with a RuntimeError of its own.
+    `threading.Event` raises a RuntimeError of its own when one lands inside its condition.
     """
 
     __slots__ = ("_lock",)

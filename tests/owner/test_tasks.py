@@ -382,7 +382,7 @@ def test_a_call_that_acted_for_its_task_does_so_after_that_was_cancelled(call: A
         entered.set()
         leave.wait(10)
         found.extend([current(), async_to_sync(owner)()])
-        assert found[0].hopping
+        assert found[0].has_running_calls
         left.set()
 
     async def main() -> None:
@@ -393,7 +393,7 @@ def test_a_call_that_acted_for_its_task_does_so_after_that_was_cancelled(call: A
         leave.set()
         assert await asyncio.to_thread(left.wait, 10)
         assert found[0] is found[1] is found[2] is not current()
-        await asyncio.to_thread(eventually, lambda: not found[0].hopping)
+        await asyncio.to_thread(eventually, lambda: not found[0].has_running_calls)
 
     run(main)
 
