@@ -11,15 +11,6 @@ from django.utils import translation
 
 from distlock.admin import session_panel, wait_graph
 from example_project import settings as example_settings
-from tests.inspection.conftest import (
-    _no_clock_is_known,
-    broken_link,
-    holder,
-    make_owner,
-    own_zookeeper,
-    tree,
-    two_sessions,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +19,10 @@ if TYPE_CHECKING:
 
     from tests.admin.tools import MakeOperator
 
-__all__ = [
-    "_no_clock_is_known",
-    "broken_link",
-    "holder",
-    "make_owner",
-    "own_zookeeper",
-    "tree",
-    "two_sessions",
-]
+
+@pytest.fixture(autouse=True)
+def _no_clock_is_known(no_server_time: None) -> None:
+    """A test begins without what an earlier one has learnt of the server's time."""
 
 
 @pytest.fixture(autouse=True)

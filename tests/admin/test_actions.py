@@ -17,8 +17,8 @@ from distlock.locks.actions import Target
 from tests.admin.tools import LIST, address, markup, of, rows, said, signed
 from tests.inspection.tools import cleared, stand, the_lock
 from tests.kit.helpers import eventually
-from tests.lease.tools import await_own_watch
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.losses import await_own_watch
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

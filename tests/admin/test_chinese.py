@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from tests.mutex.tools import MakeOwner
+    from tests.kit.tools import MakeOwner
 
 pytestmark = pytest.mark.usefixtures("tree")
 

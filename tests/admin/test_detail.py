@@ -14,7 +14,7 @@ from distlock.inspection.tree import snapshot
 from distlock.session.registry import session_for
 from tests.admin.tools import address, keys, markup, of, rows, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from django.test import Client

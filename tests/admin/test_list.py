@@ -16,7 +16,7 @@ from distlock.inspection.wait_graph import deadlocks
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from typing import Any

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from django.test import Client
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 LONG = 60_000
 #: Of which letter each kind of name is made; no other text has so many of them in a row.

@@ -13,7 +13,7 @@ from distlock.session.registry import close_sessions
 from distlock.testing.server import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
-from tests.mutex.tools import OVERRUN, PATIENCE, Tree, await_connection, within
+from tests.kit.tools import OVERRUN, PATIENCE, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from django.test import Client

@@ -18,7 +18,7 @@ import pytest
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import free_ports
 from tests.kit.helpers import ROOT, eventually, raw_client
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

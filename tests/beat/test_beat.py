@@ -17,7 +17,7 @@ from distlock.celery.beat import LOOK_SECONDS, LeaderMixin, LeaderScheduler, _Ru
 from distlock.locks.leader import Leader
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, Tree, expire
+from tests.kit.tools import PATIENCE, Tree, expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.browser.site import LIST, NAMESPACE, detail
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import said, tell
+from tests.kit.losses import said, tell
 
 if TYPE_CHECKING:
     import subprocess
@@ -24,7 +24,7 @@ AFTER = 12
 
 PROCESS = """
 import json, sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 from tests.kit.stopwatch import Stopwatch
 hosts, namespace, after, held, wanted = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=json.loads(after))

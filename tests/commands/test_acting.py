@@ -20,13 +20,11 @@ from distlock.locks import actions, breaking
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
-from tests.mutex.conftest import holder, make_owner, tree, two_sessions
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["holder", "make_owner", "tree", "two_sessions"]
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -19,17 +19,14 @@ from distlock.testing.server import ZooKeeper, free_ports
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.helpers import eventually
-from tests.mutex.conftest import make_owner, tree, two_sessions
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
 
-    from tests.mutex.tools import Tree
-
-__all__ = ["make_owner", "tree", "two_sessions"]
+    from tests.kit.tools import Tree
 
 
 def findings() -> dict[str, Finding]:

@@ -16,14 +16,12 @@ from distlock.session.registry import session_for
 from distlock.testing.server import free_ports
 from tests.commands.tools import Terminal, run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
-from tests.mutex.conftest import holder, make_owner, tree, two_sessions
 
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
-__all__ = ["holder", "make_owner", "tree", "two_sessions"]
 
 pytestmark = pytest.mark.usefixtures("tree")
 

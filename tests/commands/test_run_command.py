@@ -19,9 +19,8 @@ from django.core.management import CommandError, call_command
 from distlock import zk_lock
 from distlock.testing.server import free_ports
 from tests.kit.helpers import alive, eventually, spawn_python
-from tests.lease.tools import said, tell
-from tests.mutex.conftest import make_owner, tree, two_sessions
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.losses import said, tell
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]
 
-__all__ = ["make_owner", "tree", "two_sessions"]
 
 CODE = """
 import sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=float(sys.argv[3]), CONNECT_TIMEOUT=1)
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "distlock", "run", *sys.argv[4:]])

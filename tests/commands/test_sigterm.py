@@ -14,15 +14,13 @@ import pytest
 
 from distlock import release_on_sigterm
 from tests.kit.helpers import eventually, spawn_python
-from tests.mutex.conftest import tree, two_sessions
 
 if TYPE_CHECKING:
     import subprocess
 
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
-__all__ = ["tree", "two_sessions"]
 
 SESSION_TIMEOUT = 15
 #: Until when the lock must be free; the session would last for three times as long.

@@ -20,8 +20,7 @@ from distlock.management.subcommands import watch
 from tests.commands.tools import Terminal, run
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import ROOT, spawn_python
-from tests.mutex.conftest import broken_link, make_owner, tree, two_sessions
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -29,15 +28,14 @@ if TYPE_CHECKING:
     from distlock.inspection.snapshot import Snapshot
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
-__all__ = ["broken_link", "make_owner", "tree", "two_sessions"]
 
 pytestmark = pytest.mark.usefixtures("tree")
 
 CODE = """
 import sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=20)
 from django.core.management import execute_from_command_line
 execute_from_command_line(["manage.py", "distlock", "watch", *sys.argv[3:]])

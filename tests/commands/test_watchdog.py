@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import said
+from tests.kit.losses import said
 
 #: Becomes a command; its watchdog tells whether it is in the command's process group.
 BECOMES = """

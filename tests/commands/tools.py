@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management import CommandError, call_command
 
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 
 class Terminal(StringIO):

@@ -12,7 +12,7 @@ from django.test import AsyncRequestFactory
 from health_check.views import HealthCheckView
 
 from distlock.testing.server import free_ports
-from tests.mutex.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from distlock.testing.guard import GuardedProcess
 from tests.kit.helpers import ROOT, eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 from tests.servers.site import STOP_SECONDS, WebServer, end
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from distlock.contrib.opentelemetry import Spans
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, expire
+from tests.kit.tools import PATIENCE, MakeOwner, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

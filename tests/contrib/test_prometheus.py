@@ -27,7 +27,7 @@ from distlock.locks.mutex import Mutex
 from distlock.session.registry import session_for
 from distlock.signals import announce, lock_failed
 from tests.kit.helpers import ROOT, eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, expire
+from tests.kit.tools import PATIENCE, MakeOwner, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

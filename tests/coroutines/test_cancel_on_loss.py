@@ -29,7 +29,7 @@ from distlock import (
 )
 from distlock.locks import cancellation
 from distlock.session.registry import session_for
-from tests.mutex.tools import PATIENCE, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock import Hold

@@ -12,10 +12,10 @@ from distlock import zk_lock, zk_semaphore
 from distlock.session.registry import session_for
 from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, await_connection, forgets_all
 
 if TYPE_CHECKING:
-    from tests.mutex.tools import MakeOwner, Tree
+    from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -25,14 +25,14 @@ from distlock.locks import held_permits
 from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 from tests.lease.test_every_step import KEY, cancel_everywhere
-from tests.mutex.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from distlock.testing.proxy import TcpProxy
-    from tests.mutex.tools import MakeOwner, Tree
+    from tests.kit.tools import MakeOwner, Tree
 
     Call = Callable[[], Awaitable[None]]
 

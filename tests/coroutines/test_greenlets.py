@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.helpers import spawn_python
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 CROWD = """
 from gevent import monkey; monkey.patch_all()
 import sys, gevent
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(*sys.argv[1:], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
 from distlock import zk_lock
 

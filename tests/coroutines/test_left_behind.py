@@ -18,7 +18,7 @@ from distlock.session.registry import close_sessions
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 KEY = "key"
 SAID = "has ended and left the lock 'key' held"

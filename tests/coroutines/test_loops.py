@@ -9,7 +9,7 @@ import pytest
 
 from distlock import NotOwner, zk_lock
 from tests.fork.tools import heard, program
-from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -22,7 +22,7 @@ from distlock import (
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 KEY = "key"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 
 def await_empty(tree: Tree, path: str) -> None:

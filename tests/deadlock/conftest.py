@@ -8,30 +8,15 @@ import pytest
 
 from tests.deadlock.tools import AFTER, notices
 from tests.kit.helpers import eventually
-from tests.mutex.conftest import (
-    broken_link,
-    make_owner,
-    own_zookeeper,
-    tree,
-    two_sessions,
-)
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
 
-    from tests.lease.tools import SetOptions
-    from tests.mutex.tools import Tree
-
-__all__ = [
-    "broken_link",
-    "make_owner",
-    "own_zookeeper",
-    "tree",
-    "two_sessions",
-]
+    from tests.kit.losses import SetOptions
+    from tests.kit.tools import Tree
 
 
 @pytest.fixture

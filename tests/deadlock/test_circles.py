@@ -21,12 +21,12 @@ from distlock import (
 )
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE
 from tests.mutex.test_signals_and_looking import received
-from tests.mutex.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.lease.tools import SetOptions
-    from tests.mutex.tools import MakeOwner, Owner, Tree
+    from tests.kit.losses import SetOptions
+    from tests.kit.tools import MakeOwner, Owner, Tree
 
 
 def hand_over(held: Any, giver: Owner, wanted: Any, receiver: Owner, got: Any) -> None:

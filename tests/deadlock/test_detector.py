@@ -23,16 +23,16 @@ from distlock.session.session import Session
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
-from tests.lease.tools import pass_time
-from tests.mutex.tools import PATIENCE, await_connection
+from tests.kit.losses import pass_time
+from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
     from distlock.testing.proxy import TcpProxy
-    from tests.lease.tools import SetOptions
-    from tests.mutex.tools import MakeOwner, Owner, Tree
+    from tests.kit.losses import SetOptions
+    from tests.kit.tools import MakeOwner, Owner, Tree
 
 
 class Other:

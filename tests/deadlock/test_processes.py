@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import said, tell
+from tests.kit.losses import said, tell
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 AFTER = 2
 
 PROCESS = """
 import json, sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 from tests.kit.stopwatch import Stopwatch
 hosts, namespace, after, held, wanted = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=float(after))
@@ -66,7 +66,7 @@ def test_three_processes_get_out_of_it_in_time(tree_of_waits: Tree, zookeeper: Z
 GREENLETS = """
 from gevent import monkey; monkey.patch_all()
 import sys, threading, gevent
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(*sys.argv[1:], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=0.5)
 from distlock import DeadlockDetected, zk_lock
 holding, both_hold = [], threading.Event()

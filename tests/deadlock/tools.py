@@ -9,14 +9,14 @@ import pytest
 from distlock import DeadlockDetected
 from distlock.locks.deadlocks import WAITS
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
     from distlock import Mutex
-    from tests.mutex.tools import Owner, Tree
+    from tests.kit.tools import Owner, Tree
 
 #: `DEADLOCK_AFTER` of most tests, in seconds.
 AFTER = 0.4

@@ -10,7 +10,7 @@ import pytest
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.checks import check_templates
 from distlock.decorators import declared
-from tests.mutex.tools import Owner
+from tests.kit.tools import Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,15 +19,7 @@ from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import (
-    OVERRUN,
-    PATIENCE,
-    MakeOwner,
-    Tree,
-    expire,
-    forgets_all,
-    within,
-)
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from django.db import OperationalError, connection, connections, transaction
 from distlock import StaleToken
 from tests.fencing.models import Stock
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, Owner
+from tests.kit.tools import PATIENCE, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

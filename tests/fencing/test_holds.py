@@ -12,7 +12,7 @@ from distlock import LockLost, StaleToken, zk_lock
 from distlock.session.registry import close_sessions
 from tests.fencing.models import Stock
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import Tree, await_connection, expire
+from tests.kit.tools import Tree, await_connection, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

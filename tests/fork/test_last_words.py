@@ -12,11 +12,11 @@ import pytest
 
 from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 ROUNDS = 5
 #: How soon the lock is free, in seconds, and when it would be free by itself.

@@ -8,8 +8,8 @@ import pytest
 
 from distlock import zk_lock
 from tests.fork.tools import SLACK, heard, program
-from tests.lease.tools import tell
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.losses import tell
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -13,8 +13,8 @@ import pytest
 from distlock import zk_lock
 from distlock.testing.proxy import TcpProxy
 from tests.fork.tools import SLACK, heard, program
-from tests.lease.tools import tell
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.losses import tell
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

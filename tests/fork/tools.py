@@ -68,7 +68,7 @@ def program(
     preamble = (
         "import os, signal, sys, threading, time\n"
         "from tests.fork.tools import hear, in_a_child, tell, timed\n"
-        "from tests.mutex.tools import await_connection, set_up\n"
+        "from tests.kit.tools import await_connection, set_up\n"
         "if __name__ == '__main__':\n"
         f"    set_up(sys.argv[1], sys.argv[2], {options})\n"
         "from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock\n"

@@ -6,7 +6,7 @@ import multiprocessing
 from typing import Any
 
 from tests.fork.tools import timed
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 
 
 def work(answers: multiprocessing.SimpleQueue[Any]) -> None:

@@ -17,15 +17,8 @@ from distlock.session.registry import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
 from tests.kit.helpers import eventually
-from tests.lease.tools import Loss, beneficiaries
-from tests.mutex.tools import (
-    PATIENCE,
-    MakeOwner,
-    Tree,
-    await_connection,
-    expire,
-    forgets_all,
-)
+from tests.kit.losses import Loss, beneficiaries
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -19,9 +19,9 @@ from distlock.queue import waiting
 from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, members, served
 from tests.kit.helpers import eventually
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 from tests.lease.test_every_step import Interruption, SoftLimit
-from tests.lease.tools import beneficiaries
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable

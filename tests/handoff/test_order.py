@@ -20,7 +20,7 @@ from distlock import zk_lock
 from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, await_seats
 from tests.kit.helpers import eventually, spawn_python
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +146,7 @@ def test_sixteen_threads_of_two_sessions_are_in_one_at_a_time(
 COUNTS = """
 import json, os, sys, threading, time
 from pathlib import Path
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20)
 from distlock import zk_lock
 

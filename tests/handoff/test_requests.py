@@ -12,7 +12,7 @@ from distlock.queue.handoff import MutexPlace
 from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 

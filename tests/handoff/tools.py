@@ -10,7 +10,7 @@ from distlock import zk_lock
 from distlock.queue.batch import _batches
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 
 from distlock.session.registry import close_sessions
-from tests.mutex.conftest import make_owner, tree, two_sessions
-
-__all__ = ["make_owner", "tree", "two_sessions"]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -20,7 +20,7 @@ from distlock.admin import history
 from distlock.admin.history import BUCKET_SECONDS, BUCKETS, KEYS, Bucket
 from distlock.keys import templates
 from tests.kit.helpers import eventually, spawn_python
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.testproject.templates import TEMPLATES
 
 if TYPE_CHECKING:

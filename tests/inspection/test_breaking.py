@@ -13,9 +13,9 @@ from distlock.locks import breaking
 from distlock.locks.breaking import break_node
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
 from tests.kit.helpers import eventually
-from tests.lease.tools import await_own_watch
+from tests.kit.losses import await_own_watch
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.leases.tools import node_path
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant

@@ -13,7 +13,7 @@ from distlock.engine.ensemble import _host_and_port, members
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock.engine.ensemble import Member

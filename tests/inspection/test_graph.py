@@ -13,8 +13,8 @@ from distlock.inspection.wait_graph import cycles, deadlocks, links
 from distlock.keys.znodes import Participant
 from tests.inspection.tools import cleared, found, stand
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import said, tell
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.losses import said, tell
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,7 +128,7 @@ def test_links_are_between_those_who_wait_while_they_hold_and_whom_they_wait_for
 
 PROCESS = """
 import sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 hosts, namespace, first, second = sys.argv[1:]
 set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=None)
 from distlock import zk_lock

@@ -26,8 +26,8 @@ from distlock.session import server_time
 from distlock.session.registry import session_for
 from tests.inspection.tools import cleared, found, names, stand, the_lock
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
-from tests.semaphore.tools import Permits
+from tests.kit.permits import Permits
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -14,7 +14,7 @@ from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, names, stand, the_lock
 from tests.kit.helpers import eventually
-from tests.mutex.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within
+from tests.kit.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from pytest_django import Settings

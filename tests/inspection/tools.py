@@ -10,7 +10,7 @@ from uuid import uuid4
 from kazoo.security import make_digest_acl
 
 from distlock.inspection.tree import look, snapshot
-from tests.mutex.tools import PATIENCE, Tree
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

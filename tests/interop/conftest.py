@@ -8,16 +8,13 @@ import pytest
 
 from benchmarks import curator
 from tests.interop.tools import KEY, SOURCE, JavaPeer, NewContender, contenders
-from tests.mutex.conftest import make_owner, tree, two_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import MakeOwner, Tree
-
-__all__ = ["make_owner", "tree", "two_sessions"]
+    from tests.kit.tools import MakeOwner, Tree
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["Debian's", "5.7"])

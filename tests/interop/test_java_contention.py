@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from tests.mutex.tools import MakeOwner, Tree
+    from tests.kit.tools import MakeOwner, Tree
 
 SECONDS = float(os.environ.get("DISTLOCK_CONTENTION_SECONDS", "3"))
 #: How much longer the last round may take, in seconds.

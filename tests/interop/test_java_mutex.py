@@ -14,7 +14,7 @@ from distlock import LockBusy, LockLost, zk_lock
 from distlock.session.registry import session_for
 from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:
     from pathlib import Path

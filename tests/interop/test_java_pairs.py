@@ -16,7 +16,7 @@ from distlock.locks.leader import PREFIX
 from distlock.session.registry import session_for
 from tests.interop.tools import KEY, InJava, InPython, JavaPeer
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable

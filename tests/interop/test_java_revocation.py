@@ -9,7 +9,7 @@ import pytest
 
 from distlock import Mutex, revoke, zk_lock
 from tests.interop.tools import KEY, InJava, NewContender
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from tests.interop.tools import JavaPeer

@@ -11,10 +11,10 @@ import pytest
 
 from benchmarks import curator
 from tests.interop.tools import BOTH_WAYS, KEY, Language, NewContender
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 

@@ -11,13 +11,13 @@ import pytest
 
 from tests.interop.tools import BOTH_WAYS, KEY, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 

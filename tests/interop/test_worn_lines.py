@@ -21,7 +21,7 @@ from distlock.testing.memory import LAST_NUMBER
 from distlock.testing.server import ZooKeeper
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import PATIENCE, MakeOwner
+from tests.kit.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:
     from pytest_django import Settings

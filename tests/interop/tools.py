@@ -22,7 +22,7 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.testing.guard import GuardedProcess
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner
+from tests.kit.tools import PATIENCE, MakeOwner, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,14 +24,14 @@ from distlock.locks.semaphore import Permits
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import beneficiaries
-from tests.mutex.tools import PATIENCE, forgets_all
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 KEY = "key"
 TTL = 600.0

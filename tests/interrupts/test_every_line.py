@@ -20,14 +20,14 @@ import pytest
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
+from tests.kit.tools import await_connection
 from tests.lease import test_every_step as technique
-from tests.mutex.tools import await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 #: How long an acquire may take after an interrupted one: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0

@@ -15,18 +15,18 @@ from distlock import zk_leader, zk_lock
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.kit.helpers import spawn_python
-from tests.mutex.tools import PATIENCE, MakeOwner, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 
 # The object is destroyed with its module, when no thread of Python's runs any more.
 LOCKS_IN_DEL = """
 import sys
-from tests.mutex.tools import await_connection, set_up
+from tests.kit.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 

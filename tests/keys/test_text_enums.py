@@ -24,7 +24,7 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.keys.templates import KeyTemplate
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 

@@ -8,11 +8,10 @@ import threading
 
 import pytest
 
-from tests.lease.tools import pass_time, said, tell
-from tests.mutex.tools import within
-
 from .helpers import spawn_python
+from .losses import pass_time, said, tell
 from .stopwatch import Stopwatch
+from .tools import within
 
 # Waits for half a second, or is stopped for longer than that; says what it took.
 WAITS = """

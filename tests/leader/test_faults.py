@@ -19,9 +19,9 @@ import pytest
 from distlock import Hold, zk_leader
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
+from tests.kit.losses import await_own_watch, said
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 from tests.leader.test_run import NAME, RUNS, ends
-from tests.lease.tools import await_own_watch, said
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 
 if TYPE_CHECKING:
     import subprocess

@@ -19,7 +19,7 @@ from distlock.keys.templates import key_of, znode_name
 from distlock.locks.leader import PREFIX, Leader
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

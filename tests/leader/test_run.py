@@ -16,8 +16,8 @@ import pytest
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
-from tests.lease.tools import await_own_watch, said, tell
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, forgets_all, within
+from tests.kit.losses import await_own_watch, said, tell
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, within
 
 if TYPE_CHECKING:
     import subprocess
@@ -281,7 +281,7 @@ def test_a_stay_ends_when_the_hold_runs_out_though_nobody_says_so(
 
 RUNS = """
 import signal, sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=float(sys.argv[3]))
 from distlock import zk_leader
 leader = zk_leader("beat")

@@ -3,68 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock.engine import deadline
-from distlock.engine.client import Client
 from distlock.session import session
-from distlock.signals import lock_lost
-from tests.lease.tools import Loss, SetOptions, loss_of
-from tests.mutex.conftest import (
-    broken_link,
-    holder,
-    make_owner,
-    own_zookeeper,
-    tree,
-    two_sessions,
-)
-from tests.mutex.tools import record_requests
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-__all__ = [
-    "broken_link",
-    "holder",
-    "make_owner",
-    "own_zookeeper",
-    "tree",
-    "two_sessions",
-]
-
-
-@pytest.fixture
-def losses() -> Iterator[list[Loss]]:
-    """What `lock_lost` has told, when and on which thread."""
-    told: list[Loss] = []
-
-    def receive(**facts: Any) -> None:
-        told.append(loss_of(facts))
-
-    lock_lost.connect(receive)
-    yield told
-    lock_lost.disconnect(receive)
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kinds of the requests that this process sends, without kazoo's pings."""
-    return record_requests(monkeypatch, Client)
-
-
-@pytest.fixture
-def set_options(two_sessions: Settings) -> SetOptions:
-    """Changes options of the alias "default", or of the one that is named."""
-
-    def change(using: str = "default", **options: Any) -> None:
-        aliases = two_sessions.DISTLOCK
-        two_sessions.DISTLOCK = {**aliases, using: {**aliases[using], **options}}
-
-    return change
 
 
 @pytest.fixture

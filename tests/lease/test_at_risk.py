@@ -24,12 +24,12 @@ from distlock import (
 )
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, await_connection
 from tests.mutex.test_signals_and_looking import received
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, await_connection
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy
-    from tests.lease.tools import SetOptions
+    from tests.kit.losses import SetOptions
 
 KEY = "key"
 CHANGES = (lock_at_risk, lock_safe, lock_lost, lock_released)

@@ -17,9 +17,9 @@ import pytest
 from distlock import Hold, LockLost, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted
 from tests.kit.stopwatch import Stopwatch
-from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

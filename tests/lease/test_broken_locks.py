@@ -14,8 +14,8 @@ from distlock.keys.znodes import in_line
 from distlock.queue.contender import Place
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import Loss, SetOptions, await_own_watch
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within
+from tests.kit.losses import Loss, SetOptions, await_own_watch
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within
 
 KEY = "key"
 T = 4.0

@@ -16,16 +16,8 @@ from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine import deadline
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
-from tests.mutex.tools import (
-    PATIENCE,
-    MakeOwner,
-    Tree,
-    await_connection,
-    expire,
-    forgets_all,
-    within,
-)
+from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all, within
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -14,7 +14,7 @@ from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.stopwatch import Stopwatch
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

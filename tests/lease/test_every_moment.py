@@ -24,6 +24,7 @@ from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.semaphore import Permits
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 from tests.lease.test_every_step import (
     KEY,
     PACKAGE,
@@ -35,14 +36,13 @@ from tests.lease.test_every_step import (
     nothing_is_left,
     reentrant_blocks,
 )
-from tests.mutex.tools import PATIENCE, await_connection
 from tests.rwlock.test_every_step import read_inside_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 HEADS = {kind.__exit__.__code__ for kind in (Mutex, MultiLock, Permits)}
 

@@ -35,8 +35,8 @@ from distlock.locks.mutex import Mutex
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import beneficiaries
-from tests.mutex.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator

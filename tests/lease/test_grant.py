@@ -20,7 +20,7 @@ from distlock.queue.contender import Place
 from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
+from tests.kit.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

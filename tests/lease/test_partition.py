@@ -21,8 +21,8 @@ from distlock.session.registry import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
-from tests.lease.tools import AHEAD_OF_RIVAL, Loss, noted, pass_time
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
+from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

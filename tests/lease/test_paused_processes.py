@@ -14,8 +14,8 @@ import pytest
 
 from distlock import zk_lock
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import pass_time, said, tell
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.losses import pass_time, said, tell
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 # cannot have noticed anything before the first check.
 WAKES_AND_CHECKS = """
 import json, os, signal, sys
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=4)
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
@@ -80,7 +80,7 @@ def test_the_first_check_after_a_stop_beyond_the_lease_raises(
 # long as the lease: no check may, however the gap came about.
 SPINS = """
 import json, sys, threading, time
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 T = float(sys.argv[3])
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=T)
 from distlock import LockLost, zk_lock
@@ -160,7 +160,7 @@ def test_a_stop_shorter_than_the_lease_keeps_the_hold(
 # Is stopped between the grant and the return of acquire.
 STOPPED_WITHIN_ACQUIRE = """
 import os, signal, sys
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=4)
 from distlock import LockUnavailable, zk_lock
 from distlock.queue.waiting import Attempt

@@ -21,10 +21,10 @@ from distlock import LockUnavailable, zk_lock
 from distlock.engine.client import Client
 from distlock.session.registry import session_for
 from distlock.session.session import Session
-from tests.mutex.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
-    from tests.lease.tools import SetOptions
+    from tests.kit.losses import SetOptions
 
 KEY = "key"
 T = 20.0  # heartbeats do not come between what happens here

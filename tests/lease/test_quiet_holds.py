@@ -15,9 +15,9 @@ import pytest
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.losses import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers
 from tests.kit.stopwatch import Stopwatch
-from tests.lease.tools import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -12,8 +12,8 @@ from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
 from distlock.queue.waiting import Latch
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import watchers
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.losses import watchers
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable

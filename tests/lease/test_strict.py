@@ -8,8 +8,8 @@ import pytest
 
 from distlock import LockLost, zk_lock
 from tests.kit.helpers import eventually
-from tests.lease.tools import Loss, SetOptions, pass_time
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
+from tests.kit.losses import Loss, SetOptions, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -13,9 +13,9 @@ import pytest
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
+from tests.kit.losses import await_waiter, beneficiaries
 from tests.kit.stopwatch import Stopwatch
-from tests.lease.tools import await_waiter, beneficiaries
-from tests.mutex.tools import (
+from tests.kit.tools import (
     OVERRUN,
     PATIENCE,
     MakeOwner,

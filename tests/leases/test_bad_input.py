@@ -13,7 +13,7 @@ from distlock.lease.nodes import LONGEST
 from tests.leases.tools import LONG, node_path
 
 if TYPE_CHECKING:
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 A_WEEK = 7 * 86400
 

@@ -21,6 +21,8 @@ from distlock import LockBusy, zk_lease
 from distlock.lease.persistent import PersistentLease
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, Tree, await_connection, forgets_all
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (
     KEY,
@@ -30,10 +32,7 @@ from tests.lease.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-from tests.lease.tools import beneficiaries
-from tests.leases.conftest import link
 from tests.leases.tools import LONG, node_path, said
-from tests.mutex.tools import PATIENCE, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
     from distlock.testing.proxy import TcpProxy
 
-__all__ = ["link"]
 
 EXIT = PersistentLease.__exit__.__code__
 BODY_OF_EXIT = 1 + next(

@@ -17,9 +17,9 @@ from distlock.lease.hold import DRIFT
 from distlock.lease.persistent import sweep
 from distlock.queue.timer import call_later
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import said, tell
+from tests.kit.losses import said, tell
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -69,11 +69,11 @@ def test_threads_take_over_one_at_a_time_with_rising_tokens(make_owner: MakeOwne
 TAKES_TURNS = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock.session.registry import session_for
 from tests.leases.test_expiry import take_turns
-from tests.mutex.tools import await_connection
+from tests.kit.tools import await_connection
 await_connection()
 print("ready")
 sys.stdin.readline()
@@ -205,7 +205,7 @@ WRONG_CLOCK = """
 import sys, time
 real, wrong = time.time, float(sys.argv[3])
 time.time = lambda: real() + wrong
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock import LockLost, zk_lease
 from distlock.lease.persistent import sweep

@@ -13,8 +13,7 @@ from distlock.session.registry import session_for
 from distlock.signals import lock_acquired
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually
-from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
-from tests.mutex.tools import (
+from tests.kit.tools import (
     OVERRUN,
     PATIENCE,
     MakeOwner,
@@ -23,6 +22,7 @@ from tests.mutex.tools import (
     forgets_all,
     within,
 )
+from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -323,7 +323,7 @@ def test_a_block_that_cannot_be_released_after_its_time_is_lost(connected: TcpPr
 
 PUBLISHES = """
 import os, sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock import zk_lease
 lease = zk_lease("key", 600, owner="task", timeout=15)

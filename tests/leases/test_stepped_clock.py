@@ -11,9 +11,9 @@ from distlock.lease.persistent import sweep
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
-from tests.lease.tools import said, tell
+from tests.kit.losses import said, tell
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 from tests.leases.tools import LONG, SHORT, await_end, owner_of
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_who_waits_during_a_step_goes_on_waiting(server: Server, make_owner: Mak
 
 FRESH = """
 import sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock import zk_lease
 from distlock.lease.persistent import sweep

@@ -17,8 +17,8 @@ from distlock.lease.sweep import Swept
 from distlock.management.subcommands import sweep as subcommand
 from distlock.testing.server import free_ports
 from tests.kit.helpers import eventually
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
 from tests.leases.tools import LONG, await_end, node_path, said
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
 
 if TYPE_CHECKING:
     from pytest_django import Settings

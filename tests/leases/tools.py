@@ -9,11 +9,11 @@ from kazoo.exceptions import NoNodeError
 
 from distlock.keys.templates import znode_name
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock.lease.persistent import PersistentLease
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 #: For leases that are not to end while a test runs, in seconds.
 LONG = 600.0

@@ -159,7 +159,7 @@ def test_a_path_cannot_forge_a_line(
 def test_a_key_and_a_holder_cannot_forge_a_line_or_field(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from tests.mutex.tools import Owner  # noqa: PLC0415 - a thread that holds
+    from tests.kit.tools import Owner  # noqa: PLC0415 - a thread that holds
 
     def hold() -> None:
         with label(FORGED):

@@ -10,13 +10,11 @@ import pytest
 from distlock import LockLost, zk_lock, zk_locked
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.conftest import holder, make_owner, tree, two_sessions
-from tests.mutex.tools import PATIENCE, expire
+from tests.kit.tools import PATIENCE, expire
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
-__all__ = ["holder", "make_owner", "tree", "two_sessions"]
 
 pytestmark = pytest.mark.usefixtures("tree")
 

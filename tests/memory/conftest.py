@@ -9,18 +9,9 @@ import pytest
 
 from distlock.testing import memory_zookeeper
 from distlock.testing.memory_client import MemoryClient
-from tests.lease.conftest import set_options
-from tests.leases.conftest import told
+from tests.kit.fixtures import assert_clean
+from tests.kit.tools import PATIENCE, Tree, record_requests
 from tests.memory.looker import Looker
-from tests.multilock.test_multilock import busy
-from tests.mutex.conftest import (
-    assert_clean,
-    holder,
-    make_owner,
-    two_sessions,
-)
-from tests.mutex.tools import PATIENCE, Tree, record_requests
-from tests.semaphore.conftest import permits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,15 +21,6 @@ if TYPE_CHECKING:
     from distlock.testing import MemoryTree
     from distlock.testing.server import ZooKeeper
 
-__all__ = [
-    "busy",
-    "holder",
-    "make_owner",
-    "permits",
-    "set_options",
-    "told",
-    "two_sessions",
-]
 
 #: No server listens there.
 NOWHERE = "127.0.0.1:1"

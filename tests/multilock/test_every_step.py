@@ -18,6 +18,7 @@ from distlock import LockBusy, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 from tests.lease import test_every_step as technique
 from tests.lease.test_every_step import (
     KEY,
@@ -26,13 +27,12 @@ from tests.lease.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-from tests.mutex.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from distlock.testing.proxy import TcpProxy
-    from tests.mutex.tools import MakeOwner, Tree
+    from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

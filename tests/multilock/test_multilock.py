@@ -31,12 +31,10 @@ from distlock.locks.multilock import _Call
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import pass_time
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
+from tests.kit.losses import pass_time
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import DjangoDbBlocker, Settings
 
     from distlock.testing.server import ZooKeeper
@@ -143,16 +141,6 @@ def test_a_lease_of_a_semaphore_can_be_among_them(make_owner: MakeOwner) -> None
 
 
 # --- or none -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def busy(tree: Tree, make_owner: MakeOwner) -> Iterator[None]:
-    """Somebody holds "b" over the session "other"."""
-    holder, lock = make_owner(), zk_lock("b", using="other")
-    assert holder.now(lock.acquire)
-    tree.await_line("b", 1)
-    yield
-    holder.now(lock.release)
 
 
 @pytest.mark.usefixtures("busy")

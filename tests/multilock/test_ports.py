@@ -14,7 +14,7 @@ import pytest
 from distlock import LockLost, Mutex, zk_lock, zk_multilock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -14,7 +14,7 @@ import pytest
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -15,7 +15,7 @@ import pytest
 
 from distlock import zk_lock
 from tests.kit.helpers import eventually, spawn_python
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 # Reads names; for each, a thread that waits for the lock, says its name, and releases.
 WAITERS = """
 import sys, threading
-from tests.mutex.tools import MakeOwner, await_connection, set_up
+from tests.kit.tools import MakeOwner, await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 

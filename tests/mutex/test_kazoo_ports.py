@@ -20,7 +20,7 @@ from distlock import LockLost, NotOwner, zk_lock
 from distlock.owner.owner import Owner as LockOwner
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -22,7 +22,7 @@ from distlock import LockBusy, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.timeouts import async_timeout
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -87,7 +87,7 @@ def test_who_stood_behind_one_that_gave_up_watches_the_next_ahead(
 # Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
 WAITS_IN_MAIN_THREAD = """
 import signal, sys
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 
@@ -125,7 +125,7 @@ def test_an_exception_from_a_signal_in_a_wait_leaves_no_node(
 HAMMERED = """
 import random, signal, sys
 from contextlib import suppress
-from tests.mutex.tools import await_connection, set_up
+from tests.kit.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
 from distlock import LockBusy, zk_lease, zk_lock, zk_locked
 

@@ -24,8 +24,8 @@ from distlock import (
 )
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 from tests.mutex.test_signals_and_looking import received
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

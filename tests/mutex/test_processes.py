@@ -18,7 +18,7 @@ import pytest
 from distlock import zk_lock
 from tests.kit.helpers import spawn_python
 from tests.kit.stopwatch import Stopwatch
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     import subprocess
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 COUNTS = """
 import json, os, sys, threading, time
 from pathlib import Path
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 
@@ -79,7 +79,7 @@ def test_four_processes_of_two_threads_each_never_hold_together(
 # Holds, says so, and ends as it is told.
 HOLDS = """
 import os, signal, sys
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=float(sys.argv[3]))
 from distlock import zk_lock
 signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
@@ -155,7 +155,7 @@ def test_a_process_that_dies_keeps_its_locks_until_its_session_ends(
 # Forks a child of multiprocessing that holds and simply returns; such children run no atexit.
 WORKER_RETURNS = """
 import multiprocessing, sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20)
 from distlock import zk_lock
 worker = multiprocessing.get_context("fork").Process(target=zk_lock("key").acquire)
@@ -177,7 +177,7 @@ def test_a_child_of_multiprocessing_that_returns_frees_its_locks_at_once(
 FORKS = """
 import json, os, sys
 from tests.kit.helpers import eventually
-from tests.mutex.tools import MakeOwner, await_connection, set_up
+from tests.kit.tools import MakeOwner, await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import LockBusy, NotOwner, zk_lock
 from distlock.session.registry import session_for
@@ -259,7 +259,7 @@ def test_a_forked_child_starts_clean_and_leaves_the_hold_of_its_parent_alone(
 # Forks while other threads of the parent are in the middle of taking and leaving the line.
 FORKS_IN_MOTION = """
 import os, sys, threading
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 

@@ -14,7 +14,7 @@ from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import (
+from tests.kit.tools import (
     OVERRUN,
     PATIENCE,
     MakeOwner,

@@ -12,7 +12,7 @@ import pytest
 from distlock import LockBusy, LockLost, NotOwner, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import MakeOwner, Tree, expire
+from tests.kit.tools import MakeOwner, Tree, expire
 
 pytestmark = pytest.mark.usefixtures("tree")
 

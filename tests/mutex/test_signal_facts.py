@@ -26,8 +26,8 @@ from distlock.lease.persistent import PersistentLease
 from distlock.locks.semaphore import Semaphore
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, expire
 from tests.mutex.test_signals_and_looking import received
-from tests.mutex.tools import PATIENCE, expire
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

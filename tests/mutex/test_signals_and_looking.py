@@ -14,7 +14,7 @@ import pytest
 from distlock import Mutex, lock_acquired, lock_contended, lock_released, zk_lock
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

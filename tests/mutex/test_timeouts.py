@@ -15,7 +15,7 @@ import pytest
 from distlock import LockBusy, zk_lock
 from distlock.session.registry import sessions
 from tests.kit.helpers import eventually
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Owner, Tree, within
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Owner, Tree, within
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -19,7 +19,7 @@ from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import free_ports
 from tests.kit.helpers import eventually
-from tests.mutex.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
+from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import gc
 
 from distlock.owner.call_stack import _current_frames
 from tests.kit.helpers import spawn_python
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 # Threads whose frames are new at each look, and rubbish with a thread-local in it (as asgiref's
 # `Local` is) that is collected whenever something is allocated.

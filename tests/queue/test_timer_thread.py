@@ -9,7 +9,7 @@ import weakref
 
 from distlock.queue.timer import call_later
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 
 class Bell:

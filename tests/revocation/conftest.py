@@ -8,32 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from tests.kit.helpers import eventually
-from tests.lease.conftest import requests, set_options
-from tests.mutex.conftest import (
-    broken_link,
-    holder,
-    make_owner,
-    own_zookeeper,
-    tree,
-    two_sessions,
-)
-from tests.mutex.tools import PATIENCE
-from tests.unfair.conftest import patient
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock import Mutex
-
-__all__ = [
-    "broken_link",
-    "holder",
-    "make_owner",
-    "own_zookeeper",
-    "patient",
-    "requests",
-    "set_options",
-    "tree",
-    "two_sessions",
-]
 
 
 class Call(NamedTuple):

@@ -14,8 +14,8 @@ from distlock import Hold, LockLost, LockUnavailable, revoke, zk_lock
 from distlock.keys.znodes import REVOKE
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.lease.tools import SetOptions, await_own_watch, watchers
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, expire
+from tests.kit.losses import SetOptions, await_own_watch, watchers
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire
 
 if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy

@@ -16,7 +16,7 @@ from distlock.engine.deadline import Heartbeat
 from distlock.keys.znodes import REVOKE, Participant
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 
 if TYPE_CHECKING:
     from tests.revocation.conftest import Asked

@@ -16,8 +16,8 @@ from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually
-from tests.lease.tools import beneficiaries
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from distlock import Mutex
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Owner
+    from tests.kit.tools import Owner
 
 pytestmark = pytest.mark.usefixtures("tree")
 

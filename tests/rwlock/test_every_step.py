@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, zk_rwlock
+from tests.kit.tools import await_connection
 from tests.lease.test_every_step import (
     KEY,
     SoftLimit,
     cancel_everywhere,
     interrupt_everywhere,
 )
-from tests.mutex.tools import await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from distlock.testing.proxy import TcpProxy
-    from tests.mutex.tools import MakeOwner, Tree
+    from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError
 from distlock import DeadlockDetected, LockLost, zk_rwlock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:
     from distlock import Mutex

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 WITNESSES = """
 import sys, threading, time
 from pathlib import Path
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_rwlock
 

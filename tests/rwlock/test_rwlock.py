@@ -22,7 +22,7 @@ from distlock import (
 )
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock import Mutex

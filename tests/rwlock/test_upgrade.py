@@ -11,7 +11,7 @@ from django.db import transaction
 from distlock import DeadlockDetected, LockInTransaction, LockLost, zk_lock, zk_rwlock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, expire
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -14,7 +14,7 @@ from kazoo.security import make_digest_acl
 
 from distlock import LockUnavailable, zk_lock
 from tests.kit.helpers import raw_client
-from tests.mutex.tools import within
+from tests.kit.tools import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

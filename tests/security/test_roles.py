@@ -18,7 +18,7 @@ from distlock.management.diagnosis import diagnose
 from distlock.session.registry import session_for
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 from tests.security.conftest import SASL_PASSWORD, SASL_USERS
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kazoo.exceptions import NoAuthError
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import within
+from tests.kit.tools import within
 from tests.security.conftest import SASL_PASSWORD, SASL_USER
 
 if TYPE_CHECKING:

@@ -9,39 +9,11 @@ import pytest
 from distlock.locks import held_permits
 from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper
-from tests.lease.conftest import requests, set_options
-from tests.mutex.conftest import broken_link, make_owner, own_zookeeper, tree, two_sessions
-from tests.semaphore.tools import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_django import Settings
-
-    from tests.mutex.tools import Tree
-
-__all__ = [
-    "broken_link",
-    "make_owner",
-    "own_zookeeper",
-    "requests",
-    "set_options",
-    "tree",
-    "two_sessions",
-]
-
-
-@pytest.fixture
-def permits(tree: Tree) -> Iterator[Permits]:
-    """The semaphore "key"; at the end of the test it may have no nodes.
-
-    Its parents are no containers, so that the server does not remove them in the middle.
-    """
-    permits = Permits(tree)
-    tree.client.ensure_path(permits.path)
-    tree.client.ensure_path(permits.queue)
-    yield permits
-    permits.await_(0, 0)
 
 
 @pytest.fixture

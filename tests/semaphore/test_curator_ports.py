@@ -16,8 +16,8 @@ from distlock import DistlockError, LockLost, zk_semaphore
 from distlock.queue.semaphore_queue import SemaphorePlace
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree
-from tests.semaphore.tools import KEY, Inside, Permits
+from tests.kit.permits import KEY, Inside, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -16,8 +16,8 @@ import pytest
 from distlock import LockBusy, NotOwner, zk_semaphore
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire
-from tests.semaphore.tools import KEY, Permits
+from tests.kit.permits import KEY, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, expire
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -19,9 +19,9 @@ import pytest
 from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
 from distlock.session.registry import session_for
 from tests.kit.helpers import spawn_python
+from tests.kit.permits import KEY, Permits
 from tests.kit.timeouts import async_timeout
-from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
-from tests.semaphore.tools import KEY, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +49,7 @@ def test_a_hundred_waits_that_timed_out_leave_no_node_no_watch_and_no_memory(
 
 WAITS_IN_MAIN_THREAD = """
 import sys
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_semaphore
 try:
@@ -78,7 +78,7 @@ def test_an_interrupted_wait_leaves_nothing(zookeeper: ZooKeeper, permits: Permi
 HAMMERED = """
 import random, signal, sys
 from contextlib import suppress
-from tests.mutex.tools import await_connection, set_up
+from tests.kit.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
 from distlock import LockBusy, zk_semaphore
 

@@ -13,8 +13,8 @@ from distlock import zk_semaphore, zk_semaphore_mutex
 from distlock.queue import semaphore_limits
 from distlock.queue.semaphore_queue import SemaphorePlace
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, MakeOwner
-from tests.semaphore.tools import KEY, Permits
+from tests.kit.permits import KEY, Permits
+from tests.kit.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

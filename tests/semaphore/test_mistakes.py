@@ -13,8 +13,8 @@ from distlock import (
     zk_semaphore,
 )
 from tests.fork.tools import heard, program
-from tests.mutex.tools import PATIENCE
-from tests.semaphore.tools import KEY, Permits
+from tests.kit.permits import KEY, Permits
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

@@ -14,9 +14,9 @@ from distlock import LockUnavailable, zk_semaphore
 from distlock.queue.semaphore_queue import SemaphorePlace
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.permits import KEY, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
 from tests.mutex.test_recovery import cut_and_heal
-from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
-from tests.semaphore.tools import KEY, Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

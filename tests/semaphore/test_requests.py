@@ -14,12 +14,12 @@ import pytest
 from distlock import zk_semaphore
 from distlock.engine.client import Client, Reply
 from distlock.session.registry import session_for
-from tests.mutex.tools import PATIENCE, MakeOwner, forgets_all
-from tests.semaphore.tools import KEY, Permits
+from tests.kit.permits import KEY, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
 
 if TYPE_CHECKING:
     from distlock.locks.semaphore import Semaphore
-    from tests.lease.tools import SetOptions
+    from tests.kit.losses import SetOptions
 
 GATE = ["Create2", "GetChildren", "GetData"]
 LEASE = ["Create2", "GetChildren"]

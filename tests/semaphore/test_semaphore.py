@@ -24,9 +24,9 @@ from distlock.locks.semaphore import Semaphore
 from distlock.queue import waiting
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
+from tests.kit.permits import KEY, Inside, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
 from tests.mutex.test_signals_and_looking import received
-from tests.mutex.tools import PATIENCE, MakeOwner, await_connection, expire, forgets_all
-from tests.semaphore.tools import KEY, Inside, Permits
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper

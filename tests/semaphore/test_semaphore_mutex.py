@@ -23,8 +23,8 @@ from distlock import (
 )
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
-from tests.semaphore.tools import KEY, Inside, Permits
+from tests.kit.permits import KEY, Inside, Permits
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -11,7 +11,7 @@ from signal import SIGKILL, SIGTERM
 from typing import TYPE_CHECKING
 
 from tests.kit.helpers import eventually
-from tests.mutex.tools import within
+from tests.kit.tools import within
 from tests.servers.site import end
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from distlock.session.session import Session
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import within
+from tests.kit.tools import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from distlock import zk_locked
 from distlock.celery.put_off import HEADER
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.helpers import eventually
-from tests.mutex.tools import Owner
+from tests.kit.tools import Owner
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 

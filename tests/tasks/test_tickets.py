@@ -23,8 +23,7 @@ from distlock.keys.templates import znode_name
 from distlock.testing.server import free_ports
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.conftest import tree, two_sessions
-from tests.mutex.tools import Owner, Tree
+from tests.kit.tools import Owner, Tree
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from tests.kit.celery_tools import Fleet
 
-__all__ = ["tree", "two_sessions"]
 
 TASKS = "tests.testproject.locked_tasks"
 #: The header of a task that comes again.

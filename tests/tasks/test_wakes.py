@@ -15,8 +15,7 @@ from distlock.celery.wakes import Wakes
 from distlock.testing.server import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.conftest import tree, two_sessions
-from tests.mutex.tools import Tree
+from tests.kit.tools import Tree
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tests.kit.rabbitmq import RabbitMQ
     from tests.kit.services import Redis
 
-__all__ = ["tree", "two_sessions"]
 
 TASKS = "tests.testproject.locked_tasks"
 #: A task that is put off comes again after 15 to 30 s, unless it is woken.

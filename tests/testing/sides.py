@@ -13,7 +13,7 @@ from distlock.engine.client import Reply
 from distlock.session.ending import end_session
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

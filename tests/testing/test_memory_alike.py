@@ -29,7 +29,7 @@ from distlock.testing import MemoryTree
 from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 from tests.testing.sides import Side, World
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from distlock.testing import (
     lose_connection,
 )
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -26,7 +26,7 @@ from distlock.testing import (
 )
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import spawn_python
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 from tests.testing.conftest import NOWHERE
 
 if TYPE_CHECKING:

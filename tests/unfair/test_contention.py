@@ -13,8 +13,8 @@ import pytest
 from distlock import zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 from tests.mutex.test_fairness import packets
-from tests.mutex.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +87,7 @@ def test_short_waits_in_a_crowd_are_granted_or_busy_and_nothing_else(
 COUNTS = """
 import json, os, sys, threading, time
 from pathlib import Path
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20)
 from distlock import zk_lock
 

@@ -14,22 +14,14 @@ from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.engine.deadline import Heartbeat
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
-from tests.mutex.tools import (
-    PATIENCE,
-    MakeOwner,
-    Owner,
-    Tree,
-    await_connection,
-    expire,
-    forgets_all,
-)
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
-    from tests.lease.tools import SetOptions
+    from tests.kit.losses import SetOptions
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -154,7 +146,7 @@ def test_who_gives_up_takes_no_watch_from_others_of_its_process(
 # Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
 WAITS = """
 import signal, sys
-from tests.mutex.tools import MakeOwner, set_up
+from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.fork.tools import hear, heard, tell
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import tell as order
-from tests.mutex.tools import PATIENCE, expire, set_up
+from tests.kit.losses import tell as order
+from tests.kit.tools import PATIENCE, expire, set_up
 
 if TYPE_CHECKING:
     import subprocess

@@ -6,7 +6,7 @@ from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from tests.kit.helpers import eventually
-from tests.mutex.tools import within
+from tests.kit.tools import within
 from tests.servers.conftest import database, site
 from tests.servers.site import end
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.helpers import eventually, raw_client
-from tests.mutex.tools import Tree, within
+from tests.kit.tools import Tree, within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

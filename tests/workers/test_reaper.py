@@ -16,7 +16,7 @@ from distlock.conf import Configuration
 from distlock.session import reaper
 from distlock.session.reaper import start_session_reaper
 from tests.kit.helpers import alive, eventually
-from tests.mutex.tools import PATIENCE, Tree, within
+from tests.kit.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
 from tests.workers.reaping import reaper_of
 

@@ -17,8 +17,8 @@ from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
 from tests.kit.helpers import spawn_python
-from tests.lease.tools import tell as order
-from tests.mutex.tools import PATIENCE, await_connection, within
+from tests.kit.losses import tell as order
+from tests.kit.tools import PATIENCE, await_connection, within
 from tests.workers.master import SESSION_SECONDS, master
 from tests.workers.reaping import memory_of, reaper_of
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.testing.server import ZooKeeper
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 #: Far from the session timeout, and from what it takes: some hundredths of a second.
 SOON = SESSION_SECONDS / 2
@@ -36,7 +36,7 @@ SOON = SESSION_SECONDS / 2
 CLOSES_ALL = """
 import os, socket, sys
 from tests.fork.tools import hear, tell
-from tests.mutex.tools import set_up
+from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20)
 from distlock import zk_lock
 from distlock.session.reaper import start_session_reaper

@@ -14,7 +14,7 @@ from distlock.engine.session_reaper import Refused
 from distlock.session.ending import end_session, report
 from distlock.testing.server import ZooKeeper, free_ports
 from tests.kit.helpers import raw_client
-from tests.mutex.tools import PATIENCE, within
+from tests.kit.tools import PATIENCE, within
 from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
 
 if TYPE_CHECKING:

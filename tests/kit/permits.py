@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from distlock.keys.znodes import in_line
-from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE, Tree
+
+from .helpers import eventually
+from .tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

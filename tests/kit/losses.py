@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.mutex.tools import PATIENCE
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     import subprocess
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from distlock import Hold
     from distlock.session.session import Session
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
 #: Until when the next holder may not be in after the loss was told, in seconds.
 AHEAD_OF_RIVAL = 0.5

@@ -10,19 +10,18 @@ import pytest
 from django.utils import timezone
 
 from distlock.keys.templates import znode_name
-from tests.admin.conftest import _site, make_operator, operator
-from tests.admin.tools import LIST, address
 from tests.commands.tools import run
 from tests.inspection.tools import cleared
+
+from .tools import LIST, address
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django.test import Client
 
-    from tests.mutex.tools import Tree
+    from tests.kit.tools import Tree
 
-__all__ = ["_site", "make_operator", "operator"]
 
 HUGE: Final = 10**30
 #: Values that no node of ours has.

@@ -21,8 +21,9 @@ from distlock.keys.znodes import in_line
 from distlock.queue import waiting
 from distlock.session.registry import session_for, sessions
 from distlock.testing.memory_client import MemoryClient
-from tests.kit.helpers import ANSWER_SECONDS, eventually
-from tests.kit.stopwatch import Stopwatch
+
+from .helpers import ANSWER_SECONDS, eventually
+from .stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
