@@ -190,7 +190,12 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
 
     def connect(self) -> None:
         """Begin to connect, and stay connected until `say_goodbye`; does not block."""
-        self.start_async()
+        try:
+            self.start_async()
+        except BaseException:  # no thread could be started, for example
+            self._stopped.set()
+            self._connection.abandon()
+            raise
 
     @property
     def session_id(self) -> int:

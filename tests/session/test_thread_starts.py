@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import sys
 import threading
 from concurrent.futures import Future
@@ -12,12 +13,14 @@ import pytest
 from celery import Celery
 from celery.beat import Scheduler
 
+from distlock import zk_lock
 from distlock.admin import session_panel
 from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
 from distlock.conf import Configuration
 from distlock.engine.deadline import Heartbeat, SessionDeadline
 from distlock.queue import timer
+from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
@@ -165,3 +168,33 @@ def test_a_beat_whose_thread_could_not_be_started_stands_at_its_next_tick(
         host.close()
     assert host._stand().ident is not None
     host.close()
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_session_whose_thread_was_not_started_leaves_no_socket(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the start of the thread fails, or is interrupted when the thread runs."""
+    made: list[socket.socket] = []
+    pair, start = socket.socketpair, threading.Thread.start
+
+    def note(*arguments: Any) -> tuple[socket.socket, socket.socket]:
+        made.extend(sockets := pair(*arguments))
+        return sockets
+
+    def interrupted(thread: threading.Thread) -> None:
+        if when == "after":
+            start(thread)
+        raise Interrupt
+
+    close_sessions()
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socketpair", note)
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(Interrupt):
+            session_for()
+    assert len(made) == 2
+    eventually(lambda: all(one.fileno() == -1 for one in made), 10, "closed sockets")
+    with zk_lock("key", timeout=20):
+        pass
