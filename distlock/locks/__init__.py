@@ -1,9 +1,9 @@
-"""The locks that users take: ports of Curator's recipes, and what belongs to them.
+"""The locks that users take: ports of Curator's recipes, and their operations.
 
 `mutex`, `rwlock`, `semaphore` (its permits are in `held_permits`), `semaphore_mutex`, `multilock`
 and `leader` are built on the wait queue. `deadlocks` looks for cycles while a call waits;
-`revocation` asks a holder to leave, and `breaking` deletes its node: the `actions` of an operator.
-`cancellation` ends a block of async code whose lock is lost.
+`revocation` asks a holder to leave, and `breaking` deletes its node; `actions` offers both to an
+operator. `cancellation` ends a block of async code whose lock is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an operator does to one node of a lock: who was shown, what will come of it, and the doing.
+"""Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock.
 
-The form carries the very node that was shown, signed: neither another node nor whoever holds the
-lock by the time of the click can be hit by it (`breaking`).
+The form carries the node that it showed, signed. So a click cannot hit another node, nor the
+participant that holds the lock by then (`breaking`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SALT: Final = "distlock.admin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One node, as it was shown.
+    """One node, as the page showed it.
 
     :ivar name: the name of its lock
-    :ivar token: that of the participant, by which another node at the same place is told apart
+    :ivar token: the participant's token, which differs from that of another node at the same path
     :ivar lease: whether it is a persistent lease
     :ivar holds: whether it held the lock when it was shown
-    :ivar who: who stood on it, in words
+    :ivar who: its participant, in words
     """
 
     using: str
@@ -47,7 +47,7 @@ class Target:
 
     @classmethod
     def of(cls, using: str, lock: Lock, contender: Contender) -> Target:
-        """Return the target for somebody who was found."""
+        """Return the target for a contender."""
         participant = contender.participant
         return cls(
             using=using,
@@ -60,14 +60,14 @@ class Target:
         )
 
     def sign(self) -> str:
-        """Return it as a text that cannot be changed unnoticed."""
+        """Return the target as signed text."""
         return signing.dumps(asdict(self), salt=_SALT, compress=True)
 
     @classmethod
     def read(cls, text: str, *, using: str, name: str) -> Target:
-        """Return what was signed.
+        """Return the target of a signed text.
 
-        :raises BadSignature: it was not, or is about another lock, or no node of a lock
+        :raises BadSignature: the text is not signed, or names another lock, or no node of a lock
         """
         try:
             target = cls(**signing.loads(text, salt=_SALT))
@@ -79,23 +79,23 @@ class Target:
             raise signing.BadSignature
         return target
 
-    # --- doing ----------------------------------------------------------------------------------
+    # --- acting ---------------------------------------------------------------------------------
 
     @property
     def participant(self) -> Participant:
-        """As much of whom was shown as the doing needs."""
+        """The participant, as far as the actions need it."""
         kind = LeaseHolder if self.lease else Participant
         return kind(path=self.path, sequence=0, token=self.token, session_id=0)
 
     def ask_to_release(self) -> bool:
-        """Ask; return False where the node is gone, or where nobody is behind it: a lease.
+        """Ask the owner; return False if the node is gone, or is a lease, which has no process.
 
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
         return not self.lease and revoke(self.participant, using=self.using)
 
     def break_it(self) -> bool:
-        """Delete the node; return False where it is gone.
+        """Delete the node; return False if it is gone.
 
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
@@ -103,17 +103,17 @@ class Target:
 
 
 def can_be_asked(contender: Contender) -> bool:
-    """Whether there is anybody behind the node who could hear it. A lease has no process."""
+    """Return whether a process is behind the node. A lease has none."""
     return contender.readable and not isinstance(contender.participant, LeaseHolder)
 
 
 def can_be_broken(contender: Contender) -> bool:
-    """Whether it is known well enough to delete no other node in its place."""
+    """Return whether the node is known well enough to delete no other one in its place."""
     return contender.readable and bool(contender.participant.token)
 
 
 def consequence(lock: Lock, contender: Contender) -> str:
-    """Return what breaking it will lead to, in words."""
+    """Return the consequence of breaking it, in words."""
     if not contender.holds:
         return gettext(
             "It loses its place in the queue. If it still waits, it joins again at the end."

@@ -1,7 +1,7 @@
-"""Breaking a lock: an operator deletes the node of one holder or waiter.
+"""Breaks a lock: an operator deletes the node of one holder or waiter.
 
-Its owner learns of it at once (the hold is lost, and whoever waited starts anew at the end of the
-line), but code that is at work is not stopped: look first who it is, and rather ask (`revoke`).
+Its owner learns of it at once: a hold is lost, and a waiter starts anew at the end of the queue.
+Running code goes on, though. So look first who it is, and rather ask (`revoke`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def break_node(participant: Participant, *, using: str = "default") -> bool:
-    """Delete the node of a participant; return False where it is not there any more.
+    """Delete the node of a participant; return False if it is gone.
 
-    It deletes what was shown and nothing else: another node at the same place has another token,
-    and so has a lease that somebody has taken over. What was only renewed, or asked to leave, since
-    it was shown is deleted.
+    It never deletes another node: one at the same path has another token, and so has a lease that
+    somebody has taken over. It does delete a node that was only renewed, or asked to leave, since
+    the snapshot.
 
-    :param participant: who was shown by `snapshot`, ``participants()`` or ``holder()``
+    :param participant: a participant from `snapshot`, ``participants()`` or ``holder()``
     :param using: the alias in ``DISTLOCK`` of its lock
-    :raises LockUnavailable: ZooKeeper refused, or did not answer in time; then it may be deleted,
-        or not
+    :raises LockUnavailable: ZooKeeper refused, or did not answer in time; then the outcome is
+        unknown
     """
     session = session_for(using)
     deadline = time.monotonic() + session.conf.connect_timeout
@@ -50,7 +50,7 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
             ask(delete)
         except NoNode:
             return False
-        except BadVersion:  # it was renewed, or taken over, in this instant
+        except BadVersion:  # somebody renewed it, or took it over, in this instant
             continue
         else:
             return True
@@ -59,7 +59,7 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
 def _deletion(
     session: Session, participant: Participant, data: bytes, stat: Any
 ) -> Callable[..., None] | None:
-    """Return what deletes the node as it was read, None where it is not the one that was shown."""
+    """Return a function that deletes the node as read, or None if it is another node."""
     term = Term.read(data, stat) if isinstance(participant, LeaseHolder) else None
     if participant.token != (term.token if term else _token(participant, stat)):
         return None
@@ -69,5 +69,5 @@ def _deletion(
 
 
 def _token(participant: Participant, stat: Any) -> int:
-    # What says nothing of a lease is what was shown as long as nobody writes to it.
+    # A node without the data of a lease is the same one as long as nobody writes to it.
     return int(stat.mzxid if isinstance(participant, LeaseHolder) else stat.czxid)

@@ -1,8 +1,8 @@
-"""Cancel a block of async code when its lock is lost, with the care of :func:`asyncio.timeout`.
+"""Cancels a block of async code when its lock is lost, with the care of :func:`asyncio.timeout`.
 
-A cancellation from outside wins over ours, blocks may be nested, and a body that swallows the
-cancellation gets `LockLost` all the same, at the end of the block. Python 3.10 makes one of two
-cancellations that come in the same turn of the loop: there, ours wins if it comes first.
+A cancellation from outside wins over ours. Blocks may be nested. A body that swallows the
+cancellation still gets `LockLost` at the end of the block. Python 3.10 merges two cancellations in
+the same turn of the loop: there, ours wins if it comes first.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _blocks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[_Block]] = weakref.We
 
 
 def refuse_without_block(lock: object) -> None:
-    """Refuse ``cancel_on_loss=True`` outside of ``async with``.
+    """Raise TypeError for ``cancel_on_loss=True`` outside of ``async with``.
 
-    :raises TypeError: with what to do instead
+    :raises TypeError: always; the message tells what to do
     """
     raise TypeError(
         f"{lock!r} has cancel_on_loss=True, which cancels the body of an `async with` block. Use "
@@ -49,11 +49,11 @@ def begin(lock: object, holds: Iterable[Hold]) -> None:
 
 
 def end(lock: object, error: BaseException | None) -> LockLost | None:
-    """End the innermost block of `lock`, and return what to raise in place of `error`.
+    """End the innermost block of `lock`, and return the error to raise in place of `error`.
 
-    That is None unless our own cancellation has ended the body, or was swallowed by it.
+    It returns None unless our own cancellation has ended the body, or the body has swallowed it.
 
-    :param error: what the body has raised
+    :param error: the exception of the body
     """
     try:
         task = asyncio.current_task()
@@ -70,7 +70,7 @@ def end(lock: object, error: BaseException | None) -> LockLost | None:
 
 
 class _Block:
-    """One ``async with`` block, which is cancelled when a hold of it is lost."""
+    """One ``async with`` block, to cancel when one of its holds is lost."""
 
     def __init__(self, lock: object, task: asyncio.Task[Any], holds: Iterable[Hold]) -> None:
         self.lock = lock
@@ -110,10 +110,10 @@ class _Block:
             return None
         if error is None or isinstance(error, asyncio.CancelledError):
             return lost(self._lost, TOO_LATE)
-        return None  # the body's own exception is worth more
+        return None  # the body's own exception takes precedence
 
     def _cancelled_from_outside(self, task: asyncio.Task[Any], error: BaseException | None) -> bool:
-        """Take our cancellation back, and return whether there is another one."""
+        """Withdraw our cancellation, and return whether there is another one."""
         uncancel = getattr(task, "uncancel", None)
         if uncancel is not None:
             return bool(uncancel() > self._cancelling)
@@ -122,6 +122,6 @@ class _Block:
 
 
 def _cancelling(task: asyncio.Task[Any]) -> int:
-    """Return how often `task` was asked to end, as far as Python counts that (3.11)."""
+    """Return the number of pending cancellations of `task`, 0 before Python 3.11."""
     cancelling = getattr(task, "cancelling", None)
     return 0 if cancelling is None else int(cancelling())

@@ -1,18 +1,18 @@
-"""A waiter's detector for deadlocks: who waits too long while it holds something looks around.
+"""Detects deadlocks: a waiter that holds another lock and waits too long looks for a cycle.
 
-It looks from its own lock to who holds that, from there to what these wait for, and so on. The tree
-says who stands on a node, and not where an owner stands; so an owner who waits while it holds puts
-up a *notice*, once half of its time has gone by: ``<root>/@waits/<owner id>``, an ephemeral node
-that names the place where it waits. No key's znode name has an ``@``. A look costs three requests
-for each owner on its way, however many locks and waiters there are, and who holds nothing, so that
-nobody can wait for it, never looks.
+It starts at its own lock, looks up the holders, finds the locks for which these wait, and so on.
+The tree tells which owner a node has, but not where an owner waits. So an owner that waits while it
+holds puts up a *notice* after half of its time: ``<root>/@waits/<owner id>``, an ephemeral node
+that names the node with which it waits. No key's znode name has an ``@``. A look costs three
+requests for each owner on its way, however many locks and waiters there are. An owner that holds
+nothing never looks, since nobody can wait for it.
 
-- *It takes no thread.* Each step happens where the answer to the one before arrives, and the waiter
-  stays at its latch; the last step is on the thread that grants, so a grant is never missed.
-- *Nobody is told of a deadlock that is none.* The nodes are read one after the other. So only what
-  a second look shows too, by servers that have caught up with their leader, counts: whoever waits
-  has released nothing between the two. And semaphores count for nothing: any thread may release.
-- *All come to the same choice* from wherever they look: the waiter who came last gives way.
+- *It takes no thread.* Each step runs where the answer to the previous one arrives, while the
+  waiter stays at its latch. The last step runs on the thread that grants, so it misses no grant.
+- *It reports no false deadlock.* It reads the nodes one after the other, so a cycle counts only if
+  a second look shows it again, by servers that have caught up with their leader: a waiter has
+  released nothing between the two looks. Semaphores do not count, since any thread may release.
+- *All waiters make the same choice* from wherever they look: the newest waiter gives way.
 """
 
 from __future__ import annotations
@@ -47,36 +47,36 @@ if TYPE_CHECKING:
 
 #: Where the notices are, under the root.
 WAITS: Final = "@waits"
-#: How long a look may take before it is given up, in seconds.
+#: The seconds after which a look is given up.
 BUDGET_SECONDS: Final = 3.0
-#: How often a notice is put up whose parent the server has removed again.
+#: The number of attempts to put up a notice whose parent the server keeps removing.
 _TRIES: Final = 3
-#: How much later a waiter may look again, so that those who came together do not all look at once.
+#: The most that a look is delayed, as a fraction, so that waiters that came together spread out.
 _JITTER: Final = 0.1
 
 _OWNER = re.compile(r"[0-9a-f]{32}")
 
-#: A question to a server, the same about each of some paths; the answers are values, or None for
-#: what is gone or may not be read.
+#: A question to a server about several paths. The answers are values, or None for nodes that are
+#: gone or unreadable.
 _Question: TypeAlias = "tuple[Callable[..., None], Sequence[str]]"
 _T = TypeVar("_T")
 _Steps: TypeAlias = Generator["_Question", list[Any], _T]
 
 
 class _Wait(NamedTuple):
-    """Where an owner waits."""
+    """The place where an owner waits."""
 
     owner: str
     session: Session
-    #: The name of the lock under the root, and that of the node in its line.
+    #: The name of the lock under the root, and the name of the node in its queue.
     lock: str
     node: str
 
 
 class DeadlockDetector:
-    """Looks for a deadlock around one waiter, and ends the wait of who has to give way.
+    """Looks for a deadlock around one waiter, and ends its wait if it must give way.
 
-    :param owner: who waits, and holds something
+    :param owner: the owner that waits, and holds something
     :param after: seconds from the begin of the wait to the first look, and from look to look
     """
 
@@ -88,14 +88,14 @@ class DeadlockDetector:
         self._looking = False
 
     def turn(self, place: Place, settled: Callable[[], None]) -> float:
-        """Do what is due, without blocking, and return for how many seconds nothing is.
+        """Take the steps that are due, without blocking, and return the seconds until the next.
 
-        :param settled: called when the place has got the error `DeadlockDetected`
+        :param settled: called once the place has the error `DeadlockDetected`
         """
         now = time.monotonic()
         if now >= self._next:
             first = self._notice is None
-            # At half of the time the notice, which the others need when they look.
+            # At half of the time, put up the notice: the others need it when they look.
             self._next = now + self._after * (0.5 if first else random.uniform(1, 1 + _JITTER))  # noqa: S311
             node = place.node
             if node is not None and place.session.connected:
@@ -106,7 +106,7 @@ class DeadlockDetector:
         return self._next - now
 
     def end(self) -> None:
-        """The wait is over. May be repeated."""
+        """Take down the notice at the end of the wait. Any number of calls are fine."""
         if self._notice is not None:
             self._notice.take_down()
 
@@ -125,7 +125,7 @@ class DeadlockDetector:
             again = yield from self._deadlock(place, node, sync=True)
             if again is None or again.nodes != found.nodes:
                 return
-            # The answer comes on the thread that grants.
+            # The answer arrives on the thread that grants.
             (there,) = yield place.session.read, [node.path]
             if there and place.node is node and not (place.granted or place.left or place.error):
                 place.error = self._error(place, again)
@@ -134,7 +134,7 @@ class DeadlockDetector:
             self._looking = False
 
     def _deadlock(self, place: Place, node: Node, *, sync: bool = False) -> _Steps[Cycle | None]:
-        """Return the cycle in which the waiter is the youngest, None where there is none."""
+        """Return the cycle in which this waiter is the newest, or None."""
         held_at = (held.place.session for held in self._owner.held.values())
         sessions = list(dict.fromkeys([place.session, *held_at]))
         lock, name = node.path.removeprefix(f"{place.session.root}/").rsplit("/", 1)
@@ -158,9 +158,9 @@ class DeadlockDetector:
     def _error(self, place: Place, cycle: Cycle) -> DeadlockDetected:
         conf = place.session.conf
         return DeadlockDetected(
-            f"The wait for {place.key!r} would never end: {cycle}. Who came last gives way, which "
-            "is this one. Release what you hold and try again; to avoid it, take what you need at "
-            "once, with zk_multilock(), or always in the same order.",
+            f"The wait for {place.key!r} would never end: {cycle}. The newest waiter gives way, "
+            "and that is this one. Release what you hold and try again. To avoid this, take all "
+            "locks at once with zk_multilock(), or always in the same order.",
             key=place.key,
             using=conf.alias,
             cycle=tuple(link.waiter.participant for link in cycle.links),
@@ -169,7 +169,7 @@ class DeadlockDetector:
 
 
 def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
-    """Return the lock that an owner waits for, with all who hold it and with this one waiter."""
+    """Return the lock of a wait, with all its holders and with this one waiter."""
     session, path = wait.session, f"{wait.session.root}/{wait.lock}"
     (names,) = yield partial(session.children, sync=sync), [path]
     key, kind = key_of(wait.lock)
@@ -198,9 +198,9 @@ def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
 
 
 def _waits_of(owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
-    """Return where these owners wait, as far as they have put up a notice on this session's tree.
+    """Return where these owners wait, as far as notices on this session's tree tell.
 
-    Anybody may have written one: that a node waits, and whose it is, the line tells.
+    Anybody may have written one. The queue itself proves that a node waits, and whose it is.
     """
     reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
     found = []
@@ -217,7 +217,7 @@ def _path_of(session: Session, owner: str) -> str:
 
 
 class _Notice:
-    """Says in the tree where an owner waits, while it does."""
+    """Tells in the tree where an owner waits, while it waits."""
 
     def __init__(self, session: Session, owner: str) -> None:
         self._session = session
@@ -227,13 +227,13 @@ class _Notice:
         self._down = False
 
     def put_up(self, waits_at: str) -> None:
-        """Say that the owner stands on this node; again, since the session may be another one."""
+        """Publish the node with which the owner waits; again, since the session may be new."""
         said = waits_at.removeprefix(f"{self._session.root}/")
         self._sent_in = self._session.id
         self._create(json.dumps({"v": 1, "waits": said}, separators=(",", ":")).encode(), _TRIES)
 
     def take_down(self) -> None:
-        """Remove it for certain, whether it was ever made or not. May be repeated."""
+        """Remove the notice for certain, even if none was made. Any number of calls are fine."""
         self._down = True
         self._session.delete(self._path, self._sent_in)
 
@@ -260,14 +260,14 @@ class _Notice:
 
 
 def _ignore(value: Any, error: BaseException | None) -> None:
-    """For requests whose outcome the next look will tell."""
+    """Ignore an outcome that the next look will reveal."""
 
 
 # --- questions and answers -----------------------------------------------------------------------
 
 
 def _all(method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]:
-    """Ask about all paths, so many at a time: the session's heartbeat waits behind them."""
+    """Ask about all paths, in batches: the session's heartbeat waits behind each."""
     answers: list[Any] = []
     for start in range(0, len(paths), BATCH):
         answers += yield method, paths[start : start + BATCH]
@@ -275,7 +275,7 @@ def _all(method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]
 
 
 def _run(steps: _Steps[None]) -> None:
-    """Ask one question after the other, and end where there is no answer, or too late a one."""
+    """Ask one question after the other, and stop at a missing or late answer."""
     deadline = time.monotonic() + BUDGET_SECONDS
 
     def answered(answers: list[Any]) -> None:
@@ -300,7 +300,7 @@ def _ask(
         if not missing:
             try:
                 going.pop()
-            except IndexError:  # where the connection breaks, answers come in two threads
+            except IndexError:  # when the connection breaks, answers come in two threads
                 return
             then(list(answers.values()))
 

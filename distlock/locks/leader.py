@@ -1,7 +1,7 @@
-"""Leadership over the fleet: one of all who ask leads, and the next in line when it is gone.
+"""Elects a leader of the fleet: one of all candidates leads, and the next one takes over.
 
-A leader is whoever holds the fair, reentrant mutex of the leader's name, so all that is promised of
-a mutex is promised here. Source: Curator's ``LeaderSelector`` (`Leader.run`) and ``LeaderLatch``
+The leader holds the fair, reentrant mutex of the leader's name, so all promises of a mutex hold
+here. Source: Curator's ``LeaderSelector`` (`Leader.run`) and ``LeaderLatch``
 (`Leader.is_leader`, the ``with`` block), kazoo's ``Election``.
 """
 
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: Stands before a leader's name in the tree, where no key of a lock can meet it: in those a percent
-#: sign is always followed by two hex digits, or by a dash.
+#: The prefix of a leader's name in the tree. No key of a lock begins with it: there, two hex digits
+#: or a dash follow a percent sign.
 PREFIX: Final = "%leader:"
 
 
 class Leader(Mutex):
     """A candidate for the leadership of `name`, made by `zk_leader`.
 
-    A `Mutex` whose waiters can be told to stop, which is taken anew as often as it is lost (`run`),
-    and which any thread may ask whether it is held here (`is_leader`).
+    A `Mutex` with three additions: `stop` ends its waits, `run` acquires it again after each loss,
+    and any thread may ask `is_leader`.
 
-    :ivar name: what is led
+    :ivar name: the name of the leadership
     """
 
     def __init__(
@@ -84,16 +84,17 @@ class Leader(Mutex):
     def run(self, work: Callable[[Hold], object]) -> None:
         """Call ``work(hold)`` each time this becomes the leader, until `stop`.
 
-        When `work` returns, the leadership is given back, and this goes to the end of the line. It
-        goes there too when it has lost the leadership, and tries on while ZooKeeper is away
-        (Curator's ``autoRequeue`` did not at first: Netflix 53, CURATOR-73). Whatever `work` raises
-        ends the run with nothing held, except the `LockLost` of its own hold.
+        When `work` returns, the leadership is released, and this candidate goes to the end of the
+        queue. It also goes there after losing the leadership, and keeps trying while ZooKeeper is
+        away (Curator's ``autoRequeue`` did not at first: Netflix 53, CURATOR-73). An exception from
+        `work` ends the run with nothing held, except the `LockLost` of its own hold.
 
-        A leader that is cut off is replaced while it works. So `work` calls ``hold.check()`` before
-        each step that must not be done twice, and pauses with `stay`, which ends in time.
+        Another candidate replaces a leader that is cut off, while it still works. So `work` calls
+        ``hold.check()`` before each step that must not happen twice, and pauses with `stay`, which
+        ends in time.
 
-        :raises TypeError: `work` cannot be called
-        :raises LockBusy: this has a `timeout`, and its turn did not come in time
+        :raises TypeError: `work` is not callable
+        :raises LockBusy: this candidate has a `timeout`, and its turn did not come in time
         """
         if not callable(work):
             raise TypeError(f"run() wants a function to call as the leader, not {work!r:.80}.")
@@ -119,13 +120,13 @@ class Leader(Mutex):
     def stay(self, seconds: float | timedelta | None) -> bool:
         """Pause within `work`, and return whether to go on as the leader.
 
-        It ends early, with False, when the leadership is lost or when `stop` was called::
+        It ends early, with False, at the loss of the leadership or after `stop`::
 
             def work(hold):
                 while leader.stay(60):
                     send_reminders()
 
-        :param seconds: how long to pause (number or timedelta); None until one of the two
+        :param seconds: the pause (number or timedelta); None to pause until one of the two
         """
         limit = in_seconds(seconds)
         ends_at = math.inf if limit is None else time.monotonic() + limit
@@ -133,16 +134,16 @@ class Leader(Mutex):
             remaining = ends_at - time.monotonic()
             if remaining <= 0:
                 return True
-            # No longer than the hold is good for: the news of a loss may come late.
+            # No longer than the hold is valid: the news of a loss may come late.
             self._news.wait(min(remaining, hold.valid_for()))
         return False
 
     def stop(self) -> None:
-        """End all waiting in line and `run`, for good; from any thread or signal handler.
+        """End all waits and `run`, for good. Any thread or signal handler may call it.
 
-        A candidate leaves the line at once; a ``with`` block or `acquire` that waits raises
-        `LockBusy`. A leader is not interrupted: `stay` returns False, and the leadership is given
-        back when the work is done.
+        A candidate leaves the queue at once: a waiting ``with`` block or `acquire` raises
+        `LockBusy`. A leader is not interrupted: `stay` returns False, and the leadership is
+        released when the work is done.
         """
         self._stopped = True
         self._news.open()
@@ -153,11 +154,11 @@ class Leader(Mutex):
 
     @property
     def is_leader(self) -> bool:
-        """Whether this object leads, by whichever thread or task; never touches the network."""
+        """Whether this object leads, in any thread or task; never uses the network."""
         return self._leading is not None
 
     def leader(self) -> Participant | None:
-        """Return who is first in line, which is the leader. Asks the server."""
+        """Return the first in the queue, which is the leader. Asks the server."""
         return self.holder()
 
     # --- how it works ----------------------------------------------------------------------------
@@ -172,7 +173,7 @@ class Leader(Mutex):
 
     def _candidate(self, *args: Any, **kwargs: Any) -> _Candidate:
         candidate = _Candidate(self._candidates, *args, **kwargs)
-        if self._stopped:  # after it is known: `stop` does the two in the other order
+        if self._stopped:  # after adding it: `stop` does the two in the other order
             candidate.call_off()
         return candidate
 
@@ -190,7 +191,7 @@ class Leader(Mutex):
         return hold
 
     def _renew_news(self) -> None:
-        """Close the latch at which `stay` waits; `stop` and the loss of the hold open it."""
+        """Close the latch at which `stay` waits. `stop` and the loss of the hold open it."""
         self._news = Latch()
         if self._stopped:  # after closing it: `stop` does the two in the other order
             self._news.open()
@@ -201,11 +202,11 @@ class Leader(Mutex):
 
 
 class _Candidate(MutexPlace):
-    """A place in line that can be called off; `all_` has those that wait or hold.
+    """A contender whose wait can be called off; `all_` has those that wait or hold.
 
-    A leader stays long, so from the first heartbeat on it watches who joins the line: a candidate
-    of an incompatible recipe, such as Curator's ``LeaderLatch``, leads at once and beside it. The
-    leadership then counts as lost.
+    A leader stays long, so from the first heartbeat on it watches the queue for newcomers. A
+    candidate of an incompatible recipe, such as Curator's ``LeaderLatch``, leads at once, beside
+    it. The leadership then counts as lost.
     """
 
     def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:
@@ -239,8 +240,8 @@ class _Candidate(MutexPlace):
         peer = next(filter(incompatible_recipe, names or ()), None)
         if peer is not None and not self.left:
             logger.error(
-                "%r is not led any more: %s/%s is a node of %s, which leads beside any other "
-                "recipe. Use LeaderSelector there, or another path.",
+                "%r is not led any more: %s/%s is a node of %s, which ignores any other recipe. "
+                "Use LeaderSelector there, or another path.",
                 self.key,
                 self.path,
                 peer,
@@ -249,7 +250,7 @@ class _Candidate(MutexPlace):
             self._broken()
 
     def call_off(self) -> None:
-        """End the wait; nothing happens to a place that is granted."""
+        """End the wait, unless it was granted."""
         self.error = LockBusy(
             f"{self.key!r} was not waited for any longer: stop() was called.", key=self.key
         )
@@ -275,11 +276,11 @@ def zk_leader(
         signal.signal(signal.SIGTERM, lambda *_: leader.stop())
         leader.run(work)
 
-    A leader's name and the key of a lock never mean the same: in the tree it is ``%leader:beat``
-    under the ``NAMESPACE``. A Curator ``LeaderSelector`` on that path takes part. A ``LeaderLatch``
+    Leader names never collide with lock keys: in the tree this one is ``%leader:beat`` under the
+    ``NAMESPACE``. A Curator ``LeaderSelector`` on that path takes part. A ``LeaderLatch``
     cannot: it raises `IncompatiblePeer` here, and a leader that meets one later has lost.
 
-    :param name: what is led, as text: ``"beat"``
+    :param name: the name of the leadership, as text: ``"beat"``
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever (default)
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds (number or timedelta) after which a leadership is given up, as in

@@ -1,11 +1,11 @@
-"""Several locks at once, all or none: a port of Curator's ``InterProcessMultiLock``.
+"""Acquires several locks, all or none: a port of Curator's ``InterProcessMultiLock``.
 
-Whoever takes several takes them in one global order, the alias first and then the key, so nobody
-waits in a circle; and against one deadline. (Curator takes them as they are given, gives each the
+It acquires them in one global order, by alias and then by key, so multi-locks never deadlock with
+each other; and against one deadline. (Curator acquires them in the given order, gives each the
 whole timeout, and goes on after one has failed.)
 """
 
-# ruff: noqa: SLF001 - it takes its locks and gives them back as their own `with` blocks do
+# ruff: noqa: SLF001 - it acquires and releases its locks as their own `with` blocks do
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: How long after the deadline the next lock is still tried, in seconds; its answer may take 0.4 s.
+#: The seconds after the deadline in which the next lock is still tried. Its answer may take 0.4 s.
 SLACK_SECONDS: Final = 0.1
 
 
@@ -40,10 +40,10 @@ AnyLock: TypeAlias = "Mutex | Permits"
 
 
 class MultiLock:
-    """Several locks that are taken together or not at all.
+    """Several locks that are acquired together or not at all.
 
-    Made by `zk_multilock`. As a context manager it yields the `Hold` of each lock, in the order in
-    which they were given. As reentrant as its locks are, and safe to share between threads.
+    `zk_multilock` makes it. As a context manager it yields the `Hold` of each lock, in the given
+    order. It is as reentrant as its locks are, and safe to share between threads.
     Source: Curator's ``InterProcessMultiLock``.
     """
 
@@ -65,14 +65,14 @@ class MultiLock:
         )
         if not self._given:
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
-        ranked = {_rank(lock): lock for lock in self._given}  # what was given twice is taken once
+        ranked = {_rank(lock): lock for lock in self._given}  # a duplicate is acquired once
         self._in_order = [ranked[rank] for rank in sorted(ranked)]
 
     def __repr__(self) -> str:
         return f"zk_multilock({', '.join(map(repr, self._given))})"
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take all locks; where one is busy, return False and hold none.
+        """Take all locks; if one is busy, return False and hold none.
 
         :param blocking: False tries each once
         :param timeout: seconds (number or timedelta) for all together, 0 to try each once, None for
@@ -80,7 +80,7 @@ class MultiLock:
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
         :raises LockLost: one was lost before the last was granted
-        :raises DeadlockDetected: one waits for what this owner holds already
+        :raises DeadlockDetected: this owner already holds what it waits for
         """
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
@@ -91,15 +91,14 @@ class MultiLock:
             return False
 
     def release(self) -> None:
-        """Give all locks back, the last one first, whatever happens to any of them.
+        """Release all locks, the last one first, even if some fail.
 
-        :raises NotOwner, LockLost: the first thing that went wrong, once all were tried; the others
-            are logged
+        :raises NotOwner, LockLost: the first failure, once all were tried; the others are logged
         """
         self.__exit__(None, None, None)
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take all locks as `acquire` does; waiting costs no thread."""
+        """Take all locks as `acquire` does, without a thread for the wait."""
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
         try:
@@ -108,7 +107,7 @@ class MultiLock:
             return False
 
     async def arelease(self) -> None:
-        """Give all locks back as `release` does."""
+        """Release all locks as `release` does."""
         self.release()
 
     def __enter__(self) -> tuple[Hold, ...]:
@@ -127,7 +126,7 @@ class MultiLock:
             shares = self._shares()
             _attempt_all([share.release for share in reversed(shares)])
         except (LockLost, NotOwner):
-            if error is None:  # the body's own is worth more
+            if error is None:  # the body's own takes precedence
                 raise
         finally:  # one may have been interrupted, or never have begun
             _attempt_all([partial(share.back, 1) for share in shares or self._shares()])
@@ -191,9 +190,9 @@ class MultiLock:
 
 
 class _Call:
-    """One call that takes all: what it has so far, and the time that is left.
+    """One call that takes all locks: those taken so far, and the time left.
 
-    As a context manager it gives back what it has taken when that was not all.
+    As a context manager it releases them, unless it has all.
 
     :param limit: seconds, 0 to try once, None for ever
     """
@@ -209,13 +208,13 @@ class _Call:
         return time.monotonic() - self._started
 
     def time_for(self, lock: AnyLock) -> float | None:
-        """Return the seconds that are left for this one."""
+        """Return the seconds left for this lock."""
         if self._limit is None:
             return None
         left = self._limit - self._waited
         if self._limit and left < -SLACK_SECONDS:
             raise LockBusy(
-                f"The lock {lock.key!r} was not asked for, since no time was left.",
+                f"The lock {lock.key!r} was not tried, since no time was left.",
                 key=lock.key,
                 retry_after=configuration(lock.using).retry_after,
                 using=lock.using,
@@ -223,13 +222,13 @@ class _Call:
         return max(left, 0.0)
 
     def complete(self, given: list[AnyLock]) -> tuple[Hold, ...]:
-        """Return the holds, provided that none was lost while others were waited for."""
+        """Return the holds, unless one was lost while this call waited for others."""
         for hold in self.holds.values():
             hold.check()
         return tuple(self.holds[_rank(lock)] for lock in given)
 
     def undo(self) -> None:
-        """Give back what this call has taken. May be repeated."""
+        """Release the locks that this call has taken. Any number of calls are fine."""
         _attempt_all([share.back for share in reversed(self.shares)])
 
     def __enter__(self) -> None:
@@ -250,7 +249,7 @@ class _Call:
 
 
 class _MutexShare:
-    """How often this owner has a mutex at the begin of a call, and how to change that by one."""
+    """A mutex of the call: takes it once more, and goes back to the count before the call."""
 
     def __init__(self, lock: Mutex) -> None:
         self.lock = lock
@@ -266,12 +265,12 @@ class _MutexShare:
         return await self.lock._aacquire(True, timeout, self.lock._abegin)
 
     def back(self, less: int = 0) -> None:
-        """Return to what it was at the begin, less that many."""
+        """Go back to the count before the call, less this many."""
         self.lock._back_to(self._before - less, self._owner)
 
 
 class _SemaphoreShare:
-    """The same for the semaphore permits that this owner holds by blocks."""
+    """The same for the semaphore permits that this owner holds in blocks."""
 
     def __init__(self, lock: Permits) -> None:
         self.lock = lock
@@ -297,15 +296,15 @@ _Rank: TypeAlias = tuple[str, str, str]
 
 
 def _rank(lock: AnyLock) -> _Rank:
-    """Return what decides the order in which locks are taken, and whether two are one.
+    """Return the rank of a lock in the global order; locks of one rank are one lock.
 
-    A mutex and the read/write lock of one key share a line, so the key comes before the kind.
+    A mutex and the read/write lock of one key share a queue, so the key comes before the kind.
     """
     return lock.using, lock._name, lock._id[1] if isinstance(lock, Mutex) else "semaphore"
 
 
 def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
-    """Take all these steps, whatever any of them raises, and raise the first of that in the end."""
+    """Run all steps, even if some raise, and raise the first exception at the end."""
     errors: list[BaseException] = []
     for step in steps:
         try:
@@ -313,7 +312,7 @@ def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
     if errors:
-        # An exit or Ctrl-C goes first.
+        # An exit or Ctrl-C takes precedence.
         first = next((error for error in errors if not isinstance(error, Exception)), errors[0])
         for other in errors:
             if other is not first:
@@ -324,7 +323,7 @@ def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
 def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> list[AnyLock]:
     if isinstance(given, MultiLock):
         return given._given
-    if isinstance(given, str) or given is None:  # None is no key, and is told so
+    if isinstance(given, str) or given is None:  # None is no key, and raises
         return [zk_lock(given, using=using, max_hold=max_hold)]
     if not isinstance(given, Mutex | Permits):
         raise TypeError(
@@ -334,7 +333,7 @@ def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> li
     if isinstance(given, Mutex) and given._database is not None:
         raise ValueError(
             f"{given!r} has atomic=, and cannot be taken with others: its transaction would begin "
-            "before they are there. Open the transaction inside the block of all."
+            "before they are held. Open the transaction inside the block of all."
         )
     return [given]
 
@@ -346,28 +345,29 @@ def zk_multilock(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
 ) -> MultiLock:
-    """Return several locks as one, that are taken all or none.
+    """Return a lock that acquires several locks, all or none.
 
     ::
 
         with zk_multilock(*(f"stock:{sku}" for sku in basket), timeout=2) as holds:
             ...
 
-    They are taken by alias and then by key, whatever the order in which they are given, so two who
-    want the same keys never wait for each other. That holds for what is taken at once: take all
-    that you need in one multi-lock. What is given twice is taken once.
+    It acquires them by alias and then by key, whatever the given order, so two multi-locks on the
+    same keys never deadlock. That holds for locks taken at once: take all that you need in one
+    multi-lock. It acquires a duplicate once.
 
     :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one permit of a `zk_semaphore`)
         and other multi-locks, of any alias; their own ``timeout`` does not count
     :param timeout: seconds to wait (number or timedelta) for all together, 0 to try each once, None
         for ever; by default the setting ``TIMEOUT`` (5 s) of `using`
-    :param using: the alias in ``DISTLOCK`` of those that are given as keys
-    :param max_hold: seconds (number or timedelta) after which each of those that are given as keys
-        is given up, as in `zk_lock`; it counts from the grant of each
+    :param using: the alias in ``DISTLOCK`` of the keys
+    :param max_hold: seconds (number or timedelta) after which the hold of each key is given up, as
+        in `zk_lock`; it counts from the grant of each
     :param cancel_on_loss: True cancels the body of ``async with`` when any of them is lost, as in
-        `zk_lock`; so it does where one of `locks` says so
-    :raises ValueError: nothing was given, a lock with ``atomic=``, or `max_hold` is not above 0
-    :raises TypeError: something that is no key and no lock, such as a list
+        `zk_lock`; the same option of one of `locks` has this effect, too
+    :raises ValueError: `locks` is empty or has a lock with ``atomic=``, or `max_hold` is not above
+        0
+    :raises TypeError: `locks` has something other than keys and locks, such as a list
     :raises LockKeyError: a key is empty or no valid text
     """
     return MultiLock(

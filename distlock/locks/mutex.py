@@ -1,8 +1,8 @@
 """The reentrant mutex and its hold: a port of Curator's ``InterProcessMutex``.
 
 A `Mutex` object keeps no state of a call, so one object may serve any number of threads and tasks,
-and two objects on one key are one lock. What an owner holds is kept with the owner (`owner`), and
-whose turn it is is decided in `queue`.
+and two objects on one key are one lock. The `owner` keeps its holds. `queue` decides whose turn it
+is.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ logger = safe(logging.getLogger("distlock"))
 
 _T = TypeVar("_T")
 
-#: What stands after a key's name in the identity of what is held: of a mutex, a writer, a reader.
+#: The suffixes that separate mutex, write and read holds of one key.
 IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
 class Mutex:
     """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
 
-    Made by `zk_lock`. As a context manager it yields a `Hold`. Safe to share between threads.
+    `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
     Source: Curator's ``InterProcessMutex``, the interface of :class:`threading.RLock`.
     """
 
@@ -75,7 +75,7 @@ class Mutex:
         check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
         self.key = key = templates.plain_text(key)
         self.using = using
-        #: What `zk_locked` made the key from, for those who may not see keys, such as metrics.
+        #: The template of `zk_locked` for the key: for metrics, for example, which show no keys.
         self.template = template
         self._name = templates.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
@@ -93,7 +93,7 @@ class Mutex:
     # --- acquire and release ----------------------------------------------------------------------
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock; return False where it is busy.
+        """Take the lock; return False if it is busy.
 
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
@@ -101,16 +101,16 @@ class Mutex:
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
         :raises LockLost: this owner held the lock and has lost it; release it first
-        :raises DeadlockDetected: waiting on would never end
+        :raises DeadlockDetected: the wait would never end
         """
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
         return self._acquire(blocking, timeout, _is_hold)
 
     def release(self) -> None:
-        """Give the lock back: the last of as many releases as acquires does it.
+        """Release the lock; it takes as many releases as acquires.
 
-        The delete is sent and not waited for; it is repeated until it is done.
+        The delete is sent, and repeated until it is done. This does not wait for it.
 
         :raises NotOwner: this thread or task does not hold the lock
         :raises LockLost: it did, but the lock was lost meanwhile
@@ -125,18 +125,18 @@ class Mutex:
             raise lost(held.hold, TOO_LATE)
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock as `acquire` does; waiting costs no thread."""
+        """Take the lock as `acquire` does, without a thread for the wait."""
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
         return await self._aacquire(blocking, timeout, _ais_hold)
 
     async def arelease(self) -> None:
-        """Give the lock back as `release` does."""
+        """Release the lock as `release` does."""
         self.release()
 
     @property
     def held(self) -> bool:
-        """Whether the calling thread or task holds this lock; never touches the network."""
+        """Whether the calling thread or task holds this lock; never uses the network."""
         return self._id in current().held
 
     def __enter__(self) -> Hold:
@@ -189,13 +189,13 @@ class Mutex:
         return bool(self.participants())
 
     def holder(self) -> Participant | None:
-        """Return who is first in line. Asks the server."""
+        """Return the first in the queue. Asks the server."""
         return next(iter(self.participants()), None)
 
     def participants(self) -> list[Participant]:
-        """Return all who stand in line, the holder first. Asks the server.
+        """Return all participants in the queue, the holder first. Asks the server.
 
-        Nodes that vanish between the list and the read are left out.
+        Nodes that vanish between the list and the read are missing.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
@@ -209,10 +209,10 @@ class Mutex:
         return f"{session.root}/{self._name}"
 
     def _acquire(self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], _T]) -> _T:
-        """Return what `then` makes of the hold, or of the attempt that was refused.
+        """Call `then` with the hold, or with the refused attempt, and return its result.
 
-        A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
-        call has taken is given back then.
+        A soft time limit or Ctrl-C may land between any two steps, also after the grant. Then this
+        call gives its acquire back.
         """
         owner = current()
         held = owner.held.get(self._id)
@@ -241,7 +241,7 @@ class Mutex:
 
     def _reenter(self, held: Held, timeout: Any) -> Hold:
         if timeout is not UNSET:
-            seconds(timeout)  # what is no timeout is refused, though nothing is waited for
+            seconds(timeout)  # refuses an invalid timeout, though nothing waits
         held.hold.check()
         held.count += 1
         return held.hold
@@ -263,7 +263,7 @@ class Mutex:
         Callable[[Attempt], Hold | Attempt],
         DeadlockDetector | None,
     ]:
-        """Return what `wait` is to do: which line to join, for how long, and what comes then."""
+        """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
         conf = configuration(self.using)
         beside = self._beside(owner)
         if beside is not None:
@@ -283,36 +283,36 @@ class Mutex:
         return place_for, limit, partial(self._conclude, owner), self._detector(owner, limit)
 
     def _detector(self, owner: Owner, limit: float | None) -> DeadlockDetector | None:
-        """Return what looks for a deadlock, for one who holds something and may wait so long."""
+        """Return a deadlock detector, if `owner` holds something and may wait long enough."""
         after = configuration(self.using).deadlock_after
         if after is None or not owner.held or (limit is not None and limit <= after):
             return None
         return DeadlockDetector(owner, after)
 
     def _beside(self, owner: Owner) -> Held | None:
-        """Return what `owner` holds of this key by a lock of another kind."""
-        for kind in IDENTITIES:  # not over all that it holds: that may be thousands
+        """Return the hold of `owner` on this key by a lock of another kind."""
+        for kind in IDENTITIES:  # not over all its holds: they may be thousands
             held = owner.held.get((self.using, self._name + kind))
             if held is not None:
                 return held
         return None
 
     def _join_beside(self, held: Held) -> None:
-        """Refuse what would wait for its own owner (PITFALLS 17).
+        """Raise if the caller would deadlock with itself (PITFALLS 17).
 
-        :raises LockLost: what it holds is lost
+        :raises LockLost: the hold of the other kind is lost
         """
         held.hold.check()
         raise DeadlockDetected(
-            f"{self!r} would wait for ever: it was asked for by one who holds zk_lock() or "
-            "zk_rwlock() of the same key, and one key is one line. Give the two keys of their own, "
-            "or use the write lock of zk_rwlock() for both.",
+            f"{self!r} would wait for ever: the caller holds zk_lock() or zk_rwlock() of the same "
+            "key, and one key has one queue. Give each lock a key of its own, or use the write "
+            "lock of zk_rwlock() for both.",
             key=self.key,
             using=self.using,
         )
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
-        """Return what makes a place in this lock's line for `owner`."""
+        """Return the function that makes a place in this lock's queue for `owner`."""
         if self._handoff:
             return partial(BatchMember, turns=self._handoff)
         return MutexPlace if self._fair else UnfairPlace
@@ -333,18 +333,18 @@ class Mutex:
         held = owner.held.get(self._id)
         if held is None:
             raise NotOwner(
-                f"{self.key!r} is not held here. A lock is released by the thread or task that "
-                "acquired it, once for each time it acquired, and not by a forked child."
+                f"{self.key!r} is not held here. The thread or task that acquired a lock releases "
+                "it, once for each acquire. A forked child cannot."
             )
         return held
 
     def _depth(self, owner: Owner) -> int:
-        """How often `owner` has acquired and not released."""
+        """Return how often `owner` has acquired and not released."""
         held = owner.held.get(self._id)
         return held.count if held is not None else 0
 
     def _back_to(self, depth: int, owner: Owner) -> None:
-        """Undo what a call or block has acquired that was interrupted on its way in or out."""
+        """Undo the acquires of a call or block that was interrupted."""
         held = owner.held.get(self._id)
         if held is None:
             return
@@ -354,13 +354,13 @@ class Mutex:
             _let_go(owner, self._id, held)
 
     def _release_quietly(self, error: BaseException | None) -> None:
-        """Release at the end of a block, whose own exception is worth more than ours."""
+        """Release at the end of a block, whose own exception takes precedence."""
         try:
             self.release()
         except (LockLost, NotOwner) as refusal:
             if error is None:
                 raise
-            if isinstance(refusal, NotOwner):  # a lost lock is told by its signal
+            if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
 
     def _begin(self, hold: Hold | Attempt) -> Hold:
@@ -391,13 +391,13 @@ class Mutex:
         if self._database is not None:
             held = self._held_by(current())
             block = held.transactions.pop()
-            if error is None and held.hold.lost:  # nothing is committed under a lost lock
+            if error is None and held.hold.lost:  # never commit under a lost lock
                 error = lost(held.hold, "The transaction is rolled back.")
                 block.__exit__(type(error), error, None)
                 raise error
             block.__exit__(kind, error, traceback)
 
-    # --- who has it ------------------------------------------------------------------------------
+    # --- the holder -----------------------------------------------------------------------------
 
     def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
         waited = attempt.waited
@@ -416,7 +416,7 @@ class Mutex:
         session, path = attempt.place.session, attempt.place.head
         try:
             return participant(path, session.ask(session.read, path).result(attempt.grace))
-        except Exception:  # noqa: BLE001 - whatever it is, the caller is told that the lock is busy
+        except Exception:  # noqa: BLE001 - the caller learns that the lock is busy
             return None
 
     async def _ahead(self, attempt: Attempt) -> Participant | None:
@@ -428,7 +428,7 @@ class Mutex:
         except Exception:  # noqa: BLE001 - the same
             return None
         finally:
-            answer.cancel()  # asyncio logs an exception that comes later, and that nobody fetches
+            answer.cancel()  # or asyncio logs a later exception that nobody fetches
 
 
 def _is_hold(outcome: Hold | Attempt) -> bool:
@@ -440,7 +440,7 @@ async def _ais_hold(outcome: Hold | Attempt) -> bool:
 
 
 def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list[str]:
-    """Release whatever `owner` holds, however often it has acquired, and return the keys.
+    """Release all locks of `owner`, however often it has acquired, and return the keys.
 
     :param keep: the (alias, znode name) of holds to leave alone
     """
@@ -453,8 +453,8 @@ def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list
 
 
 def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
-    held.hold.lost  # noqa: B018 - settles it before the node goes
-    # In this order an interrupted call can be repeated.
+    held.hold.lost  # noqa: B018 - settles it before the delete
+    # In this order, an interrupted call can be repeated.
     held.place.leave()
     owner.held.pop(identity, None)
     held.place.report()
@@ -486,21 +486,21 @@ def zk_lock(
         with zk_lock(f"stock:{sku}", timeout=2) as hold:
             ...
 
-    :param key: what is locked, as text: ``"stock:42"``
+    :param key: the name of the lock: ``"stock:42"``
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
-    :param fair: False does not queue: whoever comes first after a release gets the lock, and all
-        who wait are woken by each release
-    :param handoff: how many waiters of this process may have the lock in turns before the next
-        process gets it, 0 for strictly first come, first served; these holds have one fencing token
-    :param atomic: True opens a database transaction inside the lock, a text one on that database;
-        it is committed before the lock is released
+    :param fair: False does not queue: each release wakes all waiters, and the first to ask gets the
+        lock
+    :param handoff: the number of waiters of this process that may have the lock in turns before
+        the next process, 0 for strictly first come, first served; these holds share a fencing token
+    :param atomic: True opens a database transaction inside the lock, a text opens it on that
+        database; the transaction commits before the lock is released
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks this holder
-        or waiter to leave (`revoke`); it is up to you what to do
+        or waiter to leave (`revoke`); you decide what to do
     :param max_hold: seconds (number or timedelta) after which a hold is given up: it counts as
-        lost, and the next one gets the lock, whatever the holder is doing. It counts from the first
-        acquire. None (default) is no limit
+        lost, and the next waiter gets the lock, whatever the holder is doing. The time runs from
+        the first acquire. None (default) is no limit
     :param cancel_on_loss: True cancels the body of ``async with`` when the lock is lost, and raises
         `LockLost` out of the block. For async code only
     :raises LockKeyError: `key` is empty or no valid text

@@ -1,7 +1,7 @@
-"""Cooperative revocation: asking a participant to leave its place, and hearing that one is asked.
+"""Asks a participant to leave, and calls back the one that is asked: cooperative revocation.
 
-Nothing is taken away. The participant's node gets a mark, its process calls the ``on_revoke`` it
-gave, and that decides what to do; a participant without one goes on as if nothing had happened.
+It forces nobody. The participant's node gets a mark, and its process calls the ``on_revoke`` of the
+lock, which decides what to do. A participant without one goes on as if nothing had happened.
 Source: Curator's ``Revoker``, ``Revocable`` and ``RevocationListener``.
 """
 
@@ -31,13 +31,13 @@ _L = TypeVar("_L")
 
 
 def revoke(participant: Participant | None, *, using: str = "default") -> bool:
-    """Ask a holder or waiter to leave; return False where it has left already.
+    """Ask a holder or waiter to leave; return False if it has left already.
 
     ::
 
         revoke(zk_lock("report").holder())
 
-    :param participant: what ``holder()`` returned, or one of ``participants()``
+    :param participant: the result of ``holder()``, or one of ``participants()``
     :param using: the alias in ``DISTLOCK`` of its lock
     :raises TypeError: the participant owns a `zk_lease`, which has no process to ask
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
@@ -47,8 +47,8 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
     # By the path, since a lease may have been read as any other node.
     if participant.path.rpartition("/")[0].endswith(f"/{LEASES}"):
         raise TypeError(
-            "A lease belongs to an owner id and cannot be asked to leave; the request would take "
-            "the place of its data, and it would never end. Call release() as its owner, or break "
+            "A lease belongs to an owner id and cannot be asked to leave; the request would "
+            "replace its data, and it would never end. Call release() as its owner, or break "
             "it: manage.py distlock break KEY."
         )
     session = session_for(using)
@@ -61,28 +61,28 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
 
 
 def check_listener(on_revoke: object) -> None:
-    """Refuse an ``on_revoke`` that a thread cannot call.
+    """Raise for an ``on_revoke`` that a thread cannot call.
 
-    :raises TypeError: it is no function, or a coroutine function
+    :raises TypeError: `on_revoke` is no function, or a coroutine function
     """
     if on_revoke is not None and (not callable(on_revoke) or iscoroutinefunction(on_revoke)):
         raise TypeError(
-            "on_revoke is a function that a thread of its own calls with the lock, and no "
-            f"coroutine function, not {on_revoke!r}. To reach a task from it, use "
+            "on_revoke must be a function, which a thread of its own calls with the lock, and no "
+            f"coroutine function: {on_revoke!r}. To reach a task from it, use "
             "loop.call_soon_threadsafe()."
         )
 
 
 def listener(on_revoke: Callable[[_L], object] | None, lock: _L) -> Callable[[], None] | None:
-    """Return what runs ``on_revoke(lock)`` in a thread of its own, where it may take its time."""
+    """Return a function that runs ``on_revoke(lock)`` in a thread of its own."""
     if on_revoke is None:
         return None
     listening = partial(_run, on_revoke, lock)
 
-    def told() -> None:
+    def asked() -> None:
         threading.Thread(target=listening, name="distlock-revoke", daemon=True).start()
 
-    return told
+    return asked
 
 
 def _run(on_revoke: Callable[[_L], object], lock: _L) -> None:

@@ -1,8 +1,8 @@
-"""Many readers or one writer: a port of Curator's ``InterProcessReadWriteLock``.
+"""Lets many read or one write: a port of Curator's ``InterProcessReadWriteLock``.
 
-Readers and writers stand in one line. A writer waits for all ahead, a reader for the writers ahead,
-so a queued writer is not starved by the readers who come after it. Whose turn it is is decided in
-`queue`; the two locks of one key are mutexes with nodes of their own kind.
+Readers and writers share one queue. A writer waits for all ahead, a reader for the writers ahead,
+so later readers do not starve a queued writer. `queue` decides whose turn it is. The two locks of
+one key are mutexes with nodes of their own kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ReadWriteLock:
-    """A lock that many may hold for reading, or one for writing. Made by `zk_rwlock`.
+    """A lock that many may hold for reading, or one for writing. `zk_rwlock` makes it.
 
     Source: Curator's ``InterProcessReadWriteLock``.
 
@@ -61,7 +61,7 @@ class ReadWriteLock:
 
 
 class _Side(Mutex):
-    """One of the two locks of a key, held and counted apart from the other."""
+    """One of the two locks of a key, held and counted separately."""
 
     _reads: bool
 
@@ -78,16 +78,16 @@ class _Side(Mutex):
         return f"zk_rwlock({self.key!r}, using={self.using!r}).{side}"
 
     def participants(self) -> list[Participant]:
-        """Return all of this kind who stand in line, first come first. Asks the server.
+        """Return all participants of this kind, first come first. Asks the server.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
         return [one for one in super().participants() if self._is_mine(one)]
 
     def holder(self) -> Participant | None:
-        """Return who holds this lock: the writer, or the first of the readers. Asks the server."""
+        """Return the holder: the writer, or the first of the readers. Asks the server."""
         everybody = super().participants()
-        # A writer that reads, too, stands twice in the very spot.
+        # A writer that reads, too, has two nodes with the same number.
         return next(
             (
                 one
@@ -98,13 +98,13 @@ class _Side(Mutex):
         )
 
     def _is_mine(self, participant: Participant) -> bool:
-        # Whoever is no reader excludes as a writer does, such as a mutex on the same key.
+        # Any other node excludes as a writer does, such as that of a mutex on the same key.
         node = znodes.parse(participant.path.rpartition("/")[2])
         return (node is not None and node.kind == znodes.READ) == self._reads
 
 
 class _ReadLock(_Side):
-    """The lock of those who read."""
+    """The readers' lock."""
 
     _reads = True
 
@@ -125,7 +125,7 @@ class _ReadLock(_Side):
 
 
 class _WriteLock(_Side):
-    """The lock of those who write."""
+    """The writers' lock."""
 
     _reads = False
 
@@ -138,9 +138,9 @@ class _WriteLock(_Side):
             super()._join_beside(held)
         held.hold.check()
         raise DeadlockDetected(
-            f"{self!r} would wait for ever: it was asked for by one who holds it for reading. "
-            "Release the read lock first, or take the write lock from the start: whoever has that "
-            "can take the read lock inside it, and keep it.",
+            f"{self!r} would wait for ever: the caller holds it for reading. Release the read lock "
+            "first, or take the write lock from the start: inside it you can take the read lock, "
+            "and keep that.",
             key=self.key,
             using=self.using,
         )
@@ -169,16 +169,16 @@ def zk_rwlock(
         with prices.write as hold:
             ...
 
-    Both locks are reentrant. Who writes may read, too, and goes on reading when the write lock is
-    released first: no other writer comes between. Who reads cannot begin to write, which would wait
-    for itself: `DeadlockDetected` is raised at once.
+    Both locks are reentrant. A writer may also read, and keeps reading if it releases the write
+    lock first: no other writer comes between. A reader cannot begin to write, since it would wait
+    for itself: that raises `DeadlockDetected` at once.
 
-    :param key: what is locked, as text: ``"prices"``; `zk_lock` of the same key excludes both
+    :param key: the name of the lock: ``"prices"``; `zk_lock` of the same key excludes both
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``
     :param on_revoke: called with the lock, reader's or writer's, in a thread of its own, when
-        somebody asks this holder or waiter to leave (`revoke`); it is up to you what to do
+        somebody asks this holder or waiter to leave (`revoke`); you decide what to do
     :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
         `zk_lock`; a writer that reads, too, has two holds
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`

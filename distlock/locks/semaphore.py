@@ -78,7 +78,7 @@ class Permits:
         try:
             self._give_back(self._permits(current()), 1, returned)
         except (LockLost, NotOwner):
-            if error is None:  # the body's own is worth more
+            if error is None:  # the body's own takes precedence
                 raise
         except BaseException:  # a soft time limit landed here
             if not returned:
@@ -103,7 +103,7 @@ class Permits:
     # --- looking ---------------------------------------------------------------------------------
 
     def locked(self) -> bool:
-        """Whether all permits are taken. Asks the server.
+        """Whether all permits are in use. Asks the server.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
@@ -119,7 +119,7 @@ class Permits:
     def participants(self) -> list[Participant]:
         """Return the holders, once for each permit, the oldest first. Asks the server.
 
-        The first of the waiters is among them, with the permits that it waits for.
+        The first waiter is among them, with the permits for which it waits.
 
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
@@ -156,10 +156,10 @@ class Permits:
         timeout: Any,
         then: Callable[[Hold | Attempt], _T],
     ) -> _T:
-        """Return what `then` makes of the first permit, or of the attempt that was refused.
+        """Call `then` with the first hold, or with the refused attempt, and return its result.
 
-        A soft time limit or Ctrl-C may land between any two steps, also after the grant: what this
-        call has taken is given back then.
+        A soft time limit or Ctrl-C may land between any two steps, also after the grant. Then this
+        call gives its permits back.
         """
         taken: list[Held] = []
         try:
@@ -186,7 +186,7 @@ class Permits:
     def _line(
         self, permits: HeldPermits, wanted: int, blocking: bool, timeout: Any, taken: list[Held]
     ) -> tuple[Callable[..., SemaphorePlace], float | None, Callable[[Attempt], Hold | Attempt]]:
-        """Return what `wait` is to do: where to stand, for how long, and what comes then."""
+        """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
         conf = configuration(self.using)
         for default in (self._timeout, conf.timeout):
             timeout = default if timeout is UNSET else timeout
@@ -223,7 +223,7 @@ class Permits:
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
         """Release the latest `count` of these permits, and add them to `returned`.
 
-        From two threads at once each takes its own; an interrupted call gives back all the same.
+        Two threads at once each release their own. An interrupted call still releases.
         """
         try:
             there = claim(permits, count, returned)
@@ -237,8 +237,8 @@ class Permits:
         if not there:
             raise NotOwner(
                 f"{count} of {self.key!r} cannot be released: this process has not acquired as "
-                "many, or has released them before. Release once what was acquired once; a `with` "
-                "block does by itself, and a forked child has nothing of its parent's."
+                "many, or has released them before. Release once for each acquire; a `with` block "
+                "does so by itself, and a forked child has none of its parent's permits."
             )
         first = next((held.hold for held in returned if held.hold.lost), None)
         if first is not None:
@@ -281,8 +281,8 @@ class Permits:
 class Semaphore(Permits):
     """A number of permits over all processes that share the ZooKeeper ensemble.
 
-    Made by `zk_semaphore`. As a context manager it takes one permit, yields its `Hold`, and gives
-    back that one. Safe to share between threads and tasks. It has no owner, and is not reentrant.
+    `zk_semaphore` makes it. As a context manager it takes one permit, yields its `Hold`, and
+    releases that one. Threads and tasks may share it. It has no owner, and is not reentrant.
     Source: Curator's ``InterProcessSemaphoreV2``, the interface of :class:`threading.Semaphore`.
     """
 
@@ -309,13 +309,13 @@ class Semaphore(Permits):
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1) -> bool:
-        """Take a permit; return False where all are taken.
+        """Take a permit; return False if all are in use.
 
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
             default the semaphore's own, and then the setting ``TIMEOUT`` (5 s)
-        :param leases: how many to take: all or none. Who waits for several does so at the head of
-            the line, and whoever comes later waits behind.
+        :param leases: the number of permits to take, all or none. A caller that wants several waits
+            for them at the head of the queue, and later callers wait behind it.
         :raises ValueError: more permits than the limit, which may be lowered during the wait
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
@@ -324,31 +324,31 @@ class Semaphore(Permits):
         return self._take(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
 
     def release(self, leases: int = 1) -> None:
-        """Give back permits that `acquire` has taken in this process, whichever thread took them.
+        """Release permits that any thread of this process has acquired.
 
-        The deletes are sent and not waited for; they are repeated until they are done.
+        The deletes are sent, and repeated until they are done. This does not wait for them.
 
-        :param leases: how many
-        :raises NotOwner: this process does not have as many; it keeps what it has
-        :raises LockLost: one of them was lost meanwhile; all are given back
+        :param leases: the number of permits
+        :raises NotOwner: this process has fewer, and keeps them
+        :raises LockLost: one of them was lost meanwhile; all are released
         """
         self._give_back(self._permits(), whole(leases, "leases"), [])
 
     async def aacquire(
         self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1
     ) -> bool:
-        """Take permits as `acquire` does; waiting costs no thread."""
+        """Take permits as `acquire` does, without a thread for the wait."""
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
         return await self._atake(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
 
     async def arelease(self, leases: int = 1) -> None:
-        """Give permits back as `release` does."""
+        """Release permits as `release` does."""
         self.release(leases)
 
     @property
     def held(self) -> int:
-        """How many permits this process has; never touches the network."""
+        """The number of permits of this process; never uses the network."""
         return count(self.using, self._name)
 
     @property
@@ -402,15 +402,15 @@ def zk_semaphore(
     max_hold: Any = None,
     cancel_on_loss: bool = False,
 ) -> Semaphore:
-    """Return the semaphore named `key`, of which at most `limit` permits can be had at a time.
+    """Return the semaphore named `key`, with `limit` permits.
 
     ::
 
         with zk_semaphore("mail-provider", 5, timeout=2) as hold:
             ...
 
-    :param key: what is shared, as text: ``"mail-provider"``
-    :param limit: how many permits there are, the same for all who use the key
+    :param key: the name of the semaphore: ``"mail-provider"``
+    :param limit: the number of permits, the same for all users of the key
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``

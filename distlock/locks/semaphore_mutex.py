@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class SemaphoreMutex(Permits):
     """A lock that any thread or task of the process may release; not reentrant.
 
-    Made by `zk_semaphore_mutex`. As a context manager it yields a `Hold`.
+    `zk_semaphore_mutex` makes it. As a context manager it yields a `Hold`.
     Source: Curator's ``InterProcessSemaphoreMutex``, the interface of :class:`threading.Lock`.
     """
 
@@ -49,7 +49,7 @@ class SemaphoreMutex(Permits):
         return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock; return False where it is busy, also where this very thread has it.
+        """Take the lock; return False if it is busy, even if this very thread holds it.
 
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
@@ -62,9 +62,9 @@ class SemaphoreMutex(Permits):
         return self._take(self._permits(), 1, blocking, timeout, is_hold)
 
     def release(self) -> None:
-        """Give the lock back, whichever thread of this process took it.
+        """Release the lock, whichever thread of this process acquired it.
 
-        The delete is sent and not waited for; it is repeated until it is done.
+        The delete is sent, and repeated until it is done. This does not wait for it.
 
         :raises NotOwner: this process does not hold the lock
         :raises LockLost: it did, but the lock was lost meanwhile
@@ -72,22 +72,22 @@ class SemaphoreMutex(Permits):
         self._give_back(self._permits(), 1, [])
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock as `acquire` does; waiting costs no thread."""
+        """Take the lock as `acquire` does, without a thread for the wait."""
         if self._cancel_on_loss:
             refuse_without_block(self)
         return await self._atake(self._permits(), 1, blocking, timeout, is_hold)
 
     async def arelease(self) -> None:
-        """Give the lock back as `release` does."""
+        """Release the lock as `release` does."""
         self.release()
 
     @property
     def held(self) -> bool:
-        """Whether this process holds the lock; never touches the network."""
+        """Whether this process holds the lock; never uses the network."""
         return count(self.using, self._name) > 0
 
     def holder(self) -> Participant | None:
-        """Return who holds the lock. Asks the server."""
+        """Return the holder. Asks the server."""
         return next(iter(self.participants()), None)
 
     def _line(self, *args: Any) -> Any:
@@ -106,7 +106,7 @@ def zk_semaphore_mutex(
 ) -> SemaphoreMutex:
     """Return a lock named `key` that is not reentrant, and that any thread may release.
 
-    It excludes whoever uses a semaphore of the same key, and not the `zk_lock` of that key.
+    It excludes a semaphore of the same key, but not a `zk_lock` of that key.
 
     ::
 
@@ -114,7 +114,7 @@ def zk_semaphore_mutex(
         if lock.acquire(timeout=0):
             Thread(target=work_and_then, args=[lock.release]).start()
 
-    :param key: what is locked, as text: ``"import"``
+    :param key: the name of the lock: ``"import"``
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``

@@ -336,7 +336,7 @@ async def _coroutine_function(lock: Mutex) -> None:
     "on_revoke", [42, "asked", _coroutine_function], ids=["42", "text", "async"]
 )
 def test_an_on_revoke_that_no_thread_can_call_is_refused(on_revoke: Any) -> None:
-    with pytest.raises(TypeError, match="on_revoke is a function"):
+    with pytest.raises(TypeError, match="on_revoke must be a function"):
         zk_lock("key", on_revoke=on_revoke)
-    with pytest.raises(TypeError, match="on_revoke is a function"):
+    with pytest.raises(TypeError, match="on_revoke must be a function"):
         zk_locked("key", on_revoke=on_revoke)
