@@ -63,7 +63,7 @@ def test_one_object_serves_many_owners_without_mixing_them_up(make_owner: MakeOw
 
 
 def test_a_lock_that_is_not_held_cannot_be_released() -> None:
-    with pytest.raises(NotOwner, match="acquired it"):
+    with pytest.raises(NotOwner, match="acquired a lock"):
         zk_lock("key").release()
 
 
