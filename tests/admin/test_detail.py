@@ -155,7 +155,7 @@ def test_nodes_of_others_and_what_may_not_be_read_are_said(tree: Tree, operator:
         page = operator.get(address("key"))
         assert "somebody whose node may not be read" in said(page)
         assert "none: the node may not be read" in said(page)
-        assert "Beside it are nodes of no recipe of ours." in said(page)
+        assert "There are also nodes of other clients" in said(page)
         assert "data-action" not in markup(page)
 
 

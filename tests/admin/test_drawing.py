@@ -283,7 +283,7 @@ def test_it_says_the_same_in_words() -> None:
         "host-of-a:1 MainThread waits for of b, held by host-of-b:1 MainThread. Part of a deadlock."
     ) in words
     assert words.count("Part of a deadlock.") == 2
-    assert "Thick dashed arrows are a deadlock" in text
+    assert "Thick dashed arrows mark a deadlock" in text
     assert text.count("stroke-dasharray") == 2
 
 

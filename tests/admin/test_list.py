@@ -196,7 +196,7 @@ def test_keys_beyond_one_look_are_said_and_can_be_had(
             stand(tree, f"key-{number}")
         page = operator.get(f"{LIST}?o=key")
         assert keys(page) == ["key-0", "key-1"]
-        assert "There are more keys than one look takes in. There are 3 keys." in said(page)
+        assert "There are too many keys to read all of them. There are 3 keys." in said(page)
         assert 'href="?o=key&amp;after=key-1" id="distlock-rest"' in markup(page)
         rest = operator.get(f"{LIST}?o=key&after=key-1")
         assert keys(rest) == ["key-2"]
@@ -220,7 +220,7 @@ def test_a_time_that_is_up_is_said(
         monkeypatch.setattr(Reads, "nodes", slow)
         page = operator.get(f"{LIST}?o=key")
         assert keys(page) == ["key-0", "key-1"]
-        assert "The time was up before all keys were looked at." in said(page)
+        assert "The time was up before all keys were read." in said(page)
 
 
 # --- aliases, fragments, deadlocks ---------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_a_server_that_stops_while_the_page_is_open_and_comes_back(
             tab.sees(f'tr[data-key="{key}"]')
             tab(lambda page: page.evaluate("window.loaded = 'once'"))
             zookeeper.servers[0].stop()
-            tab.sees("#distlock-stale", text="Shown is what was there")
+            tab.sees("#distlock-stale", text="This is the state of")
             tab.sees("#distlock-unavailable[role=alert]", text="doctor")
             tab.sees(f'tr[data-key="{key}"]')  # what was there
             tab.sees("[data-session=lost]")

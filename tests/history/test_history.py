@@ -328,7 +328,7 @@ def test_it_is_shown_in_words_and_as_lines(clock: Clock) -> None:
     used(waited=1.5, held=3.25)
     clock.now += 30
     page = render_to_string("distlock/history.html", {"history": history.of(KEY)})
-    assert "What this process has done" in page
+    assert "Events of this process" in page
     assert page.count("<polyline") == 2
     assert 'aria-label="Line: how often it was acquired in each 10 seconds. At most 1' in page
     assert 'aria-label="Line: the longest wait in each 10 seconds. At most 1.50 s' in page
