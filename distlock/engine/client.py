@@ -84,7 +84,7 @@ BadVersion: Final = BadVersionError
 ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
 #: The session is over, with all its nodes.
 SessionOver: Final = SessionExpiredError
-#: What waiting for a future or an await raises; one class since Python 3.11.
+#: A wait for a future, or an await, raises one of these; one class since Python 3.11.
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.
 NotConnected: Final = ConnectionLoss
@@ -177,7 +177,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
-        #: What is to be called on the connection thread.
+        #: The connection thread calls these.
         self.steps: deque[Callable[[], None]] = deque()
         self._acl = access_list(conf)
         self._changed = changed
@@ -236,7 +236,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
 
     @property
     def trouble(self) -> BaseException | None:
-        """What keeps it from connecting, as far as the reason is known."""
+        """Return the reason why it cannot connect, if one is known."""
         trouble: BaseException | None = self._connection.trouble
         return trouble
 

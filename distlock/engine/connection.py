@@ -133,7 +133,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, readers: Any, writers: Any, errors: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        # What has been decrypted already does not show on the socket, and kazoo's loop forgets it.
+        # Data that is decrypted already does not show on the socket, and kazoo's loop forgets it.
         ready = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         if ready:
             return ready, [], []
@@ -196,7 +196,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         #: How often in a row the wire was busy.
         self._busy = 0
         self.handler.fall_asleep = self._fall_asleep
-        #: What the server has sent and nobody has looked at.
+        #: Bytes from the server that are not parsed yet.
         self._unread = bytearray()
 
     def zk_loop(self) -> None:
@@ -508,8 +508,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if overdue and granted > 0:
             self._end_if_older(seen, timeout)
         self.negotiated_timeout = granted / 1000
-        # What was queued in the instant of the loss must not be carried out now: the requests after
-        # it have failed. That ends with the session; only its good-bye must still be sent.
+        # Requests queued in the instant of the loss must not be carried out now: the requests after
+        # them have failed. Once the session is closed, only its good-bye must still be sent.
         if not self.client._stopped.is_set():
             self.client._notify_pending(KeeperState.CONNECTING)
         return result

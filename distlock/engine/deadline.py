@@ -1,7 +1,7 @@
 """Keeps the session deadline: the time before which the server cannot expire our session.
 
-ZooKeeper reports the end of a session when client and server talk again. That is too late: another
-client has the lock by then. So the session keeps a *deadline* on our own clock. Every acknowledged
+ZooKeeper reports the end of a session when client and server talk again. By then it is too late:
+another client has the lock. So the session keeps a *deadline* on our own clock. Every acknowledged
 write proves that the leader knew the session when the write was *sent*. For two thirds of the
 session timeout from then on, nobody else can have the lock. While this process holds or waits, the
 heartbeat sends a ``sync`` every sixth of the timeout. Reads and pings prove nothing: a follower

@@ -37,7 +37,7 @@ class Wire(socket.socket):
         self.setblocking(False)
         #: Held by the thread that sends.
         self.lock = threading.Lock()
-        #: What the server has not answered yet, in the order in which it was sent.
+        #: Requests that the server has not answered yet, in the order in which they were sent.
         self.pending: deque[Sent] = deque()
         #: The end of a message of which the kernel has taken the beginning. The connection thread
         #: sends it.

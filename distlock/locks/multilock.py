@@ -353,8 +353,8 @@ def zk_multilock(
             ...
 
     It acquires them by alias and then by key, whatever the given order, so two multi-locks on the
-    same keys never deadlock. That holds for locks taken at once: take all that you need in one
-    multi-lock. It acquires a duplicate once.
+    same keys never deadlock. This is only true of locks taken at once: take all that you need in
+    one multi-lock. It acquires a duplicate once.
 
     :param locks: keys, locks (`zk_lock`, the two of `zk_rwlock`, one permit of a `zk_semaphore`)
         and other multi-locks, of any alias; their own ``timeout`` does not count
