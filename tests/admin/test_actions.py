@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
@@ -194,7 +195,8 @@ def test_one_lease_of_a_semaphore_is_broken_and_the_others_stay(operator: Client
     left = [one.participant.path for one in the_lock("key").holders]
     assert len(left) == 2
     assert holder.participant.path not in left
-    semaphore.release(leases=3)
+    with suppress(LockLost):  # where this process has heard of it
+        semaphore.release(leases=3)
 
 
 # --- who may -------------------------------------------------------------------------------------

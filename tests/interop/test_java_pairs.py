@@ -58,7 +58,7 @@ def java_at(java: JavaPeer, tree: Tree) -> Callable[[str], InJava]:
 @pytest.mark.parametrize("curators", CURATORS)
 @pytest.mark.parametrize("ours", OURS)
 def test_where_java_holds(
-    java_at: Callable[[str], InJava], make_owner: MakeOwner, ours: str, curators: str
+    java_at: Callable[[str], InJava], tree: Tree, make_owner: MakeOwner, ours: str, curators: str
 ) -> None:
     peer, python = java_at(ours), InPython(make_owner(), "default")
     assert peer.acquire(curators)
@@ -71,6 +71,8 @@ def test_where_java_holds(
         if expected != "exclude":
             python.release(ours)
     peer.release(curators)
+    if expected == "refused":  # also while the node of a selector is on its way out
+        eventually(lambda: not tree.lock_nodes(), PATIENCE, "no node of Java's")
     assert python.acquire(ours)
     python.release(ours)
 
