@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -145,10 +146,10 @@ def check_middleware(**_: Any) -> list[CheckMessage]:
 
 def check_uwsgi(**_: Any) -> list[CheckMessage]:
     """E005: uWSGI runs without threads, where no session can live (kazoo 219, 538)."""
-    uwsgi = sys.modules.get("uwsgi")
+    uwsgi: Any = sys.modules.get("uwsgi")
     if uwsgi is None:
         return []
-    options = uwsgi.opt
+    options = {os.fsdecode(name): value for name, value in uwsgi.opt.items()}
     if options.get("enable-threads") or options.get("threads"):
         return []
     return [

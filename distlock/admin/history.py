@@ -7,7 +7,6 @@ pays nothing, and the page has more to show than what happened since it was open
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import OrderedDict, deque
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from django.core.signals import request_started
 from distlock import signals
 from distlock.inspection.snapshot import LEADER, LEASES
 from distlock.keys import templates
+from distlock.process import in_child
 
 from .sparkline import Sparkline, sparkline
 
@@ -234,6 +234,7 @@ def _begin(**_: Any) -> None:
                 signal.connect(receiver, dispatch_uid=_WHO)
 
 
+@in_child
 def _forget_the_parent() -> None:
     """In a forked child: it has done nothing yet."""
     global _lock, _begun_at  # noqa: PLW0603 - a thread of the parent may have held it at the fork
@@ -241,6 +242,3 @@ def _forget_the_parent() -> None:
     _rows.clear()
     if _begun_at is not None:
         _begun_at = monotonic()
-
-
-os.register_at_fork(after_in_child=_forget_the_parent)

@@ -8,13 +8,14 @@ Source: Curator's ``ProtectedMode``, ``LockInternals`` and ``StandardLockInterna
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from uuid import UUID
+
+from distlock.process import in_child
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +54,7 @@ def protected_prefix() -> str:
 
 # It need not be secret, and the system's random numbers take ten times as long.
 _random = Random()  # noqa: S311
-os.register_at_fork(after_in_child=_random.seed)
+in_child(_random.seed)
 
 
 class NodeName(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from itertools import islice
@@ -11,11 +10,10 @@ from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
 
-from distlock import signals
+from distlock import process, signals
 from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
 from distlock.exceptions import LockLost, NotOwner
-from distlock.owner import process
 from distlock.owner.hold import Hold
 from distlock.queue.contender import Node
 
@@ -217,6 +215,7 @@ def _forget_two_of_the_ended() -> None:
             _kept[identity] = hold
 
 
+@process.in_child
 def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
     if setting == "DISTLOCK":
         _known.clear()
@@ -224,4 +223,3 @@ def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
 
 
 setting_changed.connect(_forget_all)
-os.register_at_fork(after_in_child=_forget_all)

@@ -6,9 +6,10 @@ a ``with`` block are kept apart, for its owner: a block releases its own.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, TypeAlias
+
+from distlock.process import in_child
 
 if TYPE_CHECKING:
     from distlock.owner.hold import Held
@@ -70,11 +71,9 @@ def clear() -> None:
         _held.clear()
 
 
+@in_child
 def _forget_the_parent() -> None:
     """In a forked child: the permits stay with the parent."""
     global _lock  # noqa: PLW0603 - a thread of the parent may have held it at the fork
     _lock = threading.RLock()
     _held.clear()
-
-
-os.register_at_fork(after_in_child=_forget_the_parent)

@@ -11,11 +11,11 @@ from django.contrib.auth.management import get_system_username
 from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
+from distlock import process
 from distlock.inspection.tree import look
 from distlock.keys.znodes import printable
 from distlock.locks.actions import Target
 from distlock.logs.audit import carry_out
-from distlock.owner import process
 
 from .output import NOTHING, USAGE, contender_as_json, table
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections import Counter
@@ -14,7 +13,7 @@ from uuid import uuid4
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.checks import check_middleware
+from distlock.checks import check_middleware, check_uwsgi
 from distlock.conf import configuration
 from distlock.engine.bulk_reads import Reads
 from distlock.engine.client import NodeExists, NoNode
@@ -156,18 +155,8 @@ def _middleware() -> Iterator[Finding]:
 
 
 def _threads() -> Iterator[Finding]:
-    uwsgi: Any = sys.modules.get("uwsgi")
-    if uwsgi is not None and not {"enable-threads", "threads"} & set(_names(uwsgi.opt)):
-        yield _error(
-            "threads",
-            "uWSGI runs no threads, and so no session.",
-            "Set enable-threads = true in uWSGI's configuration.",
-        )
-
-
-def _names(options: dict[Any, Any]) -> Iterator[str]:
-    for name in options:
-        yield name.decode() if isinstance(name, bytes) else name
+    for message in check_uwsgi():
+        yield _error("threads", message.msg, message.hint or "Enable threads.")
 
 
 # --- the servers ---------------------------------------------------------------------------------

@@ -6,11 +6,10 @@ import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from distlock import process
 from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
 from distlock.exceptions import LockLost
-
-from . import process
 
 if TYPE_CHECKING:
     from django.db.transaction import Atomic

@@ -20,7 +20,6 @@ from __future__ import annotations
 import concurrent.futures.thread
 import json
 import logging
-import os
 import sys
 import threading
 import time
@@ -33,10 +32,10 @@ from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from distlock import process
 from distlock.conf import Configuration
 from distlock.logs.loggers import safe
 
-from . import process
 from .call_stack import AbandonedCall, alone, find, running
 
 if TYPE_CHECKING:
@@ -252,4 +251,4 @@ def _owner_of_abandoned(call: AbandonedCall) -> Owner:
     return owner
 
 
-os.register_at_fork(after_in_child=_of_task.clear)
+process.in_child(_of_task.clear)

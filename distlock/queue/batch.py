@@ -21,13 +21,14 @@ is made to match that on the connection thread, where no exception of a caller c
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from distlock.process import in_child
 
 from .contender import Place
 from .handoff import MutexPlace
@@ -319,10 +320,8 @@ def _batch_at(session: Session, path: str) -> Batch:
         return batch
 
 
+@in_child
 def _forget_the_parent() -> None:
     """In a forked child: a thread of the parent may have had it at the fork."""
     global _lock  # noqa: PLW0603 - one per process
     _lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_forget_the_parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import suppress
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakMethod
 
 from distlock.engine.connection import guarded
+from distlock.process import in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +78,7 @@ def _running() -> _Timer:
     return _timer
 
 
+@in_child
 def _forget_the_parent() -> None:
     global _timer  # noqa: PLW0603 - its thread did not survive the fork
     _timer = None
-
-
-os.register_at_fork(after_in_child=_forget_the_parent)

@@ -12,6 +12,7 @@ from django.core.signals import setting_changed
 
 from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
+from distlock.process import in_child
 
 from .session import Session, observers
 from .termination import release_in_commands
@@ -92,6 +93,7 @@ def close_sessions() -> None:
 _inherited: list[Session] = []
 
 
+@in_child
 def _forget_the_parent() -> None:
     """In a forked child: drop the parent's sessions without telling the server."""
     global pid, _lock  # noqa: PLW0603 - the parent may have held the lock at the fork
@@ -106,6 +108,5 @@ def _settings_changed(*, setting: str, **_: Any) -> None:
         close_sessions()
 
 
-os.register_at_fork(after_in_child=_forget_the_parent)
 atexit.register(close_sessions)
 setting_changed.connect(_settings_changed)

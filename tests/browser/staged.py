@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from distlock.owner import process
+from distlock import process
 from example_project.settings import *  # noqa: F403 - as settings are derived
 from example_project.settings import DISTLOCK
 

@@ -1,0 +1,46 @@
+"""Identifies this process, and lets a forked child forget what belongs to its parent."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_F = TypeVar("_F", bound="Callable[[], Any]")
+
+
+class Process:
+    """One process, compared by identity, which is cheaper than asking the system for the pid."""
+
+    __slots__ = ("host", "pid")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.host = socket.gethostname()
+
+
+#: The current process. Read it as ``process.this``: a forked child gets its own.
+this = Process()
+_in_child: list[Callable[[], Any]] = []
+
+
+def in_child(forget: _F) -> _F:
+    """Call a function in each forked child, before any other code runs there; a decorator.
+
+    Of the parent's threads only the one that forked goes on, and another may have held a lock.
+    """
+    _in_child.append(forget)
+    return forget
+
+
+def _begin() -> None:
+    global this  # noqa: PLW0603 - one per process
+    this = Process()
+    for forget in _in_child:
+        forget()
+
+
+os.register_at_fork(after_in_child=_begin)
