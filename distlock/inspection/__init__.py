@@ -1,7 +1,7 @@
-"""A read-only snapshot of the tree: which process holds what, and which wait for it.
+"""A read-only snapshot of the tree: its locks, their holders and their waiters.
 
-`tree` reads it, a `key_batch` at a time, and `snapshot` is what the readers get: the admin pages,
-the commands, the checks of tests, and the deadlock detector, by the `wait_graph`.
+`tree` reads it, a `key_batch` at a time, into the values of `snapshot`, for the admin pages, the
+commands, tests and the deadlock detector. `wait_graph` finds cycles in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch of keys for `inspection`: first who is there by name, and then what the nodes say."""
+"""Reads a batch of keys: first the names of their nodes, and then the nodes' data."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from .snapshot import Mode
 
-#: How many names of nodes that are not ours are told.
-FOREIGN_TOLD: Final = 5
-#: What a semaphore has under its node: who has a lease, and who waits for one.
+#: The number of foreign nodes whose names are shown.
+FOREIGN_SHOWN: Final = 5
+#: The nodes of a semaphore: the parents of its permits and of its queue, by their wire names.
 PARTS: Final = ("leases", "locks")
 MODES: Final[dict[str, Mode]] = {
     znodes.LOCK: "lock",
@@ -36,9 +36,9 @@ MODES: Final[dict[str, Mode]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListedLock:
-    """A lock of which only names are known as yet: who holds it, who waits, and under which nodes.
+    """A lock of which only names are known yet: those of its holders, waiters and parents.
 
-    :ivar limit: the node whose data tells a semaphore's limit
+    :ivar limit: the node whose data has a semaphore's limit
     """
 
     lock: Lock
@@ -49,7 +49,7 @@ class ListedLock:
     limit: str = ""
 
     def paths(self, depth: int | None) -> Iterator[str]:
-        """Yield what to read."""
+        """Yield the paths to read."""
         if self.limit:
             yield self.limit
         yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
@@ -59,10 +59,10 @@ class ListedLock:
 def locks_of(
     reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
 ) -> Iterator[list[Lock]]:
-    """Yield the locks of each entry, up to the first for which the time did not suffice.
+    """Yield the locks of each entry, up to the first for which the time was too short.
 
     :param entries: names of locks, as in `Lock.name`
-    :param depth: how many holders and how many waiters of each to read, None for all
+    :param depth: the number of holders, and of waiters, of each lock to read, None for all
     """
     listed_locks = list(_listed_locks(reads, entries))
     wanted = [
@@ -85,7 +85,7 @@ def _is_of_interest(lock: Lock) -> bool:
 
 
 def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
-    """List the names under each entry, as far as the time suffices."""
+    """List the names under each entry, until the time is up."""
     root = reads.session.root
     paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
     listed = dict(zip(paths, reads.children(paths), strict=True))
@@ -105,8 +105,8 @@ def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedL
             yield [ListedLock(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
             continue
         names = listed[lock.path]
-        leases, gate = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
-        if UNREAD in (names, leases, gate):
+        permits, queue = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
+        if UNREAD in (names, permits, queue):
             return
         if names is FORBIDDEN:
             yield [ListedLock(replace(lock, kind="unknown", readable=False))]
@@ -115,17 +115,17 @@ def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedL
         else:
             semaphore = any(part in names for part in PARTS)
             yield [
-                *([_semaphore(lock, leases, gate)] if semaphore else ()),
+                *([_semaphore(lock, permits, queue)] if semaphore else ()),
                 listed_lock(lock, names),
             ]
 
 
 def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
-    """Tell who holds and who waits in a line of mutexes, readers and writers, as `queue` does."""
+    """Split a queue of mutexes, readers and writers into holders and waiters, as `queue` does."""
     line = in_line(names)
     known = {*PARTS, *(node.name for node in line)}
     foreign = sorted(name for name in names if name not in known)
-    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_TOLD]))
+    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_SHOWN]))
     if not line:
         return ListedLock(replace(lock, kind="unknown"))
     if any(node.kind != znodes.LOCK for node in line):
@@ -135,7 +135,7 @@ def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     writer: int | None = None
     for node in line:
         reads = node.kind == znodes.READ
-        # One who writes and reads, too, stands twice in the very spot.
+        # A writer that reads, too, has two nodes with the same number.
         before = writer if reads else line[0].sequence
         (holders if before in (None, node.sequence) else waiters).append(node)
         if not reads and writer is None:
@@ -143,18 +143,18 @@ def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
     return ListedLock(lock, holders, waiters, held_at=lock.path, waited_at=lock.path)
 
 
-def _semaphore(lock: Lock, leases: Outcome, gate: Outcome) -> ListedLock:
+def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
     return ListedLock(
-        replace(lock, kind="semaphore", readable=FORBIDDEN not in (leases, gate)),
-        znodes.leases(leases) if isinstance(leases, list) else (),
-        in_line(gate) if isinstance(gate, list) else (),
+        replace(lock, kind="semaphore", readable=FORBIDDEN not in (permits, queue)),
+        znodes.leases(permits) if isinstance(permits, list) else (),
+        in_line(queue) if isinstance(queue, list) else (),
         held_at=f"{lock.path}/leases",
         waited_at=f"{lock.path}/locks",
         limit=f"{lock.path}/leases",
     )
 
 
-# --- by what the nodes say -----------------------------------------------------------------------
+# --- by the data of the nodes --------------------------------------------------------------------
 
 
 def _filled_in(
@@ -179,7 +179,7 @@ def _filled_in(
 
 
 def _without_the_gone(listed: ListedLock, nodes: Mapping[str, Outcome]) -> ListedLock:
-    """Decide again whose turn it is where a holder has gone since the line was listed."""
+    """Decide again whose turn it is if a holder has left since the queue was listed."""
     line = [*listed.holders, *listed.waiters]
     there = [node for node in line if nodes.get(f"{listed.held_at}/{node.name}") is not GONE]
     first_is_there = line[: len(listed.holders)] == there[: len(listed.holders)]
@@ -190,17 +190,17 @@ def _without_the_gone(listed: ListedLock, nodes: Mapping[str, Outcome]) -> Liste
 
 
 def _granted(
-    leases: Sequence[NodeName], gate: Sequence[NodeName], limit: int | None
+    permits: Sequence[NodeName], queue: Sequence[NodeName], limit: int | None
 ) -> Sequence[NodeName]:
-    """Return which of a semaphore's leases are held.
+    """Return the permits of a semaphore that are held.
 
-    Who is first at the gate makes its leases, all of one name but for the number, and waits until
-    these are not too many: then the newest ones are held by nobody.
+    The head of the queue makes its permits, with one name but for the number, and waits until there
+    are not too many. Until then nobody holds these newest ones.
     """
-    if not gate or not leases or (limit is not None and len(leases) <= limit):
-        return leases
-    made = leases[-1].name.removesuffix(f"{leases[-1].sequence:010d}")
-    return [lease for lease in leases if not lease.name.startswith(made)]
+    if not queue or not permits or (limit is not None and len(permits) <= limit):
+        return permits
+    made = permits[-1].name.removesuffix(f"{permits[-1].sequence:010d}")
+    return [permit for permit in permits if not permit.name.startswith(made)]
 
 
 def _contenders(
@@ -211,7 +211,7 @@ def _contenders(
     *,
     holds: bool,
 ) -> tuple[tuple[Contender, ...], int]:
-    """Return those whose nodes are still there, and how many are not."""
+    """Return the contenders whose nodes still exist, and the number of those that do not."""
     found = [
         _contender(path, node, outcomes[path], now, holds)
         for node in nodes
@@ -240,7 +240,7 @@ def _contender(
 
 
 def _lease(path: str, data: bytes, stat: Any, now: float) -> Contender | None:
-    """Return the owner of a persistent lease, None where its time is up."""
+    """Return the owner of a persistent lease, or None if its time is up."""
     term = Term.read(data, stat)
     if term is not None and term.ended(int(now * 1000)):
         return None

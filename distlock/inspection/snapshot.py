@@ -1,7 +1,6 @@
-"""What is told of a lock: who holds it, who waits, since when. `inspection` fills it in.
+"""Describes locks: their holders, their waiters, and since when. `tree` fills the values in.
 
-These are values: nothing in them asks the server, and every face (the admin, the commands, the
-metrics) shows the same.
+Nothing here asks the server, and all readers (the admin, the commands, the metrics) show the same.
 """
 
 from __future__ import annotations
@@ -18,30 +17,30 @@ from distlock.lease.nodes import LeaseHolder
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
 
-#: ``semaphore`` is also the kind of a `zk_semaphore_mutex`, ``lease`` that of a `zk_lease`; with
-#: ``unknown`` there are only nodes of no recipe of ours, or they may not be listed.
+#: ``semaphore`` is also the kind of a `zk_semaphore_mutex`, ``lease`` that of a `zk_lease`. An
+#: ``unknown`` lock has only foreign nodes, or nodes that we may not list.
 Kind: TypeAlias = Literal["mutex", "read/write", "semaphore", "lease", "leader", "unknown"]
-#: What a contender's node is for: to hold alone, to read, to write, or a lease.
+#: The purpose of a contender's node: to hold alone, to read, to write, or a lease.
 Mode: TypeAlias = Literal["lock", "read", "write", "lease"]
-#: Why a snapshot has not all locks: there is another page, or the time was up.
+#: The reason why a snapshot lacks locks: there is another page, or the time was up.
 Cut: TypeAlias = Literal["", "page", "budget"]
 
-#: Where leases are under the namespace, and what stands before a leader's name there. The recipes
-#: (`lease_nodes`, `leader`) import this file's users.
+#: The parent of leases under the namespace, and the prefix of a leader's name there. They are here
+#: since the recipes (`lease.nodes`, `leader`) import users of this module.
 LEASES: Final = "@leases"
 LEADER: Final = "%leader:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contender:
-    """One node of a lock, and who stands on it.
+    """One node of a lock, and its participant.
 
-    :ivar participant: what the node says; a `LeaseHolder` for a persistent lease
+    :ivar participant: the node's data; a `LeaseHolder` for a persistent lease
     :ivar holds: whether it holds the lock, or else waits
-    :ivar since: since when it stands there, by the server's clock; for a lease, which has no node
-        of its own for each owner, what the owner says
-    :ivar seconds: the same as a number of seconds until now
-    :ivar readable: False where the node's ACL does not let us read it; then only the name is known
+    :ivar since: when the node was created, by the server's clock; for a lease, whose owners share
+        one node, the time that the owner gives
+    :ivar seconds: the seconds since then
+    :ivar readable: False if the node's ACL does not let us read it; then only the name is known
     """
 
     participant: Participant
@@ -58,8 +57,8 @@ class Contender:
 
     @property
     def owner(self) -> str:
-        """The id of the owner, no other's in any process; empty for peers and where unknown."""
-        lease = isinstance(self.participant, LeaseHolder)  # whose owners name themselves
+        """The id of the owner, unique over all processes; empty for peers and if unknown."""
+        lease = isinstance(self.participant, LeaseHolder)  # its owners name themselves
         return "" if lease else self.participant.owner_id
 
 
@@ -67,17 +66,17 @@ class Contender:
 class Lock:
     """One lock that somebody holds or waits for.
 
-    :ivar key: its key; of a long one, what the tree has kept of it, and ``…``
-    :ivar name: where it is under the namespace; pages continue after it
+    :ivar key: its key; for a long key, the part that the tree has kept, and ``…``
+    :ivar name: its place under the namespace; pages continue after it
     :ivar path: its node
-    :ivar holding: how many hold it
-    :ivar waiting: how many wait; those who do not queue have no node and are not seen
-    :ivar holders: who holds it, as many as were asked for, in order
-    :ivar waiters: who waits, as many as were asked for, first come first
-    :ivar limit: how many leases a semaphore has, None where nobody has said
-    :ivar foreign: names of nodes that are no recipe's of ours, such as those of kazoo's own `Lock`,
-        which does not exclude us
-    :ivar readable: False where the ACL does not let us list who is there
+    :ivar holding: the number of holders
+    :ivar waiting: the number of waiters; those that do not queue have no node and are missing
+    :ivar holders: the holders, as many as were asked for, in order
+    :ivar waiters: the waiters, as many as were asked for, first come first
+    :ivar limit: the number of permits of a semaphore, None if unknown
+    :ivar foreign: names of nodes of other recipes, such as kazoo's own `Lock`, which does not
+        exclude ours
+    :ivar readable: False if the ACL does not let us list the nodes
     """
 
     key: str
@@ -102,30 +101,30 @@ class Lock:
 
     @property
     def revoked(self) -> tuple[Contender, ...]:
-        """Those who were asked to leave."""
+        """The contenders that were asked to leave."""
         return tuple(one for one in self.contenders if one.participant.revoked)
 
     @property
     def age(self) -> float | None:
-        """For how many seconds the first holder has been there: its wait and its hold."""
+        """The age of the first holder's node in seconds: its wait and its hold."""
         return max((one.seconds for one in self.holders if one.seconds is not None), default=None)
 
     @property
     def longest_wait(self) -> float:
-        """For how many seconds the first of the waiters has waited."""
+        """The seconds for which the first waiter has waited."""
         return max((one.seconds for one in self.waiters if one.seconds is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The locks of a namespace, as read within a moment (which is no single instant).
+    """The locks of a namespace, as read within a moment, which is no single instant.
 
-    :ivar keys: how many keys were asked for, whether somebody is there or not
-    :ivar cut: why `locks` are not all: ``page`` (there are more), ``budget`` (the time was up), or
-        empty
-    :ivar next: where to continue if cut: the `after` of the next page
-    :ivar taken_at: when, by the server's clock
-    :ivar exact: False where the server's time could not be had: waits are by our own clock
+    :ivar keys: the number of selected keys, in use or not
+    :ivar cut: the reason why `locks` are not all: ``page`` (there are more), ``budget`` (the time
+        was up), or empty
+    :ivar next: the `after` of the next page, if cut
+    :ivar taken_at: the time of the snapshot, by the server's clock
+    :ivar exact: False if the server's time was not available, and waits are by our own clock
     """
 
     using: str
@@ -139,7 +138,7 @@ class Snapshot:
 
 
 def key_of(name: str) -> tuple[str, Kind]:
-    """Return the key of a lock's `name` under the namespace, and its kind as far as that tells."""
+    """Return the key for a lock's `name` under the namespace, and its kind as far as known."""
     kind: Kind = "mutex"
     if name.startswith(LEADER):
         kind, name = "leader", name.removeprefix(LEADER)

@@ -1,7 +1,7 @@
-"""The read-only view of the tree: who stands in a line, and who holds and waits for what.
+"""Reads the tree: the participants of one queue, or the holders and waiters of all locks.
 
-`snapshot` and `look` are the one source of what the admin, the commands and the metrics show. They
-read in batches, within a budget, and change nothing but for the node that tells the time (`clock`).
+`snapshot` and `look` are the only source for the admin, the commands and the metrics. They read in
+batches, within a budget, and write nothing but the node that reveals the time (`server_time`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def participants(
     timeout: float,
     order: Callable[[Iterable[str]], list[NodeName]] = in_line,
 ) -> list[Participant]:
-    """Return all who stand in the line under `path`, the holder first; empty where there is none.
+    """Return all participants in the queue under `path`, the holder first; empty without a queue.
 
-    One list and one batch of reads; nodes that vanish in between are left out.
+    It sends one list and one batch of reads. Nodes that vanish in between are missing.
 
     :param timeout: seconds for all of it
-    :param order: which of the names count, and in which order
+    :param order: selects and sorts the names
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     deadline = time.monotonic() + timeout
@@ -64,7 +64,7 @@ def participants(
 
 
 def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None:
-    """Return who owns the node at `path`, which was read as (data, stat); None for no contender."""
+    """Return the participant of the node at `path`, given (data, stat), or None."""
     if read is None:
         return None
     data, stat = read
@@ -84,7 +84,7 @@ def snapshot(
     budget: float = 3.0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Snapshot:
-    """Return the locks of a namespace that somebody holds or waits for, in order of their names.
+    """Return the locks of a namespace that have holders or waiters, in order of their names.
 
     ::
 
@@ -92,13 +92,13 @@ def snapshot(
             print(lock.key, lock.holders, lock.waiting)
 
     :param using: the alias in ``DISTLOCK``
-    :param select: tells of a key whether to look at it; by default at all
-    :param after: continue after the lock of this `name`: the `next` of the page before
-    :param page_size: how many keys to look at
-    :param depth: how many of a lock's holders, and of its waiters, to read, None for all; all are
-        counted
-    :param budget: seconds for all of it; what is not read by then is left out, and `cut` says so
-    :param progress: called now and then with how many keys were looked at, and of how many
+    :param select: returns whether to read a key; by default all are read
+    :param after: continue after the lock of this `name`: the `next` of the previous page
+    :param page_size: the number of keys to read
+    :param depth: the number of a lock's holders, and of its waiters, to read, None for all; the
+        counts include all
+    :param budget: seconds for all of it; locks not read by then are missing, and `cut` is set
+    :param progress: called now and then with the number of keys read, and of all keys
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
@@ -111,7 +111,7 @@ def snapshot(
 def look(
     key: str, using: str = "default", *, depth: int | None = 1000, budget: float = 3.0
 ) -> Snapshot:
-    """Return what there is of one key: it may name a lock, a semaphore, a lease and a leader.
+    """Return the locks of one key: it may name a lock, a semaphore, a lease and a leader.
 
     :param key: the key, or the `name` of a lock
     :raises LockKeyError: `key` is empty or no valid text
@@ -127,7 +127,7 @@ def look(
 
 
 def _may_be_a_name(key: str) -> bool:
-    """Whether a lock may have this name: a lease, a key too long for the tree, or a peer's."""
+    """Return whether a lock may have this name: a lease, a key too long for the tree, a peer's."""
     name = key.removeprefix(f"{LEASES}/")
     return (
         key.isprintable()
@@ -138,7 +138,7 @@ def _may_be_a_name(key: str) -> bool:
 
 
 def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
-    """Return the names of all locks that there may be."""
+    """Return the names of all possible locks."""
     session = reads.session
     reads.connect()
     names, leases = reads.children([session.root, f"{session.root}/{LEASES}"])

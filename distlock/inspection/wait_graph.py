@@ -1,8 +1,8 @@
-"""Who waits for whom, over all keys, and where that goes round in a circle.
+"""Builds the wait-for graph over all keys, and finds its cycles.
 
-An owner waits for one thing at a time, and meanwhile releases nothing. So it is stuck when all whom
-it waits for are stuck: the holders of a mutex, the readers or the writer of a read/write lock. Of a
-semaphore one holder that goes on is enough. Peers do not say who they are; they count as going on.
+An owner waits for one lock at a time, and meanwhile releases nothing. So it is stuck when all that
+it waits for are stuck: the holders of a mutex, the readers or the writer of a read/write lock. For
+a semaphore, one holder that goes on is enough. Peers have no known owner, and count as going on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One who waits for a lock, and one who holds it."""
+    """A waiter, and a holder for which it waits."""
 
     lock: Lock
     waiter: Contender
@@ -30,7 +30,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """A deadlock: each waits for what the next one holds, and the last for what the first does.
+    """A deadlock: each owner waits for the next one, and the last for the first.
 
     :ivar links: one for each owner in it
     """
@@ -45,17 +45,17 @@ class Cycle:
 
     @property
     def youngest(self) -> Contender:
-        """The waiter who came last: who has to give way, so that all choose the same."""
+        """The newest waiter, which has to give way, so that all make the same choice."""
         return max((link.waiter for link in self.links), key=lambda one: one.participant.token)
 
     @property
     def certain(self) -> bool:
-        """Whether nobody else can release what is held: any thread may release a semaphore's."""
+        """Whether only these owners can release: any thread may release a semaphore's permits."""
         return all(link.lock.kind != "semaphore" for link in self.links)
 
     @property
     def nodes(self) -> frozenset[tuple[str, str]]:
-        """Which nodes make it up: equal for the same cycle, seen again."""
+        """Its nodes, equal for the same cycle at another look."""
         return frozenset(
             (link.waiter.participant.path, link.holder.participant.path) for link in self.links
         )
@@ -64,12 +64,11 @@ class Cycle:
 def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
     """Return the cycles of a namespace.
 
-    The nodes are read one after the other, and what was read first may have changed when the last
-    is read. So only a cycle that is there at a second look counts: whoever waits has released
-    nothing between the two.
+    It reads the nodes one after the other, and the first may have changed before the last. So only
+    a cycle that is there at a second look counts: a waiter has released nothing between the two.
 
     :param using: the alias in ``DISTLOCK``
-    :param budget: seconds for each look; of what cannot be read in time nothing is known
+    :param budget: seconds for each look; nodes that are not read in time do not count
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     found = cycles(snapshot(using, depth=None, budget=budget).locks)
@@ -81,9 +80,9 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
 
 
 def links(locks: Iterable[Lock], owners: Iterable[str] | None = None) -> list[Link]:
-    """Return who waits for whom among owners that are known.
+    """Return the links between known owners.
 
-    :param owners: only these; by default all who wait while they hold, and whom these wait for
+    :param owners: only these; by default all that wait while they hold, and those they wait for
     """
     locks = list(locks)
     if owners is None:
@@ -111,7 +110,7 @@ def links(locks: Iterable[Lock], owners: Iterable[str] | None = None) -> list[Li
 def cycles(locks: Iterable[Lock]) -> list[Cycle]:
     """Return the deadlocks among locks of which all nodes were read.
 
-    Of cycles with an owner in common one is told: when that is broken, the others may be, too.
+    Of cycles that share an owner it returns one: breaking that may break the others, too.
     """
     locks = list(locks)
     stuck = _stuck(locks)
@@ -130,9 +129,9 @@ def cycles(locks: Iterable[Lock]) -> list[Cycle]:
 
 
 def _stuck(locks: Sequence[Lock]) -> set[str]:
-    """Return the owners who wait for nobody but each other."""
+    """Return the owners that wait only for each other."""
     waits = {one.owner: lock for lock in locks for one in lock.waiters if one.owner}
-    # Whoever waits behind these locks may come to them; the rest follows from that.
+    # Waiters for these locks may proceed; the rest follows from that.
     stuck = set(waits)
     behind: dict[str, list[str]] = {}
     for owner, lock in waits.items():
@@ -149,13 +148,13 @@ def _stuck(locks: Sequence[Lock]) -> set[str]:
 
 def _blocked(lock: Lock, stuck: set[str]) -> bool:
     held = [holder.owner in stuck for holder in lock.holders]
-    if len(held) < lock.holding:  # of the others nothing is known
+    if len(held) < lock.holding:  # the others are unknown
         held.append(False)
     return all(held) and bool(held) if lock.kind == "semaphore" else any(held)
 
 
 def _shortest(start: str, by_waiter: Mapping[str, Sequence[Link]]) -> Cycle | None:
-    """Return the shortest way from an owner over those it waits for back to itself."""
+    """Return the shortest path from an owner through its waits back to itself."""
     came_by: dict[str, Link] = {}
     pending = deque([start])
     while pending:

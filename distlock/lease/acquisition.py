@@ -1,4 +1,4 @@
-"""LeaseAcquisition a lease: when it is free, when it has ended, or, by its owner, again."""
+"""Acquires a lease that is free or has ended, or renews it for its owner."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 #: A waiter looks again after this many seconds at the latest.
 LOOK_AGAIN_SECONDS: Final = 60.0
-#: Two times that were rounded down to milliseconds lie so far apart at most, in seconds.
+#: The most by which rounding to milliseconds moves two times apart, in seconds.
 _ROUNDING: Final = 0.002
 
 
 class LeaseAcquisition(Renewal):
-    """Takes the lease when it is free or has ended, or renews it where the owner has it already.
+    """Takes the lease when it is free or has ended, or renews it if the owner has it already.
 
-    What it has taken it gives back when the caller goes before it was told, as long as this process
-    lives. After that the lease ends by its time.
+    If the caller leaves before the grant reaches it, the lease is released again, as long as this
+    process lives. Otherwise the lease ends by its time.
 
     :param try_only: settle as soon as somebody else has it
     """
 
     def __init__(self, *args: Any, try_only: bool = False, **options: Any) -> None:
         super().__init__(*args, **options)
-        #: Whether the grant is this call's own, and not the renewal of what the owner had.
+        #: Whether this call took the lease, and did not renew one that the owner had.
         self.fresh = False
         self._try_only = try_only
-        #: The version that was given back.
+        #: The version that was released.
         self._given_up: int | None = None
         self._parents_error: BaseException | None = None
         self._watched = False
-        #: When the timer rings (`time.monotonic`).
+        #: When the timer is due (`time.monotonic`).
         self._due = math.inf
-        #: Taken while something is under way, so that the timer and the watch start one look.
+        #: Held while a look is under way, so that the timer and the watch start only one.
         self._turn = threading.Lock()
         self._changed = False
 
@@ -64,13 +64,13 @@ class LeaseAcquisition(Renewal):
         self._create()
 
     def _begin_again(self) -> None:
-        # Also when the caller has gone: the write whose answer was lost may have taken the lease.
+        # Even after the caller has left: a write whose answer was lost may have taken the lease.
         if not self.left or self._unsure:
             self._look()
         else:
             self._rest()
 
-    # --- taking ----------------------------------------------------------------------------------
+    # --- acquiring -------------------------------------------------------------------------------
 
     def _create(self) -> None:
         if self.left:
@@ -112,7 +112,7 @@ class LeaseAcquisition(Renewal):
         if term is None:
             self._wait(math.inf)
         elif term.owner == self.owner:
-            # After a lost answer this may be what we have written ourselves.
+            # After a lost answer this may be our own write.
             self.fresh = self.fresh and term.attempt == self.attempt
             self._renew(term)
         elif self.ended:
@@ -182,12 +182,12 @@ class LeaseAcquisition(Renewal):
 
     def _set_timer(self, seconds: float) -> None:
         due = time.monotonic() + seconds
-        if due < self._due:  # one that rings early does no harm
+        if due < self._due:  # an early call does no harm
             self._due = due
             call_later(seconds, self._timer_fired)
 
     def _timer_fired(self) -> None:
-        if time.monotonic() >= self._due:  # or else it was set to a later time before this one
+        if time.monotonic() >= self._due:  # or else an earlier order has fired
             self._due = math.inf
             self._look_again()
 
@@ -198,17 +198,17 @@ class LeaseAcquisition(Renewal):
             self.session.when_connected(self._begin_again)
 
     def _rest_if_idle(self) -> None:
-        # While something is under way, its end does this: a watch may be about to be set.
+        # A look under way does this at its end, since it may be about to set a watch.
         if self._turn.acquire(blocking=False):
             self._rest()
 
     def _rest(self) -> None:
-        """Watch and attend no more."""
+        """Stop watching, and dismiss the heartbeat."""
         self.session.heartbeat.dismiss(self)
         self.session.unwatch(self.path, self._node_changed)
 
     def deadline_renewed(self) -> None:
-        """The session is alive, which is all that a waiter wants of its heartbeat."""
+        """Do nothing: a waiter only needs a living session."""
 
     def report(self) -> None:
-        """A waiter has nothing to lose."""
+        """Do nothing: a waiter has nothing to lose."""

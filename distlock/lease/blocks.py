@@ -1,7 +1,7 @@
-"""Keeps which ``with`` blocks on a lease are under way, and in which thread or task.
+"""Keeps the running ``with`` blocks on a lease, by thread or task.
 
-An interrupt may land between any two steps, and what was begun is then undone by calling `leave`.
-So a block is an object of its own, which can be removed more than once without harm.
+An interrupt may land between any two steps. Then `leave` undoes a begun block. So a block is an
+object of its own, which may be removed more than once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Block:
     """One ``with`` block on a lease, compared by identity.
 
-    :ivar hold: what it holds, None before its grant
+    :ivar hold: its hold, None before the grant
     """
 
     __slots__ = ("hold",)
@@ -31,7 +31,7 @@ class Blocks:
     """The blocks of one `PersistentLease`."""
 
     def __init__(self) -> None:
-        #: The id of the thread or task → its blocks, the innermost last.
+        #: The blocks of each thread or task, by its id, the innermost last.
         self._blocks: dict[str, list[Block]] = {}
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class Blocks:
         return blocks[-1] if blocks else None
 
     def leave(self, block: Block) -> bool:
-        """Forget a block; return whether no other one needs its hold. May be repeated."""
+        """Forget a block; return whether no other block needs its hold. Repeating it is fine."""
         here = current().id
         blocks = self._blocks.get(here, [])
         with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What the owner of a lease has in hand in one process: the token, and for how long it is sure."""
+"""Gives the owner of a lease its token, and tells in each process how long the lease is sure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .blocks import Block
     from .operation import Renewal
 
-#: By which part the server's clock may run faster than ours: twice what NTP corrects by at most.
+#: The part by which the server's clock may run faster than ours: twice the most that NTP corrects.
 DRIFT: Final = 0.001
 
 
@@ -36,18 +36,18 @@ class LeaseHold(Hold):
     :ivar path: the path of its node
     :ivar token: the fencing token, which renewals keep and which rises from owner to owner
     :ivar owner: the owner id
-    :ivar acquired_at: since when this process knows of it, an aware `datetime`
+    :ivar acquired_at: when this process learned of it, an aware `datetime`
     """
 
     def __init__(self, operation: Renewal, term: Term, *, sender: type) -> None:
-        # It has no place in a line: all that a hold asks of one is answered here.
+        # It has no contender: this class answers for one.
         node, place = Node(operation.path, term.token, 0), cast("Any", None)
         super().__init__(operation.key, node, place, using=operation.session.conf.alias)
         self.owner = operation.owner
         self.started = time.monotonic()
-        #: The blocks of this process that are under way on it.
+        #: The running blocks of this process on it.
         self.blocks: set[Block] = set()
-        #: Guards `blocks`; a signal handler may end a block within that of its thread.
+        #: Guards `blocks`. Reentrant: a signal handler may end a block inside its thread's.
         self.lock = threading.RLock()
         self._session = operation.session
         self._sender = sender
@@ -55,36 +55,36 @@ class LeaseHold(Hold):
         self.renewed(operation, term)
 
     def renewed(self, operation: Renewal, term: Term) -> None:
-        """Count on a term that was written just now."""
+        """Take over a term that was written just now."""
         self.term = term
-        # From the time of sending: the server counts from that of writing, which is later.
+        # From the time of sending: the server counts from the write, which is later.
         self._until = operation.sent_at + term.ttl * (1 - DRIFT)
 
     @property
     def expires(self) -> datetime:
-        """When it ends unless it is renewed, an aware `datetime` of the server's clock."""
+        """When it ends without a renewal, an aware `datetime` of the server's clock."""
         return self.term.expires
 
     @property
     def lost(self) -> bool:
-        """Whether its time is up by this process's clock, or it is known to be another's.
+        """Whether its time is up by this process's clock, or somebody else is known to have it.
 
-        No network. A renewal that still succeeds makes good what was only late: then nobody else
-        has had it in between. Also true in a forked child.
+        Reading it does not use the network. A late renewal that still succeeds makes it false
+        again: nobody else has had the lease in between. It is true in a forked child.
         """
         return self._gone or now() >= self._until or self._process is not process.this
 
     @property
     def lost_reason(self) -> str:
-        """Why the lease is lost, empty while it is not.
+        """The reason of the loss, empty while the lease is not lost.
 
-        ``"expired"``: its time is up. ``"broken"``: it is gone, or another's.
+        ``"expired"``: its time is up. ``"broken"``: it is gone, or somebody else has it.
         """
         return "" if not self.lost else "broken" if self._gone else "expired"
 
     @property
     def at_risk(self) -> bool:
-        """Whether the connection is gone, without which it cannot be renewed. No network."""
+        """Whether the connection is gone, so that the lease cannot be renewed."""
         return self._session.deadline.at_risk and not (self.lost or self.released)
 
     @property
@@ -94,36 +94,36 @@ class LeaseHold(Hold):
 
     @property
     def released(self) -> bool:
-        """Whether this process has given it back."""
+        """Whether this process has released it."""
         return self._released
 
     def check(self) -> None:
-        """Go on only if the lease is not lost. Compares clocks; never touches the network.
+        """Raise if the lease is lost. This compares clocks and never uses the network.
 
-        :raises LockLost: stop, roll back
+        :raises LockLost: stop, and roll back
         """
         if self.released:
             raise LockLost(f"The lease {self.key!r} was released.", hold=self)
         if self.lost:
             raise LockLost(
                 f"The lease {self.key!r} of {self.owner!r} is lost, or was not renewed in time. "
-                "Somebody else may have it. Stop, and do not write. Work that may take longer than "
-                "the ttl calls renew() on its way.",
+                "Somebody else may have it. Stop, and do not write. Call renew() now and then in "
+                "work that may take longer than the ttl.",
                 hold=self,
             )
 
     def valid_for(self) -> float:
-        """Return for how many seconds nobody else can have the lease, even if the link is dead."""
+        """Return the seconds for which nobody else can have the lease, even if the link is dead."""
         return 0.0 if self.lost or self.released else max(self._until - now(), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
         """Ask the leader whether the lease is still this one: one round trip.
 
         A server that is cut off from its leader does not answer. With the setting ``STRICT`` the
-        question is a write, which a leader that was deposed does not answer either.
+        question is a write, which a deposed leader does not answer either.
 
         :param timeout: seconds to wait for the answer
-        :raises LockLost: its time is up, or it is gone or another's
+        :raises LockLost: its time is up, or it is gone, or somebody else has it
         :raises LockUnavailable: there was no answer
         """
         self.check()
@@ -138,16 +138,16 @@ class LeaseHold(Hold):
         self.check()
 
     def lose(self, *, tell: bool = True) -> None:
-        """It is known to be gone, or another's; say so, once.
+        """Note that the lease is gone, or somebody else's, and report that once.
 
-        :param tell: False where that is no news, since the owner may have released it elsewhere
+        :param tell: False if that is no news: the owner may have released it elsewhere
         """
         told, self._gone = self._gone or self._released, True
         if tell and not told:
             signals.announce_change(self._sender, self, signals.lock_lost)
 
     def end(self) -> None:
-        """It was given back. May be repeated."""
+        """Note that the lease was released. Repeating it is fine."""
         if self._released:
             return
         self._released = True
@@ -160,23 +160,23 @@ class LeaseHold(Hold):
         )
 
 
-# --- what this process knows ---------------------------------------------------------------------
+# --- the leases known to this process ------------------------------------------------------------
 
 #: The alias, the znode name and the owner id.
 Identity: TypeAlias = tuple[str, str, str]
 
 _known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
-#: Kept until they end, though nobody in this process has them in hand.
+#: The leases kept until they end, even if no code here refers to them.
 _kept: dict[Identity, LeaseHold] = {}
 
 
 def known(identity: Identity) -> LeaseHold | None:
-    """Return what this process knows of an owner's lease."""
+    """Return an owner's lease, as this process knows it."""
     return _known.get(identity)
 
 
 def note(identity: Identity, operation: Renewal, *, sender: type) -> LeaseHold:
-    """Return the hold of a term that was written just now: for the same token the same object."""
+    """Return the hold for a term written just now: the same object for the same token."""
     term = operation.term
     if term is None:
         raise RuntimeError("This operation has written no term.")
@@ -199,7 +199,7 @@ def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
 
 
 def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException) -> None:
-    """Draw the consequence for `hold` where `error` says that it is not the owner's any more."""
+    """Mark `hold` as lost if `error` says that the owner does not have it any more."""
     if isinstance(error, LockLost | NotOwner) and hold is not None:
         forget(identity, hold)
         hold.lose(tell=isinstance(error, LockLost))
@@ -208,7 +208,7 @@ def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException
 
 
 def _forget_two_of_the_ended() -> None:
-    """Look at the two that were left alone for longest, so that what is kept stays little."""
+    """Check the two oldest entries, so that few ended leases are kept."""
     for identity, hold in list(islice(_kept.items(), 2)):
         _kept.pop(identity, None)
         if hold.valid_for() > 0:

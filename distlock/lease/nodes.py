@@ -1,23 +1,23 @@
-"""What the node of a lease is called, and what it says.
+"""Reads and writes the node of a lease.
 
-It is ``<root>/@leases/<znode name of the key>``: persistent, so that it outlives whoever made it.
-No key's znode name has an ``@``, so leases disturb no lock and can be listed by themselves. The
-parents are container nodes, which the server removes after their last child.
+The node is ``<root>/@leases/<znode name of the key>``. It is persistent, so it outlives its
+creator. No key's znode name has an ``@``, so leases disturb no lock and can be listed separately.
+The parents are container nodes, which the server removes after their last child.
 
-Its data is JSON: ``v``, ``owner``, ``ttl`` (seconds), ``attempt`` (names the call that wrote it, by
-which that call knows its own write after a lost reply), ``mark``, ``token`` (from the first renewal
-on), ``machine`` and ``sent`` (see `lease_clock.stamp`) and, as `Owner.describe` has it, where the
-owner was when it wrote. No secrets.
+Its data is JSON: ``v``, ``owner``, ``ttl`` (seconds), ``attempt`` (names the call that wrote it, so
+that the call recognises its own write after a lost reply), ``mark``, ``token`` (from the first
+renewal on), ``machine`` and ``sent`` (see `lease_clock.stamp`), and the place of the owner at the
+time of the write, as in `Owner.describe`. It has no secrets.
 
-Versions begin at 0 again when a node is made anew, so a version alone does not say which node was
-judged: a slow contender would take over from, or delete, the next owner. So each node has one child
-with a name of its own, the *mark*, and every write and delete is a transaction that needs that too.
+Versions begin at 0 again with a new node, so a version alone does not identify a node: a slow
+contender would take over from, or delete, the next owner. So each node has one child with a unique
+name, the *mark*, and every write and delete is a transaction that requires it.
 
 - *Time is the server's.* A lease ends `ttl` after the ``mtime`` of its node, and "now" is the
   ``mtime`` of a write to ``@leases``. Both come from the leader's clock, so clients' clocks do not
   matter. `lease_clock` notices when that clock is set.
-- *The token* is the zxid of the write by which the owner took the lease; it rises from owner to
-  owner, over removed nodes too. Renewals keep it.
+- *The token* is the zxid of the write by which the owner took the lease. It rises from owner to
+  owner, even over removed nodes. Renewals keep it.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _MARK = re.compile(r"[0-9a-f]{32}")
 
 
 def parent_of_leases(session: Session) -> str:
-    """Return the path under which all leases of a session's namespace are."""
+    """Return the parent path of all leases in a session's namespace."""
     return f"{session.root}/@leases"
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """For whom, since when and for how long a lease runs, as its node says at one version."""
+    """The owner, begin and length of a lease, as one version of its node has them."""
 
     owner: str
     ttl: float
@@ -62,13 +62,13 @@ class Term:
     #: The server's time of the last write, in milliseconds, and that write's id.
     mtime: int
     zxid: int
-    #: When that write was sent, by our own clock; None where another machine has sent it.
+    #: When that write was sent, by our own clock; None if another machine sent it.
     sent_here: float | None
     said: Mapping[str, Any]
 
     @classmethod
     def read(cls, data: bytes, stat: Any) -> Term | None:
-        """Return what a node says, None where it is not readable."""
+        """Return the term in a node's data, or None if it is unreadable."""
         said = read_json(data)
         owner, ttl, token = said.get("owner"), said.get("ttl"), said.get("token")
         mark = said.get("mark")
@@ -79,7 +79,7 @@ class Term:
             return None
         if not owner or not 0 < ttl <= LONGEST:
             return None
-        # No write is later than the last one, so a greater token is not from this tree.
+        # No write is later than the last one, so a greater token comes from another tree.
         return cls(
             owner=owner,
             ttl=float(ttl),
@@ -99,7 +99,7 @@ class Term:
         return self.mtime + self.ttl * 1000
 
     def ended(self, now: int) -> bool:
-        """Whether it has ended at `now`: later, not just then, for both times are rounded down."""
+        """Return whether it has surely ended at `now`, given that both times are rounded down."""
         return now > self.ends_at
 
     @property
@@ -111,7 +111,7 @@ class Term:
 def encode(
     said: Mapping[str, Any], attempt: str, ttl: float, *, mark: str, renewed: Term | None = None
 ) -> bytes:
-    """Return a node's data: what its writer says of itself, and what is kept of a renewed term."""
+    """Return a node's data, with the facts of its writer, and the token of a renewed term."""
     kept: dict[str, Any] = {}
     if renewed is not None:
         kept = {"token": renewed.token}
@@ -123,11 +123,11 @@ def encode(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolder(Participant):
-    """Who has a lease, as its node tells. With unreadable data, `peer` is true and the rest empty.
+    """The owner of a lease, as its node describes it. For unreadable data, `peer` is true.
 
     :ivar owner_id: the owner
-    :ivar expires: when it ends unless it is renewed, an aware `datetime` of the server's clock;
-        None where that cannot be read, and it never ends by itself
+    :ivar expires: when it ends without a renewal, an aware `datetime` of the server's clock; None
+        if that is unreadable, and the lease never ends by itself
     """
 
     expires: datetime | None = None
@@ -144,7 +144,7 @@ class LeaseHolder(Participant):
 
     @classmethod
     def of(cls, path: str, term: Term | None) -> LeaseHolder:
-        """Return whom a node belongs to, given what it says."""
+        """Return the owner of a node with this term."""
         if term is None:
             return cls(path=path, sequence=0, token=0, session_id=0, peer=True)
         said = term.said
@@ -171,11 +171,11 @@ def check_ttl(ttl: object) -> float:
     """
     value = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"ttl is a number of seconds or a timedelta, not {ttl!r:.80}.")
+        raise TypeError(f"ttl must be a number of seconds or a timedelta, not {ttl!r:.80}.")
     if not 0 < value < math.inf:
         raise ValueError(
-            f"ttl cannot be {ttl!r:.80}: it is for how many seconds the lease lasts unless it is "
-            "renewed, a number above 0."
+            f"ttl cannot be {ttl!r:.80}: the lease lasts for so many seconds without a renewal, so "
+            "it must be above 0."
         )
     if value > LONGEST:
         raise ValueError(
@@ -195,13 +195,13 @@ def check_owner(owner: object) -> str | None:
         return None
     if not isinstance(owner, str):
         raise TypeError(
-            f"owner is a string, such as a task's id or 'user:42', not {type(owner).__name__}: "
-            f"{owner!r:.80}. Convert it with str()."
+            f"owner must be a string, such as a task's id or 'user:42', not "
+            f"{type(owner).__name__}: {owner!r:.80}. Convert it with str()."
         )
     if not owner:
-        raise ValueError("owner must not be empty: everybody without a name would be one owner.")
+        raise ValueError("owner must not be empty: all callers without a name would be one owner.")
     if len(owner) > 200:
         raise ValueError(f"owner has {len(owner)} characters, and may have 200: {owner[:40]!a}….")
-    if not owner.isprintable():  # a lone surrogate is not either
+    if not owner.isprintable():  # which refuses lone surrogates, too
         raise ValueError(f"owner has characters that cannot be printed: {owner!a:.80}.")
     return plain_text(owner)

@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from distlock.exceptions import DistlockError
     from distlock.session.session import Session
 
-#: The request was carried out, or was not.
+#: The server carried the request out, or did not: nobody knows.
 UNKNOWN = ConnectionLost | SessionOver
-#: The node is not what it was when it was judged.
+#: The node has changed since the operation judged it.
 CHANGED = BadVersion | NoNode | NodeExists
 
 
 class LeaseOperation:
-    """Looks at a lease; what it does then, a subclass knows.
+    """Looks at a lease; a subclass decides what to do then.
 
     :param name: the znode name of the key
-    :param known: what this process knows of the owner's term, which spares the first look
+    :param known: the owner's term as this process knows it, which spares the first look
     """
 
-    #: A lease is lost by its time, which its hold knows.
+    #: Never true: the hold knows the time at which a lease is lost.
     lost = False
 
     def __init__(
@@ -55,16 +55,16 @@ class LeaseOperation:
         self.key = key
         self.owner = owner
         self.granted = False
-        #: Whether the caller has gone.
+        #: Whether the caller has left.
         self.left = False
         self.error: DistlockError | None = None
-        #: 1 while somebody else has the lease; None until that is known.
+        #: 1 while somebody else has the lease; None before the first look.
         self.ahead: int | None = None
-        #: Whether the lease has ever been seen in another's hands.
+        #: Whether somebody else has had the lease at a look.
         self.was_in_line = False
         #: When the server was last asked (`time.monotonic`).
         self.asked_at = 0.0
-        #: The term as last seen or written, and when the request was sent that wrote it.
+        #: The term as last seen or written, and when its write was sent.
         self.term = known
         self.sent_at = 0.0
         self._exists = known is not None
@@ -82,17 +82,17 @@ class LeaseOperation:
 
     @property
     def node(self) -> LeaseOperation:
-        """What was granted."""
+        """The operation itself, in place of a contender's node."""
         return self
 
     @property
     def holder(self) -> LeaseHolder | None:
-        """Who had the lease at the last look."""
+        """The owner of the lease at the last look."""
         return LeaseHolder.of(self.path, self.term) if self._exists else None
 
     @property
     def ended(self) -> bool:
-        """Whether the term that was seen last had ended then."""
+        """Whether the term of the last look has ended."""
         return self.term is not None and self.session.lease_clock.ended(self.term)
 
     def join(self) -> None:
@@ -100,7 +100,7 @@ class LeaseOperation:
         self.session.when_connected(self._begin)
 
     def leave(self) -> None:
-        """The caller has gone. May be repeated."""
+        """Note that the caller has left. Repeating it is fine."""
         self.left = True
 
     # --- looking ---------------------------------------------------------------------------------
@@ -110,15 +110,15 @@ class LeaseOperation:
             self._look()
 
     def _look(self) -> None:
-        """Ask for the time and for the node in one go; the answers come in this order."""
+        """Ask for the time and the node in one go. The answers come in this order."""
         self.asked_at = time.monotonic()
-        ask_time(self.session, self.parent, self._told_time)
+        ask_time(self.session, self.parent, self._time_read)
         self._read()
 
     def _read(self) -> None:
         self.session.read(self.path, self._seen)
 
-    def _told_time(self, stat: Any, error: BaseException | None) -> None:
+    def _time_read(self, stat: Any, error: BaseException | None) -> None:
         if error is not None and not isinstance(error, UNKNOWN | NoNode):
             self._fail(error)
 
@@ -138,7 +138,7 @@ class LeaseOperation:
             self._absent()
 
     def _present(self, term: Term | None) -> None:
-        """Decide what to do about a node; its term is None where it is not readable."""
+        """Decide what to do about a node. Its term is None if it is unreadable."""
         self._grant()
 
     def _absent(self) -> None:
@@ -146,7 +146,7 @@ class LeaseOperation:
         self._grant()
 
     def _abandon(self) -> None:
-        """Nobody waits any more; `term` is what was seen last."""
+        """Clean up after a caller that has left; `term` is the last one seen."""
 
     # --- acting ----------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class LeaseOperation:
             self._refused(error)
 
     def _refused(self, error: BaseException) -> None:
-        """Look again where that helps."""
+        """Look again if that helps, or fail."""
         if isinstance(error, UNKNOWN):
             self._unsure = True
             self.session.when_connected(self._begin_again)
@@ -211,16 +211,16 @@ class LeaseOperation:
 class Renewal(LeaseOperation):
     """Lets the owner's term begin anew.
 
-    :param said: what the writer says of itself
+    :param said: the facts of the writer
     :param ttl: seconds
-    :param shorten: whether `ttl` also counts where the term is longer
+    :param shorten: whether `ttl` may shorten a longer term
     """
 
     def __init__(
         self, *args: Any, said: Mapping[str, Any], ttl: float, shorten: bool = False, **options: Any
     ) -> None:
         super().__init__(*args, **options)
-        #: Names this call in what it writes.
+        #: Identifies this call in its writes.
         self.attempt = uuid4().hex
         self._said = {**said, "owner": self.owner}
         self._ttl = ttl
@@ -239,7 +239,7 @@ class Renewal(LeaseOperation):
 
     def _renew(self, term: Term) -> None:
         known = self._known
-        # This process keeps its mark, by which it knows whether another one has renewed since.
+        # This process keeps its mark, which shows whether another one has renewed since.
         attempt = known.attempt if known and _same(term, self.owner, known) else self.attempt
         ttl = self._ttl if self._shorten else max(self._ttl, term.ttl)
         self._write(encode(self._said, attempt, ttl, mark=term.mark, renewed=term), term)
@@ -255,9 +255,9 @@ class Renewal(LeaseOperation):
 
 
 class Return(LeaseOperation):
-    """Gives the owner's lease back.
+    """Releases the owner's lease.
 
-    :param only_known: not where the owner has renewed it from elsewhere: that one still needs it
+    :param only_known: keep the lease if the owner has renewed it elsewhere and still needs it
     """
 
     def __init__(self, *args: Any, only_known: bool = False, **options: Any) -> None:
@@ -291,21 +291,21 @@ class Return(LeaseOperation):
         else:
             self._end(
                 NotOwner(
-                    f"{self.key!r} is not {self.owner!r}'s to release: {_whose(self, term, gone)}. "
-                    "It was released before, has expired, or has never been taken by this owner."
+                    f"{self.owner!r} cannot release {self.key!r}: {_whose(self, term, gone)}. It "
+                    "was released before, has expired, or this owner has never taken it."
                 )
             )
 
 
 def remove(session: Session, path: str, term: Term, done: Done) -> None:
-    """Delete the node of a lease if it still says what `term` does."""
+    """Delete the node of a lease if it still has this term."""
     session.transact(
         lambda make: [make.deletion(f"{path}/{term.mark}"), make.deletion(path, term.version)], done
     )
 
 
 def _same(term: Term | None, owner: str, known: Term | None) -> bool:
-    """Whether a term is the owner's, and the one that is known."""
+    """Return whether a term belongs to the owner, and is the known one."""
     return term is not None and term.owner == owner and (known is None or term.token == known.token)
 
 
@@ -321,4 +321,4 @@ def _whose(operation: LeaseOperation, term: Term | None, gone: bool) -> str:
 
 
 def _nobody() -> None:
-    """Nobody waits yet."""
+    """Do nothing, since nobody waits yet."""

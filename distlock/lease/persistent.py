@@ -1,12 +1,10 @@
-"""Persistent locks with an expiry, for work that outlives a process.
+"""Provides leases: locks with an expiry, for work that outlives a process.
 
-A lease belongs to an *owner id*, a text, and not to a thread or a session: from publishing a task
-to its end, say, through several processes. Whoever knows the id is the owner. The lease ends when
-an owner releases it, or when it was not renewed for its `ttl`: then somebody else may take it over,
-with a higher fencing token. There is no line: of those who wait, any may be next.
-
-What a node says is in `lease_nodes`, how it is taken in `taking`, renewed and given back in
-`visits`, and what its owner has in hand in `lease_hold`.
+A lease belongs to an *owner id*, a text, and not to a thread or a session. It may run, for example,
+from the publication of a task to its end, through several processes. Any code that knows the id is
+the owner. The lease ends when an owner releases it, or when nobody has renewed it for its `ttl`.
+Then somebody else may take it over, with a higher fencing token. Waiters do not queue: any of them
+may be next.
 """
 
 from __future__ import annotations
@@ -59,8 +57,8 @@ logger = safe(logging.getLogger("distlock"))
 class _Call(Generic[_T]):
     """A call that `wait` or `wait_async` carries out.
 
-    :ivar then: makes the outcome, in the caller's thread
-    :ivar failed: told of any exception
+    :ivar then: makes the result, in the caller's thread
+    :ivar failed: gets any exception
     """
 
     operation: LeaseOperation
@@ -86,10 +84,10 @@ class _Call(Generic[_T]):
 class PersistentLease:
     """A lock that belongs to an owner id, outlives processes, and ends by itself if not renewed.
 
-    Made by `zk_lease`. As a context manager it yields a `LeaseHold`. Safe to share between threads.
+    `zk_lease` makes it. As a context manager it yields a `LeaseHold`. Threads may share it.
     """
 
-    template = ""  #: No lease is made from one.
+    template = ""  #: `zk_locked` makes no leases.
 
     def __init__(
         self,
@@ -112,16 +110,16 @@ class PersistentLease:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A copy is in none of the blocks that are under way.
+        # A copy is in none of the running blocks.
         how: dict[str, Any] = {"timeout": self._timeout, "using": self.using}
         return partial(zk_lease, self.key, self.ttl, owner=self.owner, **how), ()
 
     # --- acquire, renew, release -----------------------------------------------------------------
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lease, or renew it where the owner has it; return False where it is busy.
+        """Take the lease, or renew it if the owner has it; return False if it is busy.
 
-        It is not counted: one release ends it, however often it was acquired.
+        Acquires are not counted: one release ends the lease.
 
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
@@ -132,39 +130,39 @@ class PersistentLease:
         return self._acquisition(blocking, timeout).run() is not None
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lease as `acquire` does; waiting costs no thread."""
+        """Take the lease as `acquire` does, without a thread for the wait."""
         return await self._acquisition(blocking, timeout).arun() is not None
 
     def renew(self, ttl: float | timedelta | None = None) -> LeaseHold:
-        """Let the lease run anew from now on, with the same token; in any process of the owner.
+        """Renew the lease from now on, with the same token, in any process of the owner.
 
-        :param ttl: seconds (number or timedelta); by default the lease's own, or what it runs for
-            already where that is longer
-        :raises LockLost: it is another's now, or was given back
+        :param ttl: seconds (number or timedelta); by default the lease's own, or the current one if
+            that is longer
+        :raises LockLost: somebody else has it now, or it was released
         :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
         """
         return self._renewal(ttl).run()
 
     async def arenew(self, ttl: float | timedelta | None = None) -> LeaseHold:
-        """Let the lease run anew as `renew` does."""
+        """Renew the lease as `renew` does."""
         return await self._renewal(ttl).arun()
 
     def release(self) -> None:
-        """Give the lease back; in any process of the owner.
+        """Release the lease, in any process of the owner.
 
-        :raises NotOwner: this owner does not have it, or not any more
+        :raises NotOwner: this owner does not have it, or no longer
         :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused:
             release again, or leave the lease to its expiry
         """
         self._return().run()
 
     async def arelease(self) -> None:
-        """Give the lease back as `release` does."""
+        """Release the lease as `release` does."""
         await self._return().arun()
 
     @property
     def held(self) -> bool:
-        """Whether the owner has the lease, as far as this process knows; no network."""
+        """Whether the owner has the lease, as far as this process knows; never uses the network."""
         hold = known(self._identity())
         return hold is not None and hold.valid_for() > 0
 
@@ -219,7 +217,7 @@ class PersistentLease:
         return self.holder() is not None
 
     def holder(self) -> LeaseHolder | None:
-        """Return who has the lease, None where it is free or has ended. Asks the server.
+        """Return the owner of the lease, None if it is free or has ended. Asks the server.
 
         :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
         """
@@ -237,9 +235,9 @@ class PersistentLease:
     def _acquisition(
         self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
     ) -> _Call[LeaseHold | None]:
-        """Return the call that takes the lease; its outcome is None where that is busy.
+        """Return the call that takes the lease. It returns None if the lease is busy.
 
-        :param block: begins with the grant; a busy lease is an error to it
+        :param block: begins with the grant; with a block, a busy lease raises
         """
         identity = self._identity()
         hold = known(identity)
@@ -247,7 +245,7 @@ class PersistentLease:
             self._refuse_open_transaction(hold)
         elif self.owner is None:
             raise TypeError(
-                f"The lease {self.key!r} has no owner, who alone could release it after this "
+                f"The lease {self.key!r} has no owner, so nobody could release it after this "
                 "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
             )
         conf = configuration(self.using)
@@ -298,7 +296,7 @@ class PersistentLease:
         return _Call(operation, self._answer_limit(), renewed, partial(forget_lost, identity, hold))
 
     def _return(self, hold: LeaseHold | None = None) -> _Call[None]:
-        """Return the call that gives the owner's lease back, or only this one, of a block."""
+        """Return the call that releases the owner's lease, or only this hold of a block."""
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
         operation = self._operation(Return, identity, returned, only_known=hold is not None)
@@ -341,16 +339,16 @@ class PersistentLease:
                 refuse_open_transaction(self.key)
             except LockInTransaction:
                 raise LockInTransaction(
-                    f"A block with the lease {self.key!r} was about to begin inside an open "
-                    "transaction. It would end before COMMIT, and the next owner would read the "
-                    "old rows. Begin the transaction inside the block; or acquire(), with an "
-                    "owner, and release() in transaction.on_commit()."
+                    f"The block with the lease {self.key!r} cannot begin inside an open "
+                    "transaction: it would end before COMMIT, and the next owner would read the "
+                    "old rows. Begin the transaction inside the block; or acquire() with an owner, "
+                    "and release() in transaction.on_commit()."
                 ) from None
 
     # --- blocks ----------------------------------------------------------------------------------
 
     def _abandon(self, block: Block | None) -> None:
-        """End a block whose end was interrupted, and give its lease back without waiting."""
+        """End a block whose end was interrupted, and release its lease without waiting."""
         if block is None or not self._blocks.leave(block):
             return
         hold = block.hold
@@ -363,14 +361,14 @@ class PersistentLease:
     def _end_of_block(
         self, block: Block | None, error: BaseException | None
     ) -> Iterator[_Call[None] | None]:
-        """Yield the call that gives the lease back, None where that is not for this block to do.
+        """Yield the call that releases the lease, or None if another block still needs it.
 
-        The exception of the block's body is worth more than ours.
+        The exception of the block's body takes precedence over ours.
         """
         if block is None or block.hold is None:
             raise NotOwner(
-                f"No block with the lease {self.key!r} was begun here: a block ends in the thread "
-                "or task that began it, and not in a forked child."
+                f"No block with the lease {self.key!r} began here: a block ends in the thread or "
+                "task that began it, and not in a forked child."
             )
         hold, last = block.hold, self._blocks.leave(block)
         proven = hold.valid_for() > 0
@@ -382,12 +380,12 @@ class PersistentLease:
         except LockUnavailable as problem:
             if error is None and not proven:
                 raise LockLost(
-                    f"It is not known whether the lease {self.key!r} was held to the end: its time "
+                    f"Nobody knows whether the lease {self.key!r} was held to the end: its time "
                     f"was up, and {problem}",
                     hold=hold,
                 ) from problem
             logger.warning(
-                "The lease %r could not be released, and ends by itself at %s: %s",
+                "The lease %r could not be released. It ends by itself at %s: %s",
                 self.key,
                 hold.expires,
                 problem,
@@ -422,10 +420,10 @@ def zk_lease(
         lease.renew()  # in the worker, now and then
         lease.release()  # in the worker, at the end
 
-    :param key: what is locked, as text; a `zk_lock` on the same key is another lock
-    :param ttl: for how many seconds (number or timedelta) it lasts unless it is renewed
-    :param owner: the owner id, at most 200 characters. Whoever knows it is the owner; it is no
-        secret. Without one, a ``with`` block belongs to its thread or task
+    :param key: the name of the lease; a `zk_lock` on the same key is another lock
+    :param ttl: the seconds (number or timedelta) that it lasts without a renewal
+    :param owner: the owner id, at most 200 characters. Any code that knows it is the owner; it is
+        no secret. Without one, a ``with`` block belongs to its thread or task
     :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
         the setting ``TIMEOUT`` (5 s)
     :param using: the alias in ``DISTLOCK``

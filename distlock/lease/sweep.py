@@ -1,7 +1,7 @@
-"""The sweep: it removes leases that have ended and that nobody has taken over since.
+"""Removes leases that have ended and that nobody has taken over since.
 
-Exclusion does not depend on it: whoever wants an ended lease takes it over. It keeps the tree from
-filling up with the leases of keys that nobody asks for again.
+Exclusion does not depend on it: a caller that wants an ended lease takes it over. The sweep keeps
+the tree from filling up with leases of keys that nobody uses again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from distlock.session.session import Session
 
-#: How many requests are under way at a time.
+#: The number of requests under way at a time.
 BATCH = 100
 
 
 class Swept(NamedTuple):
-    """What a sweep has found: how many leases were removed, and how many run on.
+    """The result of a sweep: the number of leases that were removed, and of those that run on.
 
-    `unreadable` are the paths of nodes that say nothing of a lease; they were left alone.
+    `unreadable` has the paths of nodes without the data of a lease. The sweep keeps them.
     """
 
     removed: int
@@ -42,13 +42,13 @@ class Swept(NamedTuple):
 def sweep(using: str = "default", *, progress: Callable[[int, int], None] | None = None) -> Swept:
     """Remove the leases that have ended, by the server's clock.
 
-    One that is renewed or taken over meanwhile is left alone. Safe to repeat, and to run in several
-    processes at a time. The server removes the empty parents, which are container nodes.
+    It keeps a lease that is renewed or taken over meanwhile. You may repeat it, and run it in
+    several processes at a time. The server removes the empty parents, which are container nodes.
 
     :param using: the alias in ``DISTLOCK``
-    :param progress: called now and then with how many nodes were looked at, and of how many
-    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused; what
-        was removed until then stays removed
+    :param progress: called now and then with the number of nodes checked, and of all nodes
+    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused;
+        leases removed before that stay removed
     """
     session = session_for(using)
     parent = parent_of_leases(session)
@@ -83,7 +83,7 @@ def _sweep_batch(session: Session, parent: str, paths: list[str], swept: Swept) 
 
 
 def _answers(session: Session, futures: list[Future[Any]]) -> list[Any]:
-    """Wait for all; None stands for what is gone, or has changed since it was read."""
+    """Wait for all answers; None stands for a node that is gone, or changed since the read."""
     deadline = time.monotonic() + session.conf.connect_timeout
 
     def answer(future: Future[Any]) -> Any:

@@ -306,7 +306,7 @@ def test_a_block_that_cannot_be_released_in_time_was_still_held(
     connected.black_hole("to_server")
     with in_a_hurry(), within(HURRY + OVERRUN):
         lease.__exit__(None, None, None)
-    assert "could not be released, and ends by itself at" in caplog.text
+    assert "could not be released. It ends by itself at" in caplog.text
     assert hold.valid_for() > 0
 
 
