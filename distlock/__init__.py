@@ -81,7 +81,7 @@ __all__ = [
     "zk_semaphore_mutex",
 ]
 
-#: In which module each of them is.
+#: The module of each public name.
 _MODULES: Final = {
     "DeadlockDetected": "exceptions",
     "DistlockError": "exceptions",
@@ -120,10 +120,10 @@ _MODULES: Final = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
+if not TYPE_CHECKING:  # or a type checker would accept any misspelt name
 
     def __getattr__(name: str) -> Any:
-        """Import what is asked for: what a process does not use costs it nothing.
+        """Import a public name when it is first used, so that unused ones cost nothing.
 
         The models could not be imported at once: Django imports this package before its apps are
         ready.

@@ -1,4 +1,4 @@
-"""The app. Importing and starting it never connects."""
+"""Starts the app. Neither the import nor the start connects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System checks. They read settings and code, and never connect."""
+"""Defines the system checks. They read settings and code, and never connect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def register() -> None:
 
 
 def check_settings(**_: Any) -> list[CheckMessage]:
-    """E001: ``DISTLOCK`` is no dict of aliases. E002: an alias has a wrong setting."""
+    """E001: ``DISTLOCK`` is not a dict of aliases. E002: an alias has a wrong setting."""
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     if not isinstance(aliases, dict) or "default" not in aliases:
         return [
@@ -69,7 +69,8 @@ def check_templates(**_: Any) -> list[CheckMessage]:
 def check_views(**_: Any) -> list[CheckMessage]:
     """E004: ``zk_locked`` inside the transaction that ``ATOMIC_REQUESTS`` opens around a view.
 
-    On ``get()`` or ``post()`` of a class view, on an action of a view set, or below ``@api_view``.
+    That is: on ``get()`` or ``post()`` of a class view, on an action of a view set, or below
+    ``@api_view``.
     """
     atomic = {
         alias for alias, options in connections.settings.items() if options["ATOMIC_REQUESTS"]
@@ -167,7 +168,7 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     for alias, options in aliases.items() if isinstance(aliases, dict) else ():
         if not isinstance(options, dict):
-            continue  # E002 says so
+            continue  # E002 reports it
         if options.get("ACL", "open") == "open":
             messages.append(
                 CheckWarning(

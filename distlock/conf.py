@@ -1,7 +1,7 @@
-"""The one setting, ``DISTLOCK``: a dict of aliases, like ``DATABASES``.
+"""Reads the only setting, ``DISTLOCK``: a dict of aliases, like ``DATABASES``.
 
-Reading it never connects. `problems` tells what is wrong with it, for the system checks and for
-`configuration`, which refuses to work with a wrong one.
+Reading it never connects. `problems` finds mistakes, for the system checks and for `configuration`,
+which refuses wrong settings.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .keys import templates
 
 
 class _Unset(Enum):
-    """Is itself in copies, too."""
+    """A value that stays the same object in copies."""
 
     UNSET = "not given"
 
 
-#: Stands for "not given" where None has a meaning (`timeout=None` waits for ever).
+#: Means "not given" where None has a meaning (`timeout=None` waits for ever).
 UNSET: Final = _Unset.UNSET
 
 IN_TRANSACTION = ("raise", "allow")
@@ -47,16 +47,16 @@ ACL_NAMES = ("open", "creator")
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """One alias of ``DISTLOCK``, checked. Times are seconds; `docs/reference/settings.md`."""
+    """One alias of ``DISTLOCK``, checked; see `docs/reference/settings.md`. Times are seconds."""
 
     alias: str = "default"
     hosts: str = "127.0.0.1:2181"
     namespace: str = "/distlock"
-    #: How long an acquire waits when the call does not say; None is for ever.
+    #: The time that an acquire waits by default; None waits for ever.
     timeout: float | None = 5.0
-    #: What is asked of the server, which may grant another value.
+    #: The session timeout to ask for. The server may grant another one.
     session_timeout: float = 10.0
-    #: How long a call waits for a connection before it raises `LockUnavailable`.
+    #: The time that a call waits for a connection before it raises `LockUnavailable`.
     connect_timeout: float = 3.0
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     acl: Any = field(default="open", repr=False)
@@ -65,12 +65,12 @@ class Configuration:
     busy_status: int = 423
     retry_after: float = 1.0
     node_data: str = "full"
-    #: What names a request: its route (``/reset/<token>/``) or its path, which may hold a secret.
+    #: The name of a request: its route (``/reset/<token>/``) or its path, which may hold a secret.
     label: str = "route"
-    #: How long a waiter that holds something waits before it looks for a deadlock; None never does.
-    #: Less than `timeout`, or whoever leaves both alone is only told that the lock is busy.
+    #: The time after which a waiter that holds another lock looks for a deadlock; None never looks.
+    #: By default it is shorter than `timeout`, so that deadlocks are reported first.
     deadlock_after: float | None = 3.0
-    #: Take the keys of older releases, too, while processes of both run.
+    #: Lock the keys of older releases, too, while processes of both run.
     old_keys: bool = False
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
@@ -78,7 +78,7 @@ class Configuration:
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with the setting, and what to do."""
+    """A mistake in the setting, and the way to correct it."""
 
     message: str
     hint: str
@@ -114,8 +114,11 @@ def _configuration(alias: str) -> Configuration:
 
 
 def takes_old_keys(alias: str) -> bool:
-    """Tell whether `alias` has the setting ``OLD_KEYS``. Unlike `configuration` this works while
-    modules are imported, where other settings may be wrong or missing."""
+    """Return whether `alias` has the setting ``OLD_KEYS``.
+
+    Unlike `configuration` this works while modules are imported, when other settings may be wrong
+    or missing.
+    """
     try:
         aliases = getattr(settings, "DISTLOCK", None)
     except ImproperlyConfigured:  # there are no settings at all
@@ -133,7 +136,7 @@ setting_changed.connect(_forget)
 
 
 def problems(alias: str, options: object) -> Iterator[Problem]:
-    """Yield all that is wrong with the options of one alias."""
+    """Yield the mistakes in the options of one alias."""
     where = f"DISTLOCK[{alias!r}]"
     if not isinstance(options, Mapping):
         yield Problem(f"{where} is not a dict.", 'Write {"HOSTS": "127.0.0.1:2181"}.')
@@ -157,13 +160,13 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
 
 
 def _joined(hosts: Any) -> str:
-    """Return a ``HOSTS`` value as one text, without spaces around servers: kazoo wants none."""
+    """Return a ``HOSTS`` value as one text, without spaces around servers, as kazoo needs it."""
     text = hosts if isinstance(hosts, str) else ",".join(hosts)
     return ",".join(server.strip() for server in text.split(","))
 
 
 def hosts_error(hosts: object) -> str | None:
-    """Return what is wrong with a ``HOSTS`` value, or None."""
+    """Return the mistake in a ``HOSTS`` value, or None."""
     parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
     if not parts or not all(isinstance(part, str) for part in parts):
         return "not a string"
@@ -233,7 +236,7 @@ def _tls(value: object) -> bool:
     return (
         all(isinstance(path, str | PathLike) for path in files)
         and all(isinstance(switch, bool) for switch in switches)
-        # What would be ignored in silence:
+        # These would be ignored without a message:
         and ("cert" in value or "key" not in value)
         and (value.get("verify", True) or not value.get("check_hostname"))
     )
@@ -291,7 +294,7 @@ _RULES: dict[str, tuple[Any, str]] = {
 
 
 def positive_seconds(value: object, name: str) -> float | None:
-    """Return an option in seconds; None is no limit.
+    """Return an option in seconds; None means no limit.
 
     :raises TypeError: not a number, a timedelta or None
     :raises ValueError: not above 0
@@ -305,13 +308,13 @@ def positive_seconds(value: object, name: str) -> float | None:
             return limit
         kind = ValueError
     raise kind(
-        f"{name} is a number of seconds above 0, a timedelta, or None for no limit, "
+        f"{name} must be a number of seconds above 0, a timedelta, or None for no limit, "
         f"not {value!r:.80}."
     )
 
 
 def seconds(timeout: object) -> float | None:
-    """Return a ``timeout=`` argument in seconds; None is for ever.
+    """Return a ``timeout=`` argument in seconds; None waits for ever.
 
     :raises TypeError: not a number, a timedelta or None
     :raises ValueError: negative or NaN
@@ -322,7 +325,7 @@ def seconds(timeout: object) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeError(
-            "timeout is a number of seconds, a timedelta, or None to wait for ever, "
+            "timeout must be a number of seconds, a timedelta, or None to wait for ever, "
             f"not {timeout!r:.80}."
         )
     if not timeout >= 0:
@@ -334,9 +337,9 @@ def seconds(timeout: object) -> float | None:
 
 
 def warn_unless_installed(used: str, *, stacklevel: int) -> None:
-    """Warn a site that uses `used` without the app about what it misses.
+    """Warn a site that uses `used` without the app.
 
-    No system check could: without the app nobody registers it before the checks have begun.
+    A system check cannot do this: without the app, nobody registers it before the checks run.
 
     :param stacklevel: the frame to blame, as in :func:`warnings.warn`, counted from the caller
     """

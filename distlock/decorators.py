@@ -1,4 +1,4 @@
-"""``@zk_locked("stock:<sku>")`` on functions, methods and views, sync and async."""
+"""Locks functions, methods and views, sync and async, with ``@zk_locked("stock:<sku>")``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 OnBusy = Literal["raise", "wait", "skip", "retry", "queue"] | Callable[..., Any]
 _POLICIES = ("raise", "wait", "skip", "retry", "queue")
-#: The policies that put a Celery task off.
+#: The policies that delay a Celery task.
 PUT_OFF = ("retry", "queue")
 
 logger = safe(logging.getLogger("distlock"))
@@ -68,20 +68,21 @@ def zk_locked(
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
     :param timeout: seconds to wait, 0 to try once, None for ever; by default the setting
         ``TIMEOUT`` (5 s)
-    :param on_busy: what to do when the lock is busy after `timeout`:
+    :param on_busy: the reaction to a lock that is busy after `timeout`:
         by default a view answers 423, a task in a worker retries, and a function raises;
         ``"raise"`` raises `LockBusy`;
         ``"wait"`` waits for ever unless `timeout` is given, then raises;
         ``"skip"`` returns None without a call (a view answers 204, a task ``{"skipped": key}``);
-        ``"retry"`` puts a task off, with its retries unspent; whatever is no task raises;
-        ``"queue"`` does so, and tasks that were put off are served first come, first served;
+        ``"retry"`` delays a task without using up its retries; other functions raise;
+        ``"queue"`` does so, too, and serves delayed tasks first come, first served;
         a callable is called with the `LockBusy` and the arguments, and its result is returned
-    :param busy_limit: how often a task is put off before it raises, None without limit
-    :param busy_deadline: for how many seconds, None for ever; an hour by default
+    :param busy_limit: how often a task is delayed before it raises, None for no limit
+    :param busy_deadline: the same in seconds since the first try, None for ever; an hour by default
     :param using: the alias in ``DISTLOCK``
     :param fair: False does not queue, as in `zk_lock`
     :param handoff: how many waiters of this process may follow each other, as in `zk_lock`
-    :param atomic: True opens a database transaction inside the lock, a text one on that database
+    :param atomic: True opens a database transaction inside the lock, a text opens it on that
+        database
     :param on_revoke: called with the lock, in a thread of its own, when somebody asks for it
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
@@ -94,7 +95,8 @@ def zk_locked(
     parsed = KeyTemplate(template)
     if not (on_busy is None or on_busy in _POLICIES or callable(on_busy)):
         raise ValueError(
-            f"on_busy is one of {', '.join(map(repr, _POLICIES))} or a callable, not {on_busy!r}."
+            f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
+            f"{on_busy!r}."
         )
     check_listener(on_revoke)
     check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
@@ -128,7 +130,7 @@ def zk_locked(
 
 
 class Patience(NamedTuple):
-    """How often, and for how many seconds, a Celery task is put off before it raises."""
+    """How often, and for how many seconds, a Celery task is delayed before it raises."""
 
     limit: int | None = None
     deadline: float | None = 3600.0
@@ -142,26 +144,29 @@ class Patience(NamedTuple):
                 f"{on_busy!r}."
             )
         if not (limit is None or (type(limit) is int and limit > 0)):
-            raise ValueError(f"busy_limit is a number of tries above 0, or None, not {limit!r}.")
+            raise ValueError(
+                f"busy_limit must be a number of tries above 0, or None, not {limit!r}."
+            )
         if deadline is UNSET:
             return cls(limit)
         try:
             return cls(limit, conf.seconds(deadline))
         except (TypeError, ValueError) as error:
             raise type(error)(
-                f"busy_deadline is a number of seconds, a timedelta, or None, not {deadline!r:.80}."
+                f"busy_deadline must be a number of seconds, a timedelta, or None, not "
+                f"{deadline!r:.80}."
             ) from None
 
 
-#: Says for a call whether it is a Celery task's own function, and what runs it then: `celery` sets
-#: it where Celery is used.
+#: Returns the function that runs a Celery task's own call, or None for another call. `celery` sets
+#: it if Celery is used.
 task_runner: Callable[[Locked], Callable[[tuple[Any, ...], dict[str, Any]], Any] | None] | None = (
     None
 )
 
 
 class Locked:
-    """What the wrapper of one decorated function knows; no state of a call."""
+    """One decorated function, with the options of its lock. It keeps no state of a call."""
 
     def __init__(
         self,
@@ -205,8 +210,8 @@ class Locked:
         self.on_busy = on_busy
         self.patience = patience
         self._said = False
-        # method_decorator hands over a partial, perhaps decorated already, whose own wrapped
-        # function still has `self`.
+        # method_decorator passes a partial, perhaps decorated already, whose own wrapped function
+        # still has `self`.
         bound = inspect.unwrap(
             function, stop=lambda f: isinstance(f, functools.partial) or hasattr(f, "__signature__")
         )
@@ -225,7 +230,7 @@ class Locked:
         call._non_atomic_requests = self.marker  # noqa: SLF001 - Django's own name
         call.distlock = self
         if self.bound is None and not self.template.as_before:
-            # A bound function is made anew for every request.
+            # Every request makes a new bound function.
             declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
             from .celery import receivers  # noqa: F401, PLC0415 - sets `task_runner`
@@ -233,7 +238,7 @@ class Locked:
 
     @property
     def source(self) -> str:
-        """Where the function is defined, as file:line."""
+        """The function's definition, as file:line."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
 
@@ -255,8 +260,8 @@ class Locked:
                 return run_task(args, kwargs)
             hold = None
             try:
-                # The lock has a block of its own: between two steps of an ExitStack, which is in
-                # Python, a soft time limit would leave it held.
+                # The lock has a block of its own: a soft time limit between two steps of an
+                # ExitStack, which is written in Python, would leave it held.
                 with self.make_mutex(self.key(args, kwargs)) as hold, ExitStack() as stack:
                     return self.run(stack, hold, args, kwargs)
             except LockBusy as busy:
@@ -279,12 +284,12 @@ class Locked:
                 f"{self.name} returned a coroutine, which would run after the lock is "
                 "released. Decorate an `async def`."
             )
-        hold.check()  # nothing is committed under a lost lock
+        hold.check()  # never commit under a lost lock
         return result
 
     def _async_call(self) -> Any:
         async def call(*args: Any, **kwargs: Any) -> Any:
-            if any(self._databases(args)):  # as Django says, which leaves this view to us
+            if any(self._databases(args)):  # as Django does, which leaves this view to us
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             hold = None
             try:
@@ -300,8 +305,10 @@ class Locked:
         return call
 
     def _serves_async(self, args: tuple[Any, ...]) -> bool:
-        """Tell whether this is the ``dispatch`` of an async class view: a plain function that
-        returns the coroutine of the view's ``async def get``."""
+        """Return whether this is the ``dispatch`` of an async class view.
+
+        That is a plain function, which returns the coroutine of the view's ``async def get``.
+        """
         method = self.bound and self.bound.func
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True
@@ -321,15 +328,15 @@ class Locked:
         if callable(self.on_busy):
             return self.on_busy(busy, *args, **kwargs)
         if self.on_busy in PUT_OFF:
-            self.say_that_it_raises()
+            self.warn_that_it_raises()
         raise busy
 
-    def say_that_it_raises(self) -> None:
-        """Log once that nobody can put this call off."""
+    def warn_that_it_raises(self) -> None:
+        """Log once that nobody can delay this call."""
         if not self._said:
             self._said = True
             logger.warning(
-                '%s cannot be put off here: on_busy="%s" is for Celery tasks in a worker. It '
+                '%s cannot be delayed here: on_busy="%s" is for Celery tasks in a worker. It '
                 "raises LockBusy instead.",
                 self.name,
                 self.on_busy or "retry",
@@ -346,7 +353,7 @@ class Locked:
 
 
 def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bool:
-    """Whether a call of `function` may return a coroutine, as that of an async class view does.
+    """Return whether `function` may return a coroutine, as an async class view does.
 
     `method_decorator` tries a decorator on a function of its own before it uses it on ``dispatch``.
     """
@@ -361,10 +368,11 @@ class _OpensOwnTransaction(frozenset[str]):
     """The ``_non_atomic_requests`` of a locked view: it claims every database.
 
     Django wraps a view in ``atomic()`` from outside, around our lock, so the lock would be released
-    before COMMIT (django-pglocks 15). A view that is marked like this is left alone, and opens the
-    transaction inside its lock. What the site itself exempts with ``non_atomic_requests`` below our
-    decorator is in the set; above it, Django replaces this object, and `reclaim_transactions` makes
-    one for this view. Frozen, since all ``as_view()`` of a class share it.
+    before COMMIT (django-pglocks 15). Django leaves a view with this mark alone, and the view opens
+    the transaction inside its lock. The set has the databases that the site itself exempts with
+    ``non_atomic_requests`` below our decorator. Above it, Django replaces this object, and
+    `reclaim_transactions` makes one for the view. It is frozen, since all ``as_view()`` of a class
+    share it.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -378,8 +386,8 @@ class _OpensOwnTransaction(frozenset[str]):
 def reclaim_transactions(view: Any) -> None:
     """Claim every database again for a locked view, before Django opens their transactions.
 
-    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the one that it
-    exempts.
+    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the exempted
+    one.
     """
     locked = getattr(view, "distlock", None)
     marker = getattr(view, "_non_atomic_requests", ())

@@ -1,17 +1,17 @@
-"""What can go wrong, one class per cause.
+"""Defines the errors, one class per cause.
 
 ::
 
     DistlockError
-    ├── LockBusy            somebody else has it, and the time is up
+    ├── LockBusy            somebody else has the lock, and the time is up
     ├── LockUnavailable     ZooKeeper cannot be reached, or refuses
     │   └── TooManyLocks    this process holds and awaits as many as its session may
-    ├── LockLost            you had it, and have it no longer
-    ├── NotOwner            you release what you do not hold
+    ├── LockLost            you had the lock, and have it no longer
+    ├── NotOwner            you release a lock that you do not hold
     ├── LockInTransaction   a lock taken inside an open database transaction
-    ├── DeadlockDetected    waiting on would never end
+    ├── DeadlockDetected    the wait would never end
     ├── StaleToken          a write with the fencing token of a former holder
-    ├── LockKeyError        a key that names nothing, or cannot be one
+    ├── LockKeyError        an empty or invalid key
     └── IncompatiblePeer    a client with another lock recipe waits on the same path
 
 Every class takes its message first and its facts as keyword arguments, so each of them survives
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .owner.hold import Hold
 
 
-#: How many characters a message has at most: a key may have millions.
+#: The most characters of a message: a key may have millions.
 _LONGEST: Final = 4000
 
 
@@ -44,12 +44,12 @@ class DistlockError(Exception):
 
 
 class LockBusy(DistlockError):
-    """The lock was not granted in time: others hold it or are ahead in line.
+    """The lock was not granted in time: others hold it or are ahead in the queue.
 
     Nothing is wrong. Try again later, wait longer (``timeout=``), or do without.
 
-    :ivar key: the key that was asked for
-    :ivar holder: the :class:`~distlock.keys.znodes.Participant` who holds it, as far as known
+    :ivar key: the requested key
+    :ivar holder: the :class:`~distlock.keys.znodes.Participant` that holds it, as far as known
     :ivar waited: seconds spent waiting
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     :ivar using: the alias in ``DISTLOCK``
@@ -76,8 +76,8 @@ class LockBusy(DistlockError):
 class LockUnavailable(DistlockError):
     """ZooKeeper could not be reached in time, or refused the request; the lock is not held.
 
-    Nobody knows whether the lock is free. Do not go on without it: answer 503 and try again later,
-    and look at the servers. The message names the hosts and the reason.
+    Nobody knows whether the lock is free. Do not go on without it: answer 503, try again later, and
+    check the servers. The message names the hosts and the reason.
     """
 
     def __init__(
@@ -99,19 +99,19 @@ class TooManyLocks(LockUnavailable):
 
     The end of a session names all its nodes in one message. One that is longer than
     ``jute.maxbuffer`` takes a whole ensemble down (ZOOKEEPER-4306). Hold fewer locks at a time,
-    spread them over more processes, or lock something greater.
+    spread them over more processes, or lock a larger unit.
     """
 
 
 class LockLost(DistlockError):
-    """The lock was held, and is not any more: see `reason`.
+    """The lock was held, and is no longer: see `reason`.
 
-    Somebody else may be inside already. Stop, roll back, and let the fencing token protect what
-    was written.
+    Somebody else may hold it already. Stop, roll back, and let the fencing token protect your
+    writes.
 
     :ivar hold: the `Hold` that was lost
-    :ivar reason: why, as `Hold.lost_reason` says: ``"session"``, ``"broken"``, ``"max_hold"``, or
-        ``"expired"``; empty where that is not known
+    :ivar reason: the reason, as in `Hold.lost_reason`: ``"session"``, ``"broken"``, ``"max_hold"``,
+        or ``"expired"``; empty if unknown
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class LockLost(DistlockError):
 class NotOwner(DistlockError, RuntimeError):
     """A release by a thread, task or process that does not hold the lock, or a second release.
 
-    Release in the thread or task that acquired, once for each time it acquired. ``with`` does.
+    Release in the thread or task that acquired, once for each acquire. ``with`` does so.
     (Also a ``RuntimeError``, as :class:`threading.RLock` raises.)
     """
 
 
 class LockInTransaction(DistlockError):
-    """A lock was about to be taken inside an open transaction.
+    """A lock cannot be taken inside an open transaction.
 
     It would be released before COMMIT, and the next holder would read the old rows.
     Take the lock first and open the transaction inside it: ``zk_lock(key, atomic=True)``.
@@ -147,17 +147,17 @@ class LockInTransaction(DistlockError):
 
 
 class DeadlockDetected(DistlockError):
-    """Waiting would never end: who asks for the lock waits for a lock that it holds itself.
+    """The wait would never end: the caller already holds what it waits for.
 
-    It holds that directly (a reader that asks for the write lock of the same key), or others in a
-    circle wait for one another, of whom the one who came last is told (`deadlocks`). Nothing was
-    acquired, and what was held is still held. Release that, and take what you need at once or
-    always in the same order: ``zk_multilock`` does.
+    It holds that itself (a reader that asks for the write lock of the same key), or it is the
+    newest waiter of a cycle (`deadlocks`). It has not acquired the lock, and still holds its other
+    locks. Release them, and take all locks at once or always in the same order: ``zk_multilock``
+    does.
 
-    :ivar key: the key that was asked for
+    :ivar key: the requested key
     :ivar using: the alias in ``DISTLOCK``
     :ivar cycle: the :class:`~distlock.keys.znodes.Participant` of each member of the cycle; empty
-        where the caller waits for itself alone
+        if the caller waits only for itself
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     """
 
@@ -200,7 +200,7 @@ class StaleToken(DistlockError):
 
     @classmethod
     def of(cls, model: type, token: int, *, newer: int) -> StaleToken:
-        """Return the error for a write to `model` with `token` where the row has `newer`."""
+        """Return the error for a write to `model` with `token` to a row with `newer`."""
         return cls(
             f"The write to {model.__name__} with the fencing token {token} was refused: a newer "
             f"holder of the lock (token {newer}) has written the row. This hold is lost; start "
@@ -211,7 +211,7 @@ class StaleToken(DistlockError):
 
 
 class LockKeyError(DistlockError, ValueError):
-    """The key names nothing, names everything, or has another text in another process.
+    """The key is empty, is the same for all values, or differs from process to process.
 
     ``stock:None`` and ``stock:{sku}`` would serialise the whole shop, and the text of a set depends
     on the process. Check the value before you lock.
@@ -219,12 +219,12 @@ class LockKeyError(DistlockError, ValueError):
 
 
 class IncompatiblePeer(DistlockError):
-    """A client with another lock recipe waits or holds on the same path, and would not exclude us.
+    """A client with another lock recipe uses the same path, and would not exclude us.
 
-    Such are kazoo's own ``Lock``, Curator's ``LeaderLatch``, Curator's ``InterProcessMutex`` beside
-    a `zk_rwlock`, and its ``InterProcessReadWriteLock`` beside a `zk_lock`. Both would believe that
-    they hold. Use the same recipe on both sides, or another path.
+    Examples are kazoo's own ``Lock``, Curator's ``LeaderLatch``, Curator's ``InterProcessMutex``
+    beside a `zk_rwlock`, and its ``InterProcessReadWriteLock`` beside a `zk_lock`. Both would
+    believe that they hold the lock. Use the same recipe on both sides, or another path.
 
-    It is raised, too, where the queue is near the end of ZooKeeper's sequence numbers, and a client
-    that does not begin it anew (Curator, or an older distlock) stays in it: pause that client.
+    It also means that the queue is near the end of ZooKeeper's sequence numbers, and a client that
+    does not begin it anew (Curator, or an older distlock) stays in it: pause that client.
     """

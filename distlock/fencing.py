@@ -1,6 +1,6 @@
-"""The fencing token in the database: a write by a former holder is refused there.
+"""Lets the database refuse writes by former holders, with the fencing token.
 
-No lock can keep a process from being stopped between its last check and its write. The database
+No lock can prevent that a process is paused between its last check and its write. But the database
 can refuse that write: each row remembers the highest token that wrote it, and the UPDATE itself
 carries the condition.
 
@@ -14,7 +14,7 @@ carries the condition.
         stock.save(fence=hold)
 
 `claim` raises the token in the row *before* it reads, so that a former holder cannot write between
-our read and our write. What needs no read needs no claim::
+our read and our write. A write without a read needs no claim::
 
         Stock.objects.fenced(hold).filter(sku=sku).update(quantity=F("quantity") - 1)
 
@@ -40,10 +40,10 @@ _M = TypeVar("_M", bound="FencedModel")
 
 
 def token_of(fence: Hold | int) -> int:
-    """Return the fencing token of a hold, or a token that is one already.
+    """Return the fencing token of a hold, or the given token.
 
-    :raises ValueError: a reader's hold, whose write would refuse those of its fellow readers
-    :raises StaleToken: a hold of a batch (``handoff=``) was given back, and a later one has begun
+    :raises ValueError: a reader's hold, whose write would refuse the writes of other readers
+    :raises StaleToken: a hold of a batch (``handoff=``) was released, and a later one has begun
     :raises TypeError: anything else, such as None
     """
     if isinstance(fence, Hold) and fence.shared:
@@ -52,16 +52,16 @@ def token_of(fence: Hold | int) -> int:
             "so its token says nothing about whose write is the newer one. Take the write lock to "
             "write: zk_rwlock(key).write."
         )
-    if isinstance(fence, Hold) and fence.superseded:  # its token would pass for the later one's
+    if isinstance(fence, Hold) and fence.superseded:  # it has the same token as the later one
         raise StaleToken(
-            f"The hold of {fence.key!r} was given back, and another thread or task of this process "
-            f"has the lock since, with the same token {fence.token}. Write before you release.",
+            f"The hold of {fence.key!r} was released, and another thread or task of this process "
+            f"has held the lock since, with the same token {fence.token}. Write before releasing.",
             token=fence.token,
             newer=fence.token,
         )
     token = fence.token if isinstance(fence, Hold) else fence
     if isinstance(token, bool) or not isinstance(token, int):
-        raise TypeError(f"fence is a Hold or its token (an int), not {fence!r:.80}.")
+        raise TypeError(f"fence must be a Hold or its token (an int), not {fence!r:.80}.")
     return token
 
 
@@ -74,7 +74,7 @@ else:  # not generic at run time
 
 
 class FenceField(_BigIntegerField):
-    """The highest fencing token that has written the row; 0 where none has."""
+    """The highest fencing token that has written the row, 0 without any."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("default", 0)
@@ -86,7 +86,7 @@ class FenceField(_BigIntegerField):
 def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
     """Write `rows` all or none, and explain an error that a newer token has caused.
 
-    In a savepoint, since Django forbids queries after an error in a transaction.
+    It uses a savepoint, since Django forbids queries after an error in a transaction.
 
     :raises StaleToken: one of the rows has a newer token
     """
@@ -121,7 +121,7 @@ def _newer_token_after(error: DatabaseError, rows: models.QuerySet[Any], token: 
                 (found,) = compiler.execute_sql(SINGLE) or [None]
             finally:
                 outside.close()
-    except Error:  # the database cannot tell: the caller gets the first error
+    except Error:  # the database does not answer: the caller gets the first error
         return None
     return found
 
@@ -137,7 +137,7 @@ class FencedQuerySet(models.QuerySet[_M]):
     _token: int | None = None
 
     def fenced(self, fence: Hold | int) -> FencedQuerySet[_M]:
-        """Return a query set whose writes refuse to overwrite what a newer holder wrote.
+        """Return a query set that refuses to overwrite the writes of a newer holder.
 
         :param fence: the `Hold`, or its token
         """
@@ -146,7 +146,7 @@ class FencedQuerySet(models.QuerySet[_M]):
         return fenced
 
     def claim(self, *args: Any, **lookup: Any) -> _M:
-        """Return the one row that matches, after raising its token: no former holder can write now.
+        """Raise the token of the one matching row, and return it: no former holder can write now.
 
         :raises StaleToken: a newer holder has claimed or written the row
         :raises MultipleObjectsReturned: more than one row matches; none has the token
@@ -175,7 +175,7 @@ class FencedQuerySet(models.QuerySet[_M]):
     def _update_fenced(self, token: int, **values: Any) -> int:
         rows = self.filter(fence__lte=token)
         count = super(FencedQuerySet, rows).update(**values, fence=token)
-        # Only tells why rows were left alone: the UPDATE itself has refused them.
+        # This only explains why rows were left alone: the UPDATE itself has refused them.
         newer = _newer_tokens(self, token).first()
         if newer is not None:
             raise StaleToken.of(self.model, token, newer=newer)
@@ -194,7 +194,7 @@ class FencedQuerySet(models.QuerySet[_M]):
             return super().bulk_update(*args, **options)
 
     def bulk_create(self, *args: Any, **options: Any) -> list[_M]:
-        """Create rows; not when fenced, since a conflict would overwrite whatever is there."""
+        """Create rows; not when fenced, since a conflict would overwrite existing rows."""
         self._refuse_fenced("bulk_create")
         return super().bulk_create(*args, **options)
 
@@ -211,12 +211,12 @@ class FencedQuerySet(models.QuerySet[_M]):
         create_defaults: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> tuple[_M, bool]:
-        """Update or create a row; not when fenced, since Django writes what it has read before."""
+        """Update or create a row; not when fenced, since Django writes values read before."""
         self._refuse_fenced("update_or_create")
         return super().update_or_create(defaults, create_defaults, **kwargs)
 
     def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the rows; not when fenced, since Django deletes what it has read before."""
+        """Delete the rows; not when fenced, since Django deletes rows that it read before."""
         self._refuse_fenced("delete")
         return super().delete()
 
@@ -243,11 +243,11 @@ class FencedQuerySet(models.QuerySet[_M]):
 class FencedModel(models.Model):
     """A model whose writes can carry the fencing token of a lock.
 
-    An unfenced `save` works as ever, and leaves the token in the row alone.
+    An unfenced `save` works as always, and leaves the token in the row alone.
     """
 
-    # The database has a default for statements that do not know the column. It is said here and not
-    # in the field: else a migration without it would seem to have it.
+    # The database has a default for statements that do not know the column. It is set here and not
+    # in the field: otherwise a migration without it would seem to have it.
     fence = FenceField(db_default=0)
 
     objects = FencedQuerySet.as_manager()
@@ -287,7 +287,7 @@ class FencedModel(models.Model):
         if options.get("force_insert") or (self._state.adding and self.pk is None):
             super().save(*args, **options)
             return
-        if not self._state.adding:  # else Django would take a refused UPDATE for a missing row
+        if not self._state.adding:  # or Django would take a refused UPDATE for a missing row
             options["force_update"] = True
         using = options.get("using") or router.db_for_write(type(self), instance=self)
         rows = type(self)._base_manager.using(using)  # noqa: SLF001 - what save() uses

@@ -1,10 +1,10 @@
-"""The middleware: names the request to those who look at a lock, answers for a busy one.
+"""Names the request to those who inspect its locks, and answers for busy ones.
 
 ::
 
     MIDDLEWARE = ["distlock.middleware.DistlockMiddleware", …]
 
-Put it first, so that everything a request does is covered.
+Put it first, so that it covers everything that a request does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = safe(logging.getLogger("distlock"))
 
-#: How often it is looked whether the code of a request that was cancelled has ended, in seconds.
+#: The seconds between two checks whether the code of a cancelled request has ended.
 LOOK_SECONDS: Final = 0.1
 
 GetResponse = (
@@ -40,12 +40,12 @@ GetResponse = (
 class DistlockMiddleware:
     """Label the holder, turn `LockBusy` into 423 and `LockUnavailable` into 503, release leftovers.
 
-    Whoever has to give way in a deadlock (`DeadlockDetected`) gets the answer of a busy lock.
+    A request that gives way in a deadlock (`DeadlockDetected`) gets the answer of a busy lock.
     The label is the method and the route, such as ``GET /buy/<sku>/``, since a path may hold a
     secret; with the setting ``LABEL = "path"`` it is the path, never the query string.
-    A lock that a request leaves held would be held by its worker for ever: it is released and
-    logged as an error.
-    Works in sync and async stacks; opens no connection itself.
+    A lock that a request leaves held would stay with its worker for ever: the middleware releases
+    it and logs an error.
+    It works in sync and async stacks, and opens no connection itself.
     """
 
     sync_capable = True
@@ -83,7 +83,7 @@ class DistlockMiddleware:
                 response: HttpResponse = await self.get_response(request)
             finally:
                 name.end()
-                # A sync view runs on though its client has gone away.
+                # A sync view runs on after its client has gone away.
                 if owner.has_running_calls:
                     _later.add(task := asyncio.create_task(_release_later(owner, before, name)))
                     task.add_done_callback(_later.discard)
@@ -117,7 +117,7 @@ class _Name:
         return self._path if conf.label == "path" else str(self)
 
     def end(self) -> None:
-        """Let go of the request: a task that the view has begun keeps this name."""
+        """Drop the request, since a task of the view may keep this name."""
         self._route, self._request = str(self), None
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ _later: set[asyncio.Task[None]] = set()
 
 
 async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
-    """Leave its locks to the code that runs on, and release what that leaves held."""
+    """Wait for the running view, then release leftovers."""
     while owner.has_running_calls:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
         await asyncio.sleep(LOOK_SECONDS)
     _release_leftovers(owner, before, name)
@@ -139,8 +139,8 @@ async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name
 def _release_leftovers(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
     for key in release_all(owner, keep=before):
         logger.error(
-            "%s left the lock %r held; it was released now. Use `with zk_lock(…)`, which releases "
-            "on every way out.",
+            "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
+            "always releases.",
             name,
             key,
         )

@@ -1,7 +1,7 @@
-"""What Django's permissions and the admin's log are about: a lock. It has no table.
+"""Represents a lock to Django's permissions and the admin's log, without a table.
 
-The locks are in ZooKeeper. The model gives them a content type, the three permissions, and a name
-for the admin's log to point to (django-rq's way to an admin page of what is no row).
+The locks are in ZooKeeper. The model gives them a content type, three permissions, and a name for
+the admin's log. django-rq has its admin page in the same way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .keys.znodes import printable
 
 
 class Lock(models.Model):
-    """A lock by its place, whether anybody holds it or not: ``default:stock%3A42``."""
+    """A lock by its place, held or not: ``default:stock%3A42``."""
 
     id = models.CharField(_("place"), primary_key=True, max_length=500)
 
@@ -36,7 +36,7 @@ class Lock(models.Model):
 
     @classmethod
     def at(cls, using: str, name: str) -> Lock:
-        """Return the lock of an alias by its `contention.Lock.name`."""
+        """Return the lock of an alias by its `snapshot.Lock.name`."""
         return cls(id=f"{quote(using, safe='')}:{name}")
 
     @property
@@ -46,7 +46,7 @@ class Lock(models.Model):
 
     @property
     def name(self) -> str:
-        """Where it is under the alias's namespace."""
+        """Its place under the alias's namespace."""
         return self.id.partition(":")[2]
 
     @property

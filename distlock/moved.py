@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-#: Where each module of `distlock` is now.
+#: The new place of each module of `distlock` that has moved.
 MOVED: Final = {
     "beat": "celery.beat",
     "hold": "owner.hold",
@@ -50,5 +50,5 @@ class _OldPaths(MetaPathFinder, Loader):
 
 
 def keep_old_paths() -> None:
-    """Ask for the old paths after everyone else: to import what exists costs nothing."""
+    """Resolve old paths, after all other finders, so that other imports cost nothing."""
     sys.meta_path.append(_OldPaths())

@@ -1,4 +1,4 @@
-"""What a browser or an API client is told when a lock is busy or ZooKeeper is away."""
+"""Answers a browser or an API client when a lock is busy or ZooKeeper is away."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .exceptions import DeadlockDetected, LockBusy, LockUnavailable
 PROBLEM_TYPE = "application/problem+json"
 
 
-#: Why a request could not get its lock.
+#: The reasons why a request could not get its lock.
 Refused: TypeAlias = LockBusy | LockUnavailable | DeadlockDetected
 
 
 def is_refused(error: BaseException) -> TypeGuard[Refused]:
-    """Tell whether the same request may get its lock when it comes again.
+    """Return whether the same request may get its lock at another try.
 
-    Who had to give way in a deadlock may. Who waits for itself alone never does: that is a mistake
-    in the program.
+    A request that gave way in a deadlock may. One that waits only for itself never does: that is a
+    mistake in the program.
     """
     if isinstance(error, DeadlockDetected):
         return bool(error.cycle)
@@ -39,11 +39,11 @@ def is_refused(error: BaseException) -> TypeGuard[Refused]:
 def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     """Return the answer to a request that could not get its lock.
 
-    423 (the setting ``BUSY_STATUS``) for `LockBusy`, and for `DeadlockDetected` of one who had to
-    give way; 503 for `LockUnavailable`; with an integer ``Retry-After``, spread so that those
-    refused together do not come back together. A problem document (RFC 9457) for clients that
+    423 (the setting ``BUSY_STATUS``) for `LockBusy`, and for a `DeadlockDetected` that gave way;
+    503 for `LockUnavailable`; with an integer ``Retry-After``, spread so that requests
+    refused together do not return together. A problem document (RFC 9457) for clients that
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
-    override. The key is not told: it may name what the client should not know.
+    override. The answer does not have the key, which the client may not be meant to know.
     """
     document, headers = problem(error)
     status = document["status"]

@@ -1,8 +1,8 @@
-"""Signals in the past tense. The app's own logging is a receiver of these (see `apps`).
+"""Defines the signals, in the past tense. The app's own logging is a receiver (see `apps`).
 
-All are sent with the lock's class as ``sender`` (`Mutex`, `Semaphore`), in the thread or task that
-caused them, after the fact, through `announce`: a receiver that raises is logged and never harms
-the lock. All carry ``key``, ``using`` (the alias) and ``template`` (of `zk_locked`, else empty).
+`announce` sends them after the fact, with the lock's class as ``sender`` (`Mutex`, `Semaphore`), in
+the thread or task that caused them. It logs a receiver that raises, which never harms the lock.
+ All carry ``key``, ``using`` (the alias) and ``template`` (of `zk_locked`, else empty).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = safe(logging.getLogger("distlock"))
 
 
 class _Signal(Signal):
-    """A signal that may be sent, from a signal handler of Python's, on top of itself."""
+    """A signal that a Python signal handler may send while it is being sent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,14 +42,14 @@ lock_at_risk = _Signal()
 lock_safe = _Signal()
 #: A hold was found to be lost: ``hold``, ``reason`` (`Hold.lost_reason`).
 lock_lost = _Signal()
-#: An acquire ended without the lock, since others have it: ``waited`` (seconds).
+#: An acquire ended without the lock, because others have it: ``waited`` (seconds).
 lock_contended = _Signal()
-#: An acquire ended without the lock, by an error: ``waited`` (seconds), ``error``.
+#: An acquire failed with an error: ``waited`` (seconds), ``error``.
 lock_failed = _Signal()
 
 
 class Subject(Protocol):
-    """What a signal is about: a lock, or a hold of it."""
+    """The subject of a signal: a lock, or a hold of it."""
 
     @property
     def key(self) -> str: ...
@@ -60,7 +60,7 @@ class Subject(Protocol):
 
 
 def announce(signal: Signal, sender: type, about: Subject, **facts: Any) -> None:
-    """Send `signal` to its receivers, and cost next to nothing when there are none."""
+    """Send `signal` to its receivers, almost for free if there are none."""
     if not signal.receivers:
         return
     facts |= {"key": about.key, "using": about.using, "template": about.template}
@@ -76,7 +76,7 @@ def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
 
 
 def outcome(attempt: Attempt, sender: type, about: Subject) -> Node | None:
-    """Return the outcome of an attempt, None where others have the lock; announce a failure."""
+    """Return the node of an attempt, None for a busy lock; announce a failure."""
     try:
         node = attempt.outcome()
     except DistlockError as error:

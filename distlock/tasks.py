@@ -1,4 +1,4 @@
-"""The app's own Celery tasks; ``autodiscover_tasks`` finds them by the name of this file."""
+"""Defines the app's own Celery tasks. ``autodiscover_tasks`` finds them by this file's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .lease import persistent
 
 @shared_task(name="distlock.sweep")
 def sweep(using: str = "default") -> int:
-    """Remove the leases that have expired, and return how many: for celery beat, now and then.
+    """Remove the leases that have expired, and return their number. Run it from celery beat.
 
     :param using: the alias in ``DISTLOCK``
     """

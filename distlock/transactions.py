@@ -1,4 +1,4 @@
-"""Locks and database transactions: a lock is taken outside, so that it is released after COMMIT."""
+"""Refuses locks inside a database transaction, which would be released before COMMIT."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
 
-#: The states of libpq's connections, as psycopg numbers them, in which no transaction is open:
-#: idle, and closed.
+#: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
+#: closed.
 _NO_TRANSACTION: Final = (0, 4)
 
 
@@ -28,10 +28,10 @@ def refuse_open_transaction(key: str) -> None:
     for connection in connections.all(initialized_only=True):
         if _is_open(connection):
             raise LockInTransaction(
-                f"The lock {key!r} was about to be taken inside an open transaction on database "
-                f"{connection.alias!r}. It would be released before COMMIT, and the next holder "
+                f"The lock {key!r} cannot be taken inside an open transaction on database "
+                f"{connection.alias!r}: it would be released before COMMIT, and the next holder "
                 "would read the old rows. Take the lock first and begin inside it: "
-                f"`with zk_lock({key!r}, atomic=True): …`. Where the order "
+                f"`with zk_lock({key!r}, atomic=True): …`. If the order "
                 "does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
             )
 
@@ -49,24 +49,24 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
 
 
 def _driver_has_transaction(connection: Any) -> bool:
-    """Tell whether a connection without autocommit has begun a transaction: True where unknown."""
+    """Return whether a connection without autocommit has begun a transaction; True if unknown."""
     if hasattr(connection, "in_transaction"):  # sqlite3
         return bool(connection.in_transaction)
     info = getattr(connection, "info", None)  # psycopg
     return getattr(info, "transaction_status", None) not in _NO_TRANSACTION
 
 
-#: The code of a function that `atomic` decorates, and of what calls the hooks of ``on_commit``.
+#: The code of a function that `atomic` decorates, and of the function that calls commit hooks.
 _DECORATED: Final = ContextDecorator()(lambda: None).__code__
 _COMMIT_HOOKS: Final = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
 
 
 def _is_past(block: Any) -> bool:
-    """Tell whether the call that `block` decorates is over, and a commit hook runs meanwhile.
+    """Return whether the call that `block` decorates is over, and a commit hook is running.
 
     With ``ATOMIC_REQUESTS`` on two databases Django decorates a view with two blocks. Hooks of the
-    inner one run after its COMMIT and before that of the outer one, and the site cannot move them.
-    A block that a hook itself has opened is not past.
+    inner one run between its COMMIT and that of the outer one, and the site cannot move them. A
+    block that a hook itself has opened does not count.
     """
     in_hook = False
     frame: FrameType | None = sys._getframe()  # noqa: SLF001

@@ -270,7 +270,7 @@ class Run:
         ):
             self._put_off(error)
         if policy in (None, *PUT_OFF):
-            self.locked.say_that_it_raises()
+            self.locked.warn_that_it_raises()
         elif isinstance(error, LockBusy) and policy == "skip":
             logger.info(
                 "The lock %r is busy; skipped. Held by %s.",

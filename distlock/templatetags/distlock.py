@@ -1,4 +1,4 @@
-"""Filters for the templates of the admin page: durations, and text that anybody may have chosen."""
+"""Defines the filters of the admin page: durations, and text that anybody may have chosen."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def hexadecimal(value: int) -> str:
 
 @register.filter
 def who(contender: Contender) -> str:
-    """Return who stands on a node, in words."""
+    """Return the participant of a node, in words."""
     one = contender.participant
     if not contender.readable:
         return gettext("somebody whose node may not be read")
@@ -79,7 +79,7 @@ def who(contender: Contender) -> str:
 
 @register.filter
 def kind(value: str) -> str:
-    """Return the kind of a lock, as `contention.Kind` has it, in the reader's language."""
+    """Return the kind of a lock, as `snapshot.Kind` has it, in the reader's language."""
     return {
         "mutex": pgettext("kind of lock", "mutex"),
         "read/write": pgettext("kind of lock", "read/write"),
@@ -92,7 +92,7 @@ def kind(value: str) -> str:
 
 @register.filter
 def mode(value: str) -> str:
-    """Return what a contender's node is for, as `contention.Mode` has it."""
+    """Return the purpose of a contender's node, as `snapshot.Mode` has it."""
     return {
         "lock": pgettext("mode of a contender", "exclusive"),
         "read": pgettext("mode of a contender", "reads"),
@@ -103,7 +103,7 @@ def mode(value: str) -> str:
 
 @register.filter
 def role(value: str) -> str:
-    """Return what a server is in its ensemble."""
+    """Return the role of a server in its ensemble."""
     return {
         "leader": pgettext("role of a server", "leader"),
         "follower": pgettext("role of a server", "follower"),

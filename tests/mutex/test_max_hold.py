@@ -247,9 +247,9 @@ def test_many_short_holds_leave_nothing_behind() -> None:
 )
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_what_is_no_limit_is_refused(recipe: str, wrong: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind, match="max_hold is a number of seconds above 0"):
+    with pytest.raises(kind, match="max_hold must be a number of seconds above 0"):
         RECIPES[recipe][0](max_hold=wrong)
-    with pytest.raises(kind, match="max_hold is a number of seconds above 0"):
+    with pytest.raises(kind, match="max_hold must be a number of seconds above 0"):
         zk_locked("<name>", max_hold=wrong)
 
 

@@ -97,7 +97,7 @@ def test_an_unknown_policy_is_refused(app: Celery) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
 def test_an_impossible_limit_is_refused(limit: Any) -> None:
-    with pytest.raises(ValueError, match="busy_limit is a number of tries above 0"):
+    with pytest.raises(ValueError, match="busy_limit must be a number of tries above 0"):
         zk_locked("feed", busy_limit=limit)
 
 

@@ -65,7 +65,7 @@ def test_retry_raises_in_eager_mode_and_says_so_once(
     refresh = refreshes(app, on_busy)
     results = [refresh.delay(7) for _ in range(2)]
     assert [type(result.result) for result in results] == [LockBusy, LockBusy]
-    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    said = [record for record in caplog.records if "cannot be delayed here" in record.message]
     assert len(said) == 1
 
 
@@ -77,7 +77,7 @@ def test_retry_raises_for_a_task_that_is_called_as_a_function_and_says_so_once(
     for _ in range(2):
         with pytest.raises(LockBusy):
             refresh(7)
-    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    said = [record for record in caplog.records if "cannot be delayed here" in record.message]
     assert len(said) == 1
 
 
@@ -95,7 +95,7 @@ def test_retry_raises_for_a_plain_function_sync_and_async(
         refresh(7)
     with pytest.raises(LockBusy):
         asyncio.run(arefresh(7))
-    said = [record for record in caplog.records if "cannot be put off here" in record.message]
+    said = [record for record in caplog.records if "cannot be delayed here" in record.message]
     assert len(said) == 2
 
 
