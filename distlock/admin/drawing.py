@@ -1,4 +1,4 @@
-"""Who waits for whom as a drawing: a box for each owner and an arrow for each wait, for an SVG."""
+"""Draws the wait-for graph as an SVG: a box for each owner and an arrow for each wait."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
     from .layout import Pair, Point
 
-#: More owners than that are not drawn.
+#: The most owners in a drawing.
 MAX_NODES: Final = 40
-#: How many letters have room in a box, and on an arrow.
+#: The letters that fit into a box, and on an arrow.
 NODE_LETTERS: Final = 25
 EDGE_LETTERS: Final = 19
-#: Around everything.
+#: The space around everything.
 MARGIN: Final = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The box of an owner; all places and sizes are pixels where the drawing is not scaled.
+    """The box of an owner. Places and sizes are pixels of the unscaled drawing.
 
     :ivar owner: its id
-    :ivar label: what it does, as far as it has said; cut to fit
-    :ivar place: where it runs, cut to fit; empty where that is all there is to say
-    :ivar title: all that is known
+    :ivar label: its work, as far as known; cut to fit
+    :ivar place: its process, cut to fit; empty if the label has it
+    :ivar title: all known facts
     :ivar stuck: whether it is part of a deadlock
     :ivar x: the middle
     :ivar y: the middle
@@ -67,14 +67,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """The arrow from one who waits to one who holds.
+    """The arrow from a waiter to a holder.
 
-    :ivar locks: the keys it waits for; but for strange trees it is one
-    :ivar label: the same, cut to fit; empty where the waiter's arrow before has it already
+    :ivar locks: the keys it waits for; usually one
+    :ivar label: the same, cut to fit; empty if an earlier arrow of the waiter has it
     :ivar stuck: whether it is part of a deadlock
-    :ivar d: of the ``<path>``
-    :ivar x: where the label is
-    :ivar y: where the label is
+    :ivar d: the attribute of the ``<path>``
+    :ivar x: the place of the label
+    :ivar y: the place of the label
     :ivar anchor: the label's ``text-anchor``
     """
 
@@ -96,11 +96,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A drawing for ``distlock/waitgraph.html``; false where nobody waits for anybody.
+    """A drawing for ``distlock/waitgraph.html``; false if nobody waits.
 
-    :ivar box: of the ``viewBox``
+    :ivar box: the ``viewBox``
     :ivar nodes: first come first
-    :ivar hidden: how many owners are left out
+    :ivar hidden: the number of owners that are left out
     """
 
     box: str
@@ -122,14 +122,14 @@ class Drawing:
 def draw(
     links: Iterable[Link], cycles: Iterable[Cycle] = (), *, lock: str | None = None
 ) -> Drawing:
-    """Return the drawing of who waits for whom: the same for the same links in any order.
+    """Return the drawing of the waits: the same for the same links in any order.
 
-    Of more than 40 owners it shows those of the deadlocks and then those who are next to these, or
-    to `lock`.
+    Of more than 40 owners it shows those of the deadlocks, and then those next to them, or next to
+    `lock`.
 
-    :param links: what `graph.links` returned
-    :param cycles: what `graph.cycles` or `graph.deadlocks` returned
-    :param lock: the `name` of a lock, to draw only what hangs together with that one
+    :param links: the result of `wait_graph.links`
+    :param cycles: the result of `wait_graph.cycles` or `wait_graph.deadlocks`
+    :param lock: the `name` of a lock, to draw only the waits connected with it
     """
     cycles = list(cycles)
     links = [*links, *(link for cycle in cycles for link in cycle.links)]
@@ -146,7 +146,7 @@ def draw(
     stuck = {pair for ring in rings for pair in pairwise([*ring, ring[0]])}
     who = _who(links)
     chosen = _choose(rings, [] if lock is None else sorted(near), linked, neighbours)
-    # Those of a line come in its order.
+    # Those of a queue come in its order.
     owners = sorted(chosen, key=lambda owner: (who[owner].participant.token, owner))
     rank = {owner: place for place, owner in enumerate(owners)}
     pairs = sorted(
@@ -161,7 +161,7 @@ def draw(
 
 
 def _who(links: Iterable[Link]) -> dict[str, Contender]:
-    """Return of each owner's nodes the one where it waits: there it says what it does now."""
+    """Return each owner's node, the one with which it waits: that has its current work."""
     who: dict[str, Contender] = {}
     for link in links:
         for one in (link.waiter, link.holder):
@@ -175,7 +175,7 @@ def _who(links: Iterable[Link]) -> dict[str, Contender]:
 
 
 def _rings(cycles: Iterable[Cycle]) -> list[list[str]]:
-    """Return the owners of each cycle, which begins with the least: so it is drawn the same."""
+    """Return the owners of each cycle, from the least one on, so that drawings stay the same."""
     owners = [[link.waiter.owner for link in cycle.links] for cycle in cycles]
     starts = [ring.index(min(ring)) for ring in owners]
     rings: list[list[str]] = []
@@ -196,7 +196,7 @@ def _neighbours(pairs: Iterable[Pair]) -> dict[str, list[str]]:
 
 
 def _reach(start: Iterable[str], neighbours: Mapping[str, Iterable[str]]) -> dict[str, None]:
-    """Return all who hang together with the first, the nearest first."""
+    """Return all owners connected with the first ones, the nearest first."""
     seen = dict.fromkeys(start)
     pending = deque(seen)
     while pending:
@@ -213,7 +213,7 @@ def _choose(
     linked: Iterable[str],
     neighbours: Mapping[str, Iterable[str]],
 ) -> set[str]:
-    """Return whom to draw."""
+    """Return the owners to draw."""
     chosen: list[str] = []
     for ring in rings:
         if len(chosen) + len(ring) <= MAX_NODES:
@@ -253,7 +253,7 @@ def _edges(
         if waiter is holder:
             d, at, anchor = _loop(waiter)
         elif pair in stuck or holder.left - waiter.left < waiter.width:
-            # Two who wait for each other have two arrows.
+            # Two owners that wait for each other have two arrows.
             bulge = ROOM if pair[::-1] in locks else ROOM / 3
             d, at, anchor = _bow(waiter, holder, bulge)
         else:
@@ -287,7 +287,7 @@ def _between(waiter: Node, holder: Node, nodes: Iterable[Node]) -> list[Node]:
 
 
 def _wave(waiter: Node, holder: Node, between: Sequence[Node]) -> tuple[str, Point, str]:
-    """Return a line from left to right, below what is in between, and where its label begins."""
+    """Return a line from left to right, below the boxes in between, and its label's place."""
     start, end, middle = waiter.left + waiter.width, holder.left, (waiter.x + holder.x) // 2
     if between:
         low = max(node.top + node.height for node in between) + round(ROOM)
@@ -318,7 +318,7 @@ def _loop(node: Node) -> tuple[str, Point, str]:
 
 
 def _border(node: Node, toward: Point) -> tuple[int, int]:
-    """Return where the way from the middle of a node leaves its box."""
+    """Return the point where a line from the middle of a node leaves its box."""
     across, down = toward[0] - node.x, toward[1] - node.y
     part = min(
         node.width / 2 / abs(across) if across else 1.0,

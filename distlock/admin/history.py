@@ -1,8 +1,8 @@
-"""What became of each lock in this process during the last ten minutes, for the admin page.
+"""Keeps ten minutes of history for each lock of this process, for the admin page.
 
-Receivers of the app's signals, as anybody could write them. They are connected at the first request
-that a process serves, and only where ``django.contrib.admin`` is installed: a worker or a command
-pays nothing, and the page has more to show than what happened since it was opened.
+Its receivers use the app's signals, as any site could. The first request that a process serves
+connects them, and only if ``django.contrib.admin`` is installed: a worker or a command pays
+nothing, and the page can show events from before it was opened.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-#: A history has so many buckets, each of so many seconds.
+#: The number of buckets of a history, and the seconds of each.
 BUCKETS: Final = 60
 BUCKET_SECONDS: Final = 10
-#: Of how many keys there is a history: of those that were used last.
+#: The number of keys with a history: those used last.
 KEYS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Some seconds of a lock's history; times are seconds.
+    """Some seconds of a lock's history. Times are seconds.
 
-    :ivar holds: how often it was acquired, not counting reentry
-    :ivar busy: how often an acquire ended without it
-    :ivar lost: how many holds were lost
-    :ivar waited: how long all who got it or gave up have waited together
-    :ivar longest_wait: how long one of them has waited at most
-    :ivar longest_hold: how long it was held at most, of those who released it
+    :ivar holds: the number of acquires, without reentry
+    :ivar busy: the number of acquires that ended without it
+    :ivar lost: the number of lost holds
+    :ivar waited: the sum of all waits, with or without success
+    :ivar longest_wait: the longest of these waits
+    :ivar longest_hold: the longest of the released holds
     """
 
     holds: int = 0
@@ -55,17 +55,17 @@ class Bucket:
 
     @property
     def mean_wait(self) -> float:
-        """How long those who got it or gave up have waited on average."""
+        """The mean of all waits, with or without success."""
         return self.waited / max(self.holds + self.busy, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What this process, and no other, has done with a lock.
+    """The use of a lock by this process alone.
 
     :ivar total: all buckets as one
     :ivar buckets: the oldest first; the last is not over yet
-    :ivar seconds: for how long the process has looked, ten minutes at most
+    :ivar seconds: the observed time, at most ten minutes
     """
 
     total: Bucket
@@ -82,7 +82,7 @@ class History:
 
     @property
     def uses(self) -> Sparkline:
-        """How often it was acquired, for each bucket."""
+        """The number of acquires of each bucket."""
         return sparkline([bucket.holds for bucket in self.buckets])
 
     @property
@@ -92,7 +92,7 @@ class History:
 
 
 def of(lock: str, using: str = "default") -> History:
-    """Return the history of a lock; an empty one where nothing is known. No network.
+    """Return the history of a lock, an empty one if unknown, without asking the server.
 
     A lock, a semaphore, a lease and a leader of one key have one history: signals name the key.
 
@@ -104,7 +104,7 @@ def of(lock: str, using: str = "default") -> History:
     now = monotonic()
     with _lock:
         rows = _rows.get((using, name)) or _rows.get((using, templates.znode_name(lock))) or ()
-        found = {row.number: row.told() for row in rows}
+        found = {row.number: row.bucket() for row in rows}
         seconds = 0.0 if _begun_at is None else now - _begun_at
     last = _number(now)
     buckets = tuple(found.get(number, _NOTHING) for number in range(last - BUCKETS + 1, last + 1))
@@ -127,11 +127,11 @@ def _sum(buckets: tuple[Bucket, ...]) -> Bucket:
 _NOTHING: Final = Bucket()
 
 
-# --- what the receivers note ---------------------------------------------------------------------
+# --- the receivers -------------------------------------------------------------------------------
 
 
 class _Row:
-    """A bucket that is being filled."""
+    """The bucket of the current seconds."""
 
     __slots__ = ("busy", "holds", "longest_hold", "longest_wait", "lost", "number", "waited")
 
@@ -140,7 +140,7 @@ class _Row:
         self.holds = self.busy = self.lost = 0
         self.waited = self.longest_wait = self.longest_hold = 0.0
 
-    def told(self) -> Bucket:
+    def bucket(self) -> Bucket:
         return Bucket(
             holds=self.holds,
             busy=self.busy,
@@ -155,7 +155,7 @@ class _Row:
         self.longest_wait = max(self.longest_wait, seconds)
 
 
-#: The alias and the znode name, which unlike the key is never long, → what is not empty.
+#: The buckets that are not empty, by alias and znode name, which is never long.
 _rows: OrderedDict[tuple[str, str], deque[_Row]] = OrderedDict()
 #: Reentrant, since a signal handler that releases locks may interrupt a receiver.
 _lock = threading.RLock()
@@ -167,7 +167,7 @@ def _number(now: float) -> int:
 
 
 def _row(key: str, using: str) -> _Row:
-    """Return the current bucket. To be called, and filled, under `_lock`."""
+    """Return the current bucket. Call this, and fill the bucket, under `_lock`."""
     where = using, templates.znode_name(key)
     number = _number(monotonic())
     rows = _rows.get(where)
@@ -207,7 +207,7 @@ def _lost(*, key: str, using: str, **_: Any) -> None:
         _row(key, using).lost += 1
 
 
-# --- when ----------------------------------------------------------------------------------------
+# --- the start -----------------------------------------------------------------------------------
 
 _RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
     signals.lock_acquired: _acquired,
@@ -219,7 +219,7 @@ _WHO: Final = "distlock.history"
 
 
 def connect() -> None:
-    """Begin at the first request; may be repeated (runserver calls ``ready`` twice)."""
+    """Begin at the first request. Repeating it is fine: runserver calls ``ready`` twice."""
     if _begun_at is None:
         request_started.connect(_begin, dispatch_uid=_WHO)
 
@@ -236,7 +236,7 @@ def _begin(**_: Any) -> None:
 
 @in_child
 def _forget_the_parent() -> None:
-    """In a forked child: it has done nothing yet."""
+    """In a forked child: begin with an empty history."""
     global _lock, _begun_at  # noqa: PLW0603 - a thread of the parent may have held it at the fork
     _lock = threading.RLock()
     _rows.clear()

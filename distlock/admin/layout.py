@@ -1,7 +1,7 @@
-"""Where the owners of a drawing stand: in columns, and those of a deadlock in a circle.
+"""Places the owners of a drawing: in columns, and those of a deadlock in a circle.
 
-Whoever waits is to the left of whom it waits for. A circle has a place in that order as if it were
-one owner. So graphs of this size can be read, and that needs no dependency.
+A waiter is to the left of the holder. A circle has one place in that order, like one owner. So
+graphs of this size are readable, without a dependency.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-# Sizes are pixels where the drawing is not scaled.
+# Sizes are pixels of the unscaled drawing.
 NODE_WIDTH: Final = 200.0
 NODE_HEIGHT: Final = 46.0
-#: Between two columns, where a lock's name stands, and between two rows.
+#: The gap between two columns, with room for a lock's name, and between two rows.
 GAP_X: Final = 160.0
 GAP_Y: Final = 20.0
-#: Above and below a circle, for arrows that bulge, and between its rows, for a lock's name.
+#: The room above and below a circle, for bulging arrows, and between its rows, for lock names.
 ROOM: Final = 46.0
 
 Point: TypeAlias = tuple[float, float]
-#: One who waits, and one who holds.
+#: A waiter and a holder.
 Pair: TypeAlias = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """One owner, or a circle of them: what has one place in the order."""
+    """One owner, or a circle of owners, with one place in the order."""
 
     places: Mapping[str, Point]
     width: float = NODE_WIDTH
     height: float = NODE_HEIGHT
     x: float = 0.0
     y: float = 0.0
-    #: To the left and to the right of it.
+    #: The groups to the left and to the right of it.
     before: list[_Group] = field(default_factory=list)
     after: list[_Group] = field(default_factory=list)
 
@@ -45,10 +45,10 @@ class _Group:
 def lay_out(
     owners: Sequence[str], rings: Iterable[Sequence[str]], pairs: Iterable[Pair]
 ) -> dict[str, Point]:
-    """Return where the middle of each owner's box is. No two boxes overlap.
+    """Return the middle of each owner's box. No two boxes overlap.
 
-    :param owners: in the order in which they stand below each other, as far as there is a choice
-    :param rings: the owners of each circle, in the order of its arrows; nobody is in two
+    :param owners: in their order from top to bottom, as far as there is a choice
+    :param rings: the owners of each circle, in the order of its arrows; no owner is in two
     :param pairs: the arrows
     """
     group_of: dict[str, _Group] = {}
@@ -73,7 +73,7 @@ def lay_out(
 
 
 def _circle(ring: Sequence[str]) -> _Group:
-    """Put owners on an ellipse that is large enough, clockwise."""
+    """Place owners on a large enough ellipse, clockwise."""
     if len(ring) == 1:
         return _Group({ring[0]: (0.0, 0.0)}, height=NODE_HEIGHT + 2 * ROOM)
     start = math.pi if len(ring) == 2 else -math.pi / 2
@@ -98,7 +98,7 @@ def _apart(one: Point, other: Point) -> bool:
 
 
 def _connected(groups: Sequence[_Group]) -> list[list[_Group]]:
-    """Return the parts that no arrow connects."""
+    """Return the unconnected parts."""
     part_of: dict[_Group, int] = {}
     for number, group in enumerate(groups):
         pending = [group]
@@ -114,12 +114,12 @@ def _connected(groups: Sequence[_Group]) -> list[list[_Group]]:
 
 
 def _columns(part: Sequence[_Group]) -> list[list[_Group]]:
-    """Return the columns from left to right: each group just before those that it waits for."""
+    """Return the columns from left to right, each group just before those it waits for."""
     depths: dict[_Group, int] = {}
 
     def depth(group: _Group) -> int:
         if group not in depths:
-            depths[group] = 0  # an arrow back to it counts for nothing
+            depths[group] = 0  # ignores an arrow back to it
             depths[group] = max((depth(one) + 1 for one in group.after), default=0)
         return depths[group]
 
@@ -130,12 +130,12 @@ def _columns(part: Sequence[_Group]) -> list[list[_Group]]:
 
 
 def _arrange(columns: Sequence[list[_Group]], top: float) -> float:
-    """Give all groups their places below `top`; return where they end."""
+    """Place all groups below `top`, and return their lower end."""
     heights = [
         sum(group.height for group in column) + GAP_Y * (len(column) - 1) for column in columns
     ]
     right = 0.0
-    # From the right, so that whoever waits stands beside whom it waits for.
+    # From the right, so that a waiter is beside its holder.
     for column, height in zip(reversed(columns), reversed(heights), strict=True):
         width = max(group.width for group in column)
         column.sort(key=_middle_of_holders)

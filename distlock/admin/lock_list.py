@@ -1,4 +1,4 @@
-"""What the admin's list of locks shows: what was asked for, what was found, and how to go on."""
+"""Builds the admin's list of locks: its query, its rows, and its links."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     from distlock.inspection.snapshot import Lock, Snapshot
 
-#: How many locks a page shows, and how many keys are looked at for it: their order is known only
-#: when all have been read.
+#: The locks on a page, and the keys read for it: their order is known only when all have been read.
 PAGE_SIZE: Final = 100
 KEYS: Final = 10_000
-#: How many prefixes can be chosen, and how much of a text is searched for.
+#: The number of prefixes to choose from, and the longest text to search for.
 PREFIXES: Final = 20
 TEXT: Final = 200
 
@@ -37,7 +36,7 @@ _FIRST: Final = "-waiting"
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """What the address of the page asks for. Whatever makes no sense counts as not said."""
+    """The parameters in the page's address. Invalid ones count as absent."""
 
     using: str = "default"
     q: str = ""
@@ -65,7 +64,7 @@ class Query:
         )
 
     def address(self, **changes: Any) -> str:
-        """Return the address of the same page with changes; on the first page, unless it says."""
+        """Return the address of the same list with changes, on the first page by default."""
         changed = replace(self, **{"p": 1, **changes})
         said = {
             field.name: value
@@ -76,7 +75,7 @@ class Query:
 
     @property
     def hidden(self) -> list[tuple[str, str]]:
-        """What the search form keeps of the address."""
+        """The parameters that the search form keeps."""
         kept = parse_qsl(self.address(q="", after="").removeprefix("?"))
         return [(name, value) for name, value in kept if name != "q"]
 
@@ -87,12 +86,12 @@ class Query:
 
     @property
     def any_queue(self) -> str:
-        """The address of locks that nobody waits for, too."""
+        """The address of locks with or without waiters."""
         return self.address(contended="")
 
     @property
     def only_contended(self) -> str:
-        """The address of locks that somebody waits for."""
+        """The address of locks with waiters."""
         return self.address(contended="1")
 
     @property
@@ -118,7 +117,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column that the list can be sorted by.
+    """A sortable column of the list.
 
     :ivar sorted: ``ascending``, ``descending`` or empty, as ``aria-sort`` has it
     """
@@ -132,8 +131,8 @@ class Column:
 class Row:
     """One lock of the list.
 
-    :ivar address: where its page is, empty where it can have none
-    :ivar depth: how many wait, in percent of the longest queue that was found
+    :ivar address: the address of its page, empty if it can have none
+    :ivar depth: the number of waiters, in percent of the longest queue
     """
 
     lock: Lock
@@ -142,19 +141,19 @@ class Row:
 
     @property
     def id(self) -> str:
-        """What tells it apart from all other rows."""
+        """A text that identifies the row."""
         return f"lock-{printable(self.lock.name)}-{self.lock.kind}"
 
     @property
     def others(self) -> int:
-        """How many hold it beside the first."""
+        """The number of holders beside the first."""
         return self.lock.holding - 1
 
 
 class LockList:
-    """The locks that a query finds, in its order, and what can be chosen instead.
+    """The locks that a query finds, in its order, with the alternatives to choose from.
 
-    :param budget: seconds to read them in
+    :param budget: seconds for the reads
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
 
@@ -190,19 +189,19 @@ class LockList:
 
     @property
     def all_of_it(self) -> Snapshot | None:
-        """All locks of the namespace, None where only some were looked at."""
+        """All locks of the namespace, None if only some were read."""
         query = self.query
         whole = not (query.q or query.prefix or query.after or self.seen.cut)
         return self.seen if whole else None
 
     @cached_property
     def pages(self) -> int:
-        """How many pages there are of what was found."""
+        """The number of pages."""
         return max(-(-len(self.found) // PAGE_SIZE), 1)
 
     @cached_property
     def page(self) -> int:
-        """The number of this page; the last one where there are not so many any more."""
+        """The number of this page, or of the last one if there are fewer by now."""
         return min(max(self.query.p, 1), self.pages)
 
     @cached_property
@@ -211,7 +210,7 @@ class LockList:
         return self.found[(self.page - 1) * PAGE_SIZE : self.page * PAGE_SIZE]
 
     def rows(self, address: Callable[[Lock], str]) -> list[Row]:
-        """Return the locks on this page with what to show of them."""
+        """Return the rows of this page."""
         longest = max((lock.waiting for lock in self.found), default=0) or 1
         return [
             Row(lock=lock, address=address(lock), depth=-(-100 * lock.waiting // longest))
@@ -220,40 +219,40 @@ class LockList:
 
     @property
     def before(self) -> str:
-        """The address of the page before, empty on the first one."""
+        """The address of the previous page, empty on the first one."""
         return self.query.address(p=self.page - 1) if self.page > 1 else ""
 
     @property
     def next(self) -> str:
-        """The address of the page after this one, empty on the last one."""
+        """The address of the next page, empty on the last one."""
         return self.query.address(p=self.page + 1) if self.page < self.pages else ""
 
     @property
     def rest(self) -> str:
-        """The address of the keys that were not looked at, empty where all were."""
+        """The address of the keys that were not read, empty if all were."""
         return self.query.address(after=self.seen.next) if self.seen.cut else ""
 
     @property
     def from_the_start(self) -> str:
-        """The address of the first keys, empty where these were looked at."""
+        """The address of the first keys, empty if these were read."""
         return self.query.address(after="") if self.query.after else ""
 
-    # --- in numbers -----------------------------------------------------------------------------
+    # --- counts ---------------------------------------------------------------------------------
 
     @cached_property
     def holding(self) -> int:
-        """How many hold a lock."""
+        """The number of holders."""
         return sum(lock.holding for lock in self.found)
 
     @cached_property
     def waiting(self) -> int:
-        """How many wait for one."""
+        """The number of waiters."""
         return sum(lock.waiting for lock in self.found)
 
-    # --- what can be chosen ---------------------------------------------------------------------
+    # --- choices --------------------------------------------------------------------------------
 
     def columns(self) -> dict[str, Column]:
-        """Return the columns that can be sorted by; first the most, and of texts the first."""
+        """Return the sortable columns, each with its first order: descending for numbers."""
         now = self.query.o
         return {
             name: Column(
@@ -284,7 +283,7 @@ class LockList:
         ]
 
     def kinds(self) -> list[Choice]:
-        """Return the kinds of locks among what was looked at, and the chosen one."""
+        """Return the kinds of the locks that were read, and the chosen one."""
         there = Counter(lock.kind for lock in self.seen.locks)
         return [
             Choice(

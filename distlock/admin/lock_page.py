@@ -1,4 +1,4 @@
-"""What the admin's page of one lock shows: who holds it, and who waits in which order."""
+"""Builds the admin's page of one lock: its holders, and its waiters in their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from distlock.locks.actions import can_be_asked, can_be_broken
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock, Snapshot
 
-#: How many holders, and how many waiters, are shown.
+#: The most holders, and the most waiters, on the page.
 DEPTH: Final = 200
 
 
@@ -35,7 +35,7 @@ class Standing:
 
     @classmethod
     def of(cls, lock: Lock, contender: Contender, number: int) -> Standing:
-        """Return the row for somebody who was found."""
+        """Return the row for a contender."""
         path, token = contender.participant.path, contender.participant.token
         node = path.removeprefix(lock.path).removeprefix("/")
         return cls(
@@ -49,11 +49,11 @@ class Standing:
 
 
 class LockDetail:
-    """All there is under one name: mostly one lock, or a mutex and a semaphore of one key.
+    """All locks under one name: mostly one, or a mutex and a semaphore of one key.
 
     :param name: the `Lock.name`
-    :param budget: seconds to read it in
-    :raises LockKeyError: that is no name
+    :param budget: seconds for the reads
+    :raises LockKeyError: the name is invalid
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
 
@@ -65,12 +65,12 @@ class LockDetail:
 
     @property
     def holding(self) -> int:
-        """How many hold it."""
+        """The number of holders."""
         return sum(lock.holding for lock in self.locks)
 
     @property
     def waiting(self) -> int:
-        """How many wait for it."""
+        """The number of waiters."""
         return sum(lock.waiting for lock in self.locks)
 
     def lines(self) -> list[Line]:
@@ -78,7 +78,7 @@ class LockDetail:
         return [Line(lock) for lock in self.locks]
 
     def find(self, node: str, token: str) -> tuple[Lock, Contender] | None:
-        """Return who stands on a node, if that is still the one with this token."""
+        """Return the contender of a node, if the node still has this token."""
         for lock in self.locks:
             for contender in lock.contenders:
                 one = contender.participant
@@ -88,7 +88,7 @@ class LockDetail:
 
 
 class Line:
-    """One lock, and who stands in its line."""
+    """One lock, with the participants of its queue."""
 
     def __init__(self, lock: Lock) -> None:
         self.lock = lock
@@ -97,10 +97,10 @@ class Line:
 
     @property
     def more_holders(self) -> int:
-        """How many holders are not shown."""
+        """The number of holders beyond those shown."""
         return self.lock.holding - len(self.holders)
 
     @property
     def more_waiters(self) -> int:
-        """How many waiters are not shown."""
+        """The number of waiters beyond those shown."""
         return self.lock.waiting - len(self.waiters)

@@ -1,9 +1,9 @@
-"""The admin page: who holds which lock, who waits, since when; and an operator's two actions.
+"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
 
-It reads `inspection`, which is the same for all faces, within `BUDGET` seconds; when ZooKeeper does
-not answer, the page says so. There is no table and no form: the model is `models.Lock`, the views
-are these. `static/distlock/page.js` fetches the changing parts anew every other second; without it
-all works by links and forms.
+They read `inspection` within `BUDGET` seconds. When ZooKeeper does not answer, the page reports it.
+There is no table and no form: the model is `models.Lock`, the views are here.
+`static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
+work by links and forms.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 else:
     LockAdminBase = admin.ModelAdmin
 
-#: How much of the admin's log the page of a lock tells.
+#: The entries of the admin's log on the page of a lock.
 LOG_ENTRIES: Final = 10
 
 
 @admin.register(Lock)
 class LockAdmin(LockAdminBase):
-    """The locks of all aliases. To view them, to ask and to break are a permission each."""
+    """The locks of all aliases. Viewing, asking and breaking need one permission each."""
 
     def get_urls(self) -> list[URLPattern]:
         name = "distlock_lock"
@@ -89,7 +89,7 @@ class LockAdmin(LockAdminBase):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the locks that somebody holds or waits for."""
+        """Show the locks with holders or waiters."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
         reading.begin()
@@ -111,7 +111,7 @@ class LockAdmin(LockAdminBase):
         return self._answer(request, "list", reading, context)
 
     def detail_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Show who holds a lock and who waits for it, and what they say of themselves."""
+        """Show the holders and waiters of a lock, with the data of their nodes."""
         _require(request, "view_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
@@ -137,7 +137,7 @@ class LockAdmin(LockAdminBase):
     def _answer(
         self, request: HttpRequest, page: str, reading: Reading, context: dict[str, Any]
     ) -> HttpResponse:
-        """Answer with a whole page, or with just its parts that change."""
+        """Answer with a whole page, or with its changing parts alone."""
         fragment = "_fragment" in request.GET
         around = {} if fragment else self.admin_site.each_context(request)
         parameters = request.GET.copy()
@@ -175,7 +175,7 @@ class LockAdmin(LockAdminBase):
 
     # --- actions --------------------------------------------------------------------------------
     #
-    # Under ATOMIC_REQUESTS an error would undo the record of what has been done.
+    # Under ATOMIC_REQUESTS an error would undo the record of the act.
 
     @transaction.non_atomic_requests
     def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -226,7 +226,7 @@ class LockAdmin(LockAdminBase):
         operator = f"The user {user.get_username()!a}"
         act = partial(carry_out, action, target, operator=operator, user_id=user.pk)
         done = reading.attempt(act)
-        if reading.trouble:  # done or not: nobody knows
+        if reading.trouble:  # the outcome is unknown
             return self._confirmation(request, reading, lock, action, target=target)
         facts = {"who": target.who, "lock": lock}
         if not done:
@@ -270,7 +270,7 @@ class LockAdmin(LockAdminBase):
     # --- the admin's log ------------------------------------------------------------------------
 
     def _log_entries(self, lock: Lock) -> list[LogEntry]:
-        """Return what operators have done to a lock, last first."""
+        """Return the operators' acts on a lock, the last first."""
         entries = LogEntry.objects.filter(
             content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
         )
@@ -279,7 +279,7 @@ class LockAdmin(LockAdminBase):
     # --- addresses ------------------------------------------------------------------------------
 
     def _address(self, view: str, lock: Lock) -> str:
-        """Return the address of one of a lock's pages; empty where its name is no text or long."""
+        """Return the address of one of a lock's pages; empty for a long name, or no text."""
         if not lock.name.isprintable() or len(lock.name) > MAX_SHOWN:
             return ""
         return reverse(
@@ -287,7 +287,7 @@ class LockAdmin(LockAdminBase):
         )
 
     def _page_of(self, using: str) -> Callable[[snapshot.Lock], str]:
-        """Return what returns the address of the page of a lock of an alias."""
+        """Return a function that returns the address of a lock's page."""
         return lambda lock: self._address("change", Lock.at(using, lock.name))
 
     def _list_address(self, using: str) -> str:
@@ -296,9 +296,9 @@ class LockAdmin(LockAdminBase):
 
 
 def _detail(reading: Reading, lock: Lock) -> LockDetail | None:
-    """Return who is there, None where that could not be read.
+    """Return the page of a lock, None if it could not be read.
 
-    :raises Http404: no lock can be called so
+    :raises Http404: no lock can have this name
     """
     try:
         read = partial(LockDetail, lock.using, lock.name, LOCKS_BUDGET)
@@ -320,7 +320,7 @@ def _require(request: HttpRequest, permission: str) -> None:
 def _reading(using: str) -> Reading:
     """Begin to read an alias.
 
-    :raises Http404: there is none of that name
+    :raises Http404: no alias has this name
     """
     if using not in getattr(settings, "DISTLOCK", {"default": {}}):
         raise Http404(f"DISTLOCK has no alias {using!a}.")
@@ -328,6 +328,6 @@ def _reading(using: str) -> Reading:
 
 
 def _aliases(query: Query) -> list[tuple[str, str, bool]]:
-    """Return the aliases to choose from: name, address, and whether it is this one."""
+    """Return the aliases to choose from: name, address, and whether it is the current one."""
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     return [(one, Query(using=one).address(), one == query.using) for one in aliases]

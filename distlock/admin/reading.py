@@ -1,4 +1,4 @@
-"""What one request of the admin page reads, all of it within its time, and why not all."""
+"""Reads the data for one request of the admin page, within a budget of seconds."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
     from distlock.inspection.snapshot import Snapshot
 
-#: How long a page may take to read what it shows, in seconds, and how much of it the locks may.
+#: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0
 LOCKS_BUDGET: Final = 1.8
-#: How often the page asks for what has changed, in seconds; and how many times as long as the
-#: answer took, so that a great tree is not read without a break.
+#: The seconds after which the page refreshes, and the least multiple of the last answer's time, so
+#: that a large tree is not read without a break.
 REFRESH_SECONDS: Final = 2.0
 REFRESH_TIMES: Final = 4
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """What one request has read, within its time, and why not all.
+    """The data of one request, as far as it could be read in time.
 
-    :ivar trouble: why nothing could be read, empty where it could
-    :ivar misconfigured: whether that is the fault of the settings
+    :ivar trouble: the reason why the server could not be read, empty if it could
+    :ivar misconfigured: whether the settings are the reason
     """
 
     using: str
@@ -48,18 +48,18 @@ class Reading:
 
     @property
     def left(self) -> float:
-        """How many seconds are left."""
+        """The seconds left."""
         return max(self.started + BUDGET - time.monotonic(), 0)
 
     @property
     def interval(self) -> int:
-        """After how many milliseconds to read again."""
-        # That there was no answer took long, and not a great tree.
+        """The milliseconds after which to read again."""
+        # The time went on a timeout, not on a large tree.
         took = 0 if self.trouble else time.monotonic() - self.started
         return int(max(REFRESH_SECONDS, REFRESH_TIMES * took) * 1000)
 
     def attempt(self, read: Callable[[], Any]) -> Any:
-        """Return what `read` returns, None where it cannot: then `trouble` tells why."""
+        """Return the result of `read`, or None if it fails: then `trouble` has the reason."""
         try:
             return read()
         except LockUnavailable as error:
@@ -69,11 +69,11 @@ class Reading:
         return None
 
     def begin(self) -> None:
-        """Ask the servers, so that they have answered by the time when the locks are read."""
+        """Ask the servers now, so that they have answered once the locks are read."""
         self.attempt(lambda: ask_members(configuration(self.using)))
 
     def look_around(self, seen: Snapshot | None = None) -> None:
-        """Look for deadlocks, and at the session and its servers, in the time that is left."""
+        """Look for deadlocks, and at the session and its servers, in the time left."""
         if not self.trouble:
             with suppress(LockUnavailable):  # the locks were read: only the time was too short
                 self.circles = circles(self.using, self.left - 0.2, seen)
@@ -81,9 +81,9 @@ class Reading:
             self.panel = self.attempt(lambda: panel(self.using, self.started + BUDGET))
 
     def drawing(self, lock: str | None = None) -> Drawing | None:
-        """Return who waits for whom as a drawing; None where that was not looked for.
+        """Return the drawing of the waits, None if there was no look for them.
 
-        :param lock: the `Lock.name` of the one that it is to hang together with
+        :param lock: the `Lock.name` of a lock, to draw only the waits connected with it
         """
         if self.circles is None:
             return None

@@ -1,4 +1,4 @@
-"""What the admin page tells of this process's session, and of the servers it may talk to."""
+"""Describes this process's session, and the servers of the ensemble, for the admin page."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["connected", "lost", "never"]
 
-#: For how long what the servers have said is shown before they are asked again, in seconds. Each
-#: open page asks every other second, and an old server answers ``srvr`` on the thread that serves.
+#: The seconds for which the servers' answers are shown before they are asked again. Each open page
+#: asks every other second, and an old server answers ``srvr`` on the thread that serves clients.
 KNOWN_SECONDS: Final = 5.0
-#: How long a server may take for its answer.
+#: The seconds that a server may take for its answer.
 ANSWER_SECONDS: Final = 1.0
 
 
@@ -37,10 +37,10 @@ class Panel:
     """A session and its ensemble.
 
     :ivar state: ``never`` until this process has connected for the first time
-    :ivar server: host and port of the server that the session is with, empty without a connection
+    :ivar server: host and port of the connected server, empty without a connection
     :ivar timeout: the session timeout that the server granted, in seconds, 0 before it did
-    :ivar latency: seconds for one read, None where it was not answered
-    :ivar held: how many places in line this process holds, over all its owners
+    :ivar latency: seconds for one read, None without an answer
+    :ivar held: the number of granted nodes of this process, over all its owners
     :ivar members: the servers of ``HOSTS``, None while they have not answered
     """
 
@@ -56,15 +56,15 @@ class Panel:
 
     @property
     def timeout_differs(self) -> bool:
-        """Whether the server granted another session timeout than was asked for."""
+        """Whether the server granted another session timeout than the setting."""
         return bool(self.timeout) and abs(self.timeout - self.conf.session_timeout) >= 0.001
 
 
 def panel(using: str, deadline: float) -> Panel:
-    """Return what is to be told of an alias.
+    """Return the panel of an alias.
 
     :param using: the alias in ``DISTLOCK``
-    :param deadline: (`time.monotonic`) when to be back, whatever answers are missing
+    :param deadline: (`time.monotonic`) the time to return, even without all answers
     :raises ImproperlyConfigured: the settings are wrong
     """
     conf = configuration(using)
@@ -101,7 +101,7 @@ def _latency(session: Session, timeout: float) -> float | None:
         return None
     started = time.monotonic()
     try:
-        # What is read does not matter; the list of names could be long.
+        # Any read would do; a list of names could be long.
         session.answer(session.ask(session.read, "/"), max(timeout, 0), key="/")
     except LockUnavailable as error:
         if isinstance(error.__cause__, TIMED_OUT) or not session.connected:
@@ -111,7 +111,7 @@ def _latency(session: Session, timeout: float) -> float | None:
 
 def _held(session: Session) -> int:
     places = session.heartbeat.beneficiaries()
-    # Those who have turns on one node are two there: who has its turn, and the node's own place.
+    # A batch counts twice there: the member that has its turn, and the batch node.
     return len({getattr(place, "node", None) for place in places if _granted(place)})
 
 
@@ -121,23 +121,23 @@ def _granted(place: Beneficiary) -> bool:
 
 # --- the servers ---------------------------------------------------------------------------------
 
-#: When they were asked, and the answer to come, by process and place of the ensemble.
+#: The time of the question and the coming answer, by process, and place of the ensemble.
 _asked: dict[tuple[int, str, str], tuple[float, Future[list[Member]]]] = {}
 
 
 def ask_members(conf: Configuration) -> Future[list[Member]]:
-    """Ask the servers, unless that was done just now or is under way; never blocks."""
+    """Ask the servers, unless that is under way or just done; never blocks."""
     known = os.getpid(), conf.alias, conf.hosts
     asked_at, future = _asked.get(known, (0.0, None))
     known_still = time.monotonic() - asked_at < KNOWN_SECONDS
     if future is not None and (known_still or not future.done()):
         return future
     future = Future()
-    # A name server that does not answer keeps it busy for longer than anybody waits.
+    # A silent name server keeps the thread busy for longer than anybody waits.
     threading.Thread(
         target=_ask, args=(conf, future), name="distlock-ensemble", daemon=True
     ).start()
-    _asked[known] = time.monotonic(), future  # not before: the start may fail
+    _asked[known] = time.monotonic(), future  # not earlier: the start may fail
     return future
 
 
@@ -147,4 +147,4 @@ def _ask(conf: Configuration, future: Future[list[Member]]) -> None:
     except ImproperlyConfigured as error:
         future.set_exception(error)
     finally:
-        future.cancel()  # so that nobody waits for it where it has failed
+        future.cancel()  # so that nobody waits for it after a failure

@@ -1,4 +1,4 @@
-"""Numbers as a small line, for an SVG that needs neither a script nor an inline style."""
+"""Draws numbers as a small line, in an SVG without a script or an inline style."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MARGIN: Final = 2
 class Sparkline:
     """A line from left to right, the last value at the right; for ``distlock/sparkline.html``.
 
-    :ivar points: of the ``<polyline>``
-    :ivar area: of the ``<polygon>`` below it
+    :ivar points: the points of the ``<polyline>``
+    :ivar area: the points of the ``<polygon>`` below it
     :ivar highest: the value at the top
     :ivar last: the value at the right
     """
@@ -34,7 +34,7 @@ class Sparkline:
 
 
 def sparkline(values: Sequence[float]) -> Sparkline:
-    """Return the line of `values`; what is no finite number above 0 counts as 0."""
+    """Return the line of `values`; any value but a finite number above 0 counts as 0."""
     shown = [value if math.isfinite(value) and value > 0 else 0 for value in values] or [0]
     highest = max(shown)
     base = HEIGHT - MARGIN

@@ -1,4 +1,4 @@
-"""Who waits in a circle, for the admin page: looked for once for all pages that are open."""
+"""Looks for deadlocks once for all open admin pages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from distlock.inspection.tree import snapshot
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Snapshot
 
-#: How long a look is shown at least, in seconds, and how many times as long as it took.
+#: The least time that the result of a look is shown, in seconds, and as a multiple of its duration.
 KNOWN_SECONDS: Final = 1.5
 KNOWN_TIMES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circles:
-    """What a look at the wait-for graph has found.
+    """The result of a look at the wait-for graph.
 
-    :ivar whole: False where not all keys could be looked at
+    :ivar whole: False if not all keys could be read
     """
 
     cycles: list[wait_graph.Cycle]
@@ -35,11 +35,11 @@ _known: dict[tuple[int, str, str], tuple[float, Circles]] = {}
 
 
 def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
-    """Return who waits for whom, and in a circle.
+    """Return the links and the cycles of the wait-for graph.
 
     :param using: the alias in ``DISTLOCK``
-    :param budget: seconds for it
-    :param seen: all locks of the namespace with all who stand there, where the caller has them
+    :param budget: seconds for the look
+    :param seen: all locks of the namespace with all participants, if the caller has them
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """
     conf = configuration(using)
@@ -51,7 +51,7 @@ def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
     each = max(budget, 0.3) / 3
     if seen is None:
         seen = snapshot(using, depth=None, budget=each)
-    # What was read one after the other may look like a circle that never was: that looks again.
+    # Nodes read one after the other may show a cycle that never was: `deadlocks` looks again.
     found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(using, budget=each)
     links = wait_graph.links(seen.locks)
     now = time.monotonic()

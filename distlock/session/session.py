@@ -78,7 +78,7 @@ class Session(SessionRequests):
         #: The steps that wait for a connection.
         self._parked: deque[Callable[[], None]] = deque()
         self._in_flight: set[Reply] = set()
-        self.watches = SharedWatches(client, self.send)
+        self.watches = SharedWatches(self, client)
         self.deletes = GuaranteedDelete(self, client)
         #: The contenders of this process, by lock.
         self.local_contenders = LocalContenders()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from distlock.engine.client import Client, Done
 
+    from .session import Session
+
     #: Called with whether the watched node was deleted, or its watch lost with the session.
     Watcher: TypeAlias = Callable[[bool], None]
 
@@ -24,14 +26,11 @@ Watched: TypeAlias = tuple[str, bool]
 
 
 class SharedWatches:
-    """The watches of one session.
+    """The watches of one session."""
 
-    :param send: sends one request, given the request and what gets its outcome
-    """
-
-    def __init__(self, client: Client, send: Callable[[Any, Done], None]) -> None:
+    def __init__(self, session: Session, client: Client) -> None:
+        self._session = session
         self._client = client
-        self._send = send
         self.watchers: dict[Watched, set[Watcher]] = {}
         # Requests about watches go out in the order of the changes to `watchers`. Reentrant: the
         # outcome of a request that cannot be sent comes at once.
@@ -60,7 +59,7 @@ class SharedWatches:
         request = self._client.listing if children else self._client.reading
         with self._lock:
             self.watchers.setdefault(watched, set()).add(changed)
-            self._send(request(path, partial(self._fired, watched)), set_or_not)
+            self._session.send(request(path, partial(self._fired, watched)), set_or_not)
 
     def unwatch(self, path: str, changed: Watcher, *, children: bool = False) -> None:
         """Remove a watcher, and the server's watch if nobody else needs it.
@@ -86,7 +85,7 @@ class SharedWatches:
     def _remove(self, watched: Watched) -> None:
         path, children = watched
         request = self._client.unwatching(path, children=children)
-        self._send(request, partial(self._removed, watched))
+        self._session.send(request, partial(self._removed, watched))
 
     def _fired(self, watched: Watched, deleted: bool) -> None:
         with self._lock:

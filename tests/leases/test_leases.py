@@ -149,7 +149,7 @@ def test_a_late_renewal_succeeds_while_nobody_else_has_had_it() -> None:
     with lease as hold:
         eventually(lambda: hold.lost, PATIENCE)
         assert hold.valid_for() == 0
-        with pytest.raises(LockLost, match=r"calls renew\(\)"):
+        with pytest.raises(LockLost, match=r"Call renew\(\)"):
             hold.check()
         assert lease.renew(LONG) is hold
         hold.check()
