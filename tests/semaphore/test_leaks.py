@@ -86,8 +86,11 @@ class SoftLimit(BaseException):
     pass
 
 def soft_limit(number, frame):
-    if frame.f_code.co_name == "__exit__" and frame.f_lineno == frame.f_code.co_firstlineno:
-        # Before its first line no __exit__ written in Python can do anything (CPython 74174).
+    # Before its first line no __exit__ written in Python can do anything (CPython 74174): later
+    # then, and later again where that comes while this very handler still stands on that line.
+    code = frame.f_code
+    before_exit = code.co_name == "__exit__" and frame.f_lineno == code.co_firstlineno
+    if before_exit or code is soft_limit.__code__:
         signal.setitimer(signal.ITIMER_REAL, 0.00001)
         return
     raise SoftLimit
