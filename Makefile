@@ -10,7 +10,8 @@ WORKERS ?= 4
 # Users run these; the tests have assertions and passwords of their own.
 SHIPPED := distlock example_project benchmarks manage.py
 # The prose check reads the docstrings and comments of these.
-PLAIN := $(addprefix distlock/,contrib engine keys locks logs owner session templatetags)
+PLAIN := $(wildcard distlock/*.py) $(addprefix distlock/,\
+	admin contrib engine inspection keys lease locks logs owner session templatetags)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

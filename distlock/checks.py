@@ -69,7 +69,7 @@ def check_templates(**_: Any) -> list[CheckMessage]:
 def check_views(**_: Any) -> list[CheckMessage]:
     """E004: ``zk_locked`` inside the transaction that ``ATOMIC_REQUESTS`` opens around a view.
 
-    That is: on ``get()`` or ``post()`` of a class view, on an action of a view set, or below
+    It finds them on ``get()`` or ``post()`` of a class view, on an action of a view set, and below
     ``@api_view``.
     """
     atomic = {
