@@ -307,7 +307,8 @@ class Locked:
     def _serves_async(self, args: tuple[Any, ...]) -> bool:
         """Return whether this is the ``dispatch`` of an async class view.
 
-        Such a ``dispatch`` is a plain function, which returns the coroutine of the view's ``async def get``.
+        Such a ``dispatch`` is a plain function, which returns the coroutine of the view's
+        ``async def get``.
         """
         method = self.bound and self.bound.func
         view = getattr(method, "__self__", None) or next(iter(args), None)

@@ -37,7 +37,7 @@ LAST_NUMBER: Final = 2**31 - 1
 
 
 class Listener(Protocol):
-    """Whom the tree tells of changes: the connection of a session."""
+    """The connection of a session, which the tree notifies of changes."""
 
     def event(self, kind: str, path: str) -> None:
         """Take a watch event; called with the tree's lock held, so it may only be noted."""
@@ -94,7 +94,7 @@ class MemoryTree:
         self._nodes: dict[str, _Node] = {}
         self._children: dict[str, set[str]] = {}
         self._sessions: dict[int, Listener] = {}
-        #: Who watches: (path, whether the names of its children) → session ids, first come first.
+        #: Watches: (path, whether the names of its children) → session ids, first come first.
         self._watches: dict[tuple[str, bool], dict[int, None]] = {}
         self._depth = 0
         self._undo: list[tuple[str, _Node | None]] = []

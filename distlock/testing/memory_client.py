@@ -57,7 +57,7 @@ class _Unwatching(NamedTuple):
 class MemoryClient(Requests):
     """One connection to a tree, and its session of the moment.
 
-    What has no docstring here has that of `Client`.
+    A method without a docstring here has that of `Client`.
 
     :param changed: called on the connection thread when a connection came (True) or went (False)
     :raises RuntimeError: the tree belongs to the process from which this one was forked
@@ -76,7 +76,7 @@ class MemoryClient(Requests):
         self.session_id = 0
         self.live = False
         self.stopped = False
-        #: What keeps it from connecting: nothing that would not pass.
+        #: The reason why it cannot connect: none lasts.
         self.trouble: BaseException | None = None
         _, slash, chroot = conf.hosts.partition("/")
         self.chroot = slash + chroot
@@ -85,11 +85,11 @@ class MemoryClient(Requests):
         self._timeout = conf.session_timeout
         self._data_watchers: dict[str, set[Callable[[Any], None]]] = {}
         self._child_watchers: dict[str, set[Callable[[Any], None]]] = {}
-        #: What came from the tree, in its order; what is to be called; what is to be sent.
+        #: Replies and events from the tree, in its order; steps to call; requests to send.
         self._received: deque[Callable[[], None]] = deque()
         self._steps: deque[Callable[[], None]] = deque()
         self._queue: deque[tuple[Any, Reply]] = deque()
-        #: What the tree has carried out and is about to answer.
+        #: The reply to the request that the tree has carried out and is about to answer.
         self._pending: Reply | None = None
         self._awake: SimpleQueue[None] = SimpleQueue()
         #: When the tree ends the session of a client that it does not hear of.

@@ -139,8 +139,8 @@ class _Link:
         if server is not None:
             for listening in server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
-            # Who was accepted just now is to have its transport before the server closes, or else
-            # asyncio forgets to close that socket.
+            # A client that was accepted just now must get its transport before the server closes;
+            # otherwise asyncio forgets to close that socket.
             await asyncio.sleep(0)
             server.close()
         self.drop()
@@ -151,7 +151,7 @@ class _Link:
 
     async def close(self) -> None:
         await self.refuse()
-        # Who was accepted just now has not begun yet, and has to, in order to close its sockets.
+        # A task whose client was accepted just now must begin in order to close its sockets.
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.sleep(0)
             self.drop()

@@ -40,7 +40,7 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
 
     All aliases of ``DISTLOCK`` share it, each with a session of its own and with its settings as
     they are, but for ``HOSTS``, ``AUTH``, ``TLS`` and ``ACL``, which mean nothing here. Other
-    processes do not see it. What is held when the block ends is gone.
+    processes do not see it. Locks that are held when the block ends are gone.
 
     :raises RuntimeError: there is one already, or this process holds locks on a real server
     """

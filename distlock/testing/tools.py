@@ -1,4 +1,4 @@
-"""What tests of locked code need: somebody else who holds, faults on demand, and what was locked.
+"""Tools for tests of locked code: another holder, faults on demand, and a record of locks.
 
 All but `lose_connection` work with a real server, too.
 """
@@ -137,8 +137,8 @@ def expire_session(using: str = "default") -> None:
 def lose_connection(using: str = "default") -> Iterator[None]:
     """Be without a connection for the block, as when the network fails; memory only.
 
-    Within it, calls raise `LockUnavailable` after ``CONNECT_TIMEOUT``. What is held survives a
-    short loss, and is lost by one of ⅔ of ``SESSION_TIMEOUT``.
+    Within it, calls raise `LockUnavailable` after ``CONNECT_TIMEOUT``. A hold survives a short
+    loss, and is lost by one of ⅔ of ``SESSION_TIMEOUT``.
 
     :param using: the alias in ``DISTLOCK``
     :raises RuntimeError: the server is a real one
@@ -226,7 +226,7 @@ class CapturedLock:
 
 
 class CapturedLocks(list[CapturedLock]):
-    """What `captured_locks` has recorded, in its order."""
+    """The records of `captured_locks`, in order."""
 
     def keys(self, outcome: str = "acquired") -> list[str]:
         """Return the keys with this outcome, in order."""

@@ -1,4 +1,4 @@
-"""What a history proves: pure functions from a timeline to violations.
+"""Checks a history: pure functions from a timeline to violations.
 
 All processes of a run are on one machine and one clock, and a fencing token orders the holders of
 a key, so nothing has to be searched or guessed: `Timeline.rival` is the first to get the lock with
@@ -7,9 +7,9 @@ a greater token, and everything is said in terms of hold and rival.
 A time is taken *after* the thing for what begins a right ("got": acquire has returned) and *before*
 it for what ends one ("release": release is about to be called), so a violation is one for certain.
 
-What a process does that was stopped (SIGSTOP) is judged from when it ran again: no code of it could
-have done better. The half second of `timeline.GRACE` is for its threads to get their turn. What a
-call may take is counted without the time for which the machine was too busy to run it.
+A process that was stopped (SIGSTOP) is judged from when it ran again: no code of it could have done
+better. The half second of `timeline.GRACE` is for its threads to get their turn. The time limit of
+a call does not count the time for which the machine was too busy to run it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OVERRUN = 0.5
 #: For how much longer than a session timeout each process may be without a lock once replaced
 #: servers serve, in seconds.
 ABSENCE = 6.0
-#: What a recovery may take beyond session timeout and tick, in seconds.
+#: The limit for a recovery beyond session timeout and tick, in seconds.
 RECOVERY_SLACK = 1.0
 
 
@@ -92,8 +92,8 @@ def recoveries(timeline: Timeline) -> Iterator[tuple[float, str, float]]:
     """Yield time and kind of each fault, and the seconds until somebody got the lock.
 
     After a fault that ends the holder's session: from its begin, and the holder's lock. After one
-    that hits the servers: from its end, and any lock. What the end of the run cuts short does not
-    count.
+    that hits the servers: from its end, and any lock. A recovery that the end of the run cuts short
+    does not count.
     """
     works_until = max((call.asked for call in timeline.calls.values()), default=0.0)
     for fault in timeline.faults:

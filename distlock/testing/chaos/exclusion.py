@@ -1,4 +1,4 @@
-"""What a history proves of mutual exclusion: two holders, stale acts, and the fence."""
+"""Checks mutual exclusion in a history: two holders, stale acts, and the fence."""
 
 from __future__ import annotations
 

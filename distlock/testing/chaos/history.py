@@ -1,4 +1,4 @@
-"""What happened: JSON lines, one write per event, on one clock for all processes of the machine.
+"""Records events: JSON lines, one write per event, on one clock for all processes of the machine.
 
 A file is opened with O_APPEND and an event is one write, so processes and threads may share it and
 a SIGKILL leaves whole lines.

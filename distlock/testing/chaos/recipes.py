@@ -290,7 +290,7 @@ class Kazoo:
         self._client.stop()
 
 
-#: What kazoo's `Lock` lets through to its caller in an outage.
+#: In an outage, kazoo's `Lock` raises these to its caller.
 _KAZOO_ERRORS: tuple[type[Exception], ...] = (KazooException, KazooTimeoutError)
 
 

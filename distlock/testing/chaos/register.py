@@ -1,4 +1,4 @@
-"""What the lock protects: two registers for each key, one naive, one fenced, both counted up.
+"""The data that the lock protects: two registers a key, one naive, one fenced, both counted up.
 
 The *naive* register takes every write. The *fenced* one takes tokens: whoever begins to work claims
 it, and from then on nobody with a smaller token can read or write it. (A fence that only rises with

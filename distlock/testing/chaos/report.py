@@ -1,4 +1,4 @@
-"""What a run has shown, in one line."""
+"""Summarises a run in one line."""
 
 from __future__ import annotations
 

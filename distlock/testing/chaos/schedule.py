@@ -66,7 +66,7 @@ LOSES: Final = {
     "kill": Kind(shortest=0.3, longest=0.6),
     "break": Kind(),
 }
-#: What comes of these depends on the servers.
+#: The effect of these depends on the servers.
 OTHERS: Final = {
     "interrupt": Kind(),
     # A one-way black hole: every attempt of the client to reconnect reaches the server, and renews

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GRACE = 0.5
 
 
-#: What cannot be held at the same time: a mode, and those that exclude it.
+#: Each mode, and the modes that exclude it.
 _RIVALS = {
     "lock": ("lock",),
     "lease": ("lease",),
@@ -131,7 +131,7 @@ class Fault(NamedTuple):
 
 
 class Timeline:
-    """What the checker looks at."""
+    """The calls, processes and faults of a history, for the checker."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.events = list(events)

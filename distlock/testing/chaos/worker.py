@@ -52,7 +52,7 @@ def marker(folder: Path, pid: int, state: str) -> Path:
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises, as a soft time limit does."""
+    """The signal handler raises this, as a soft time limit does."""
 
 
 class Held(NamedTuple):
