@@ -11,7 +11,7 @@ WORKERS ?= 4
 SHIPPED := distlock example_project benchmarks manage.py
 # The prose check reads the docstrings and comments of these.
 PLAIN := $(wildcard distlock/*.py) $(addprefix distlock/,\
-	admin contrib engine inspection keys lease locks logs owner session templatetags \
+	admin celery contrib engine inspection keys lease locks logs owner session templatetags \
 	testing)
 
 help:  ## this list

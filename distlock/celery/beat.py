@@ -6,9 +6,9 @@
 
 The hosts stand in line for the leadership (`leader`), and the next one takes over when the leader
 ends. When each task was sent last they share in the node ``<root>/@beat/<name>``, so the next one
-sends what has become due meanwhile, and nothing that was sent. That node is also the fence: each
-run is claimed there before it is sent, by a write that only the leader of the moment succeeds with,
-so one who was stopped for a while sends nothing when it wakes up.
+sends what has become due meanwhile, and nothing that was sent. The node is also the fence: the
+leader claims each run there before it sends the run, by a write in which only the current leader
+can succeed. So a leader that was stopped for a while sends nothing when it wakes up.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class PutOff(Exception):
             countdown=self.pause,
             headers={**without_way(request.headers), HEADER: self.record._asdict()},
             ignore_result=ignores_result(task, request),
-            # What a publisher hides of the arguments stays hidden.
+            # Arguments that a publisher hides stay hidden.
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
         )

@@ -75,7 +75,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     #: How long a task may take from its publication, its ``eta`` or its last retry to its end; then
     #: it counts as lost, and another may be queued. Seconds or a timedelta.
     once_ttl: ClassVar[float | timedelta] = 3600.0
-    #: What publishing a duplicate does: ``"return"`` the result of the first one, ``"raise"``
+    #: The effect of publishing a duplicate: ``"return"`` the result of the first one, ``"raise"``
     #: `AlreadyQueued`, or ``"replace"`` the first one, which then never runs and ends as REVOKED,
     #: with `replacing.Replaced`. This implies `unlock_at_start`: what runs already is not replaced.
     on_duplicate: ClassVar[OnDuplicate] = "return"

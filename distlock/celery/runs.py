@@ -119,7 +119,7 @@ class Run:
 
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self._mutex(**self._patience())
-        # Who waits without end is never told who holds, and asks before.
+        # A run that waits without end never learns of the holder, so it asks before.
         other = self._other_run(mutex) if self._may_be_copy else None
         if other is None:
             try:
@@ -365,8 +365,8 @@ class Run:
 def label_of(task: Any, *, retries: int | None = None) -> str:
     """Return how a task's nodes are labelled: ``feeds.tasks.refresh[<id>]``.
 
-    A task that retries while it holds a lock may still hold it when its next run asks. That is no
-    copy, so its count is in the label: ``… retry 2``.
+    A task that retries while it holds a lock may still hold it when its next run asks. The next
+    run is no copy, so its count is in the label: ``… retry 2``.
     """
     count = task.request.retries if retries is None else retries
     task_id = f"[{task.request.id}]"

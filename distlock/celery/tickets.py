@@ -10,7 +10,7 @@ is found by the task's id, so neither a lost reply nor a copy of the task gives 
 
 A lost task must not block the line, so a ticket ends `ttl` after its last write, which each run of
 its task repeats. Both times are the server's: "now" is the time of the write to one's own ticket.
-Who stands behind an ended one removes it, if it still has the version that was judged.
+A task behind an ended ticket removes that ticket, if it still has the version that was judged.
 """
 
 from __future__ import annotations
