@@ -5,6 +5,10 @@
 contenders of one process (`local_contenders`), one hands the lock to the next without asking the
 server (`handoff`), and a `batch` shares one node. Callers wait in `waiting`; the `timer` calls what
 is due.
+
+`machine` will take the place of `contender`, `order`, `handoff` and `local_contenders`: the same
+life of a node, without I/O. It is made of `states`, `events` (and effects), `policies` (whom to
+wait for), `joining` (how to get a node) and `local_line` (the contenders of one process).
 """
 
 from __future__ import annotations

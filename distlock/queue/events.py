@@ -1,0 +1,323 @@
+"""Events that happen to a contender, and effects that it wants: the words of `machine`.
+
+An *event* goes in, *effects* come out. All are plain tuples without behaviour. The driver makes the
+events from what the server, the session and the caller do, and carries the effects out.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from distlock.keys import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+
+class Problem(Enum):
+    """The errors of the server that a contender deals with. Any other one refuses it."""
+
+    #: ZooKeeper's NoNode.
+    MISSING = "missing"
+    #: ZooKeeper's NotEmpty.
+    NOT_EMPTY = "not empty"
+
+
+#: The error of a request: none, a problem, or an exception that ends the wait.
+Error = Problem | BaseException | None
+
+
+class Node(NamedTuple):
+    """The node of a contender, as the server answered its creation."""
+
+    name: str
+    #: The czxid: it rises from holder to holder of one key, over removed parents too.
+    token: int
+    session_id: int
+
+    @property
+    def number(self) -> int:
+        """The sequence number that the server gave it."""
+        return int(znodes.sequence_of(self.name))
+
+
+# --- events of the caller -------------------------------------------------------------------------
+
+
+class Join(NamedTuple):
+    """The caller wants the lock: the first event of a contender."""
+
+    #: Whether another contender of this process came to this line before; a guess, see `machine`.
+    follows: bool = False
+
+
+class Leave(NamedTuple):
+    """The caller gives up, or releases the lock. May be repeated."""
+
+    #: False if an exception landed while the first requests were being sent, so that nobody knows
+    #: which of them were.
+    sure: bool = True
+
+
+class HeldTooLong(NamedTuple):
+    """The time is up for which the caller may hold the lock at most."""
+
+
+class FoundBroken(NamedTuple):
+    """The caller has looked, and the node is gone."""
+
+
+# --- events of the session ------------------------------------------------------------------------
+
+
+class Connected(NamedTuple):
+    """There is a connection again, of the same session or of a new one."""
+
+
+class Disconnected(NamedTuple):
+    """The connection is lost, and with it all answers and watches that were under way."""
+
+
+class Renewed(NamedTuple):
+    """A heartbeat was acknowledged."""
+
+
+class Lapsed(NamedTuple):
+    """The session deadline has passed."""
+
+
+class Proved(NamedTuple):
+    """The answer to `Prove`: the session deadline was renewed, or the server refused."""
+
+
+class NeighbourLeft(NamedTuple):
+    """The neighbour `name`, behind whom we wait, is our neighbour no more."""
+
+    name: str
+    #: The session's epoch of its grant if it hands the lock over, else None.
+    epoch: int | None
+
+
+class Changed(NamedTuple):
+    """A watched node has changed. The watch is used up."""
+
+    name: str
+    deleted: bool
+
+
+# --- events of the server: answers, in the order of the requests ----------------------------------
+
+
+class LineMade(NamedTuple):
+    """The answer to `MakeLine`."""
+
+    error: Error = None
+
+
+class Created(NamedTuple):
+    """The answer to `Create`."""
+
+    node: Node | None
+    error: Error = None
+
+
+class Listed(NamedTuple):
+    """The answer to `List`."""
+
+    names: Sequence[str]
+    error: Error = None
+    #: As in the request: an earlier list may still be under way.
+    sync: bool = False
+
+
+class LineRead(NamedTuple):
+    """The answer to `ReadLine`."""
+
+    token: int = 0
+    version: int = 0
+    #: Whether it has no data and no ACL of somebody's own.
+    plain: bool = True
+    error: Error = None
+
+
+class LineRemoved(NamedTuple):
+    """The answer to `RemoveLine`."""
+
+    error: Error = None
+
+
+class NodeRead(NamedTuple):
+    """The answer to `Read`."""
+
+    name: str
+    node: Node | None = None
+    data: bytes = b""
+    error: Error = None
+
+
+class Watched(NamedTuple):
+    """The answer to `Watch`. On an error there is no watch."""
+
+    name: str
+    data: bytes = b""
+    version: int = 0
+    error: Error = None
+
+
+Event = (
+    Join
+    | Leave
+    | HeldTooLong
+    | FoundBroken
+    | Connected
+    | Disconnected
+    | Renewed
+    | Lapsed
+    | Proved
+    | NeighbourLeft
+    | Changed
+    | LineMade
+    | Created
+    | Listed
+    | LineRead
+    | LineRemoved
+    | NodeRead
+    | Watched
+)
+
+
+# --- effects: requests ----------------------------------------------------------------------------
+
+
+class MakeLine(NamedTuple):
+    """Create the line's own node and all above it, as far as they are missing."""
+
+
+class Create(NamedTuple):
+    """Create an ephemeral node."""
+
+    name: str
+    #: Whether the server appends the next number.
+    sequential: bool = True
+
+
+class List(NamedTuple):
+    """List the line, after what the leader knows now if `sync`."""
+
+    sync: bool = False
+
+
+class ReadLine(NamedTuple):
+    """Read the line's own node."""
+
+
+class RemoveLine(NamedTuple):
+    """Delete the line's own node if it has this version."""
+
+    version: int
+
+
+class Read(NamedTuple):
+    """Read a node."""
+
+    name: str
+
+
+class Watch(NamedTuple):
+    """Read a node with getData, and watch it; never with exists (CURATOR-107)."""
+
+    name: str
+
+
+class Unwatch(NamedTuple):
+    """Take a watch back. No answer is awaited."""
+
+    name: str
+
+
+class Delete(NamedTuple):
+    """Delete a node for certain, unless it went with its session. No answer is awaited."""
+
+    name: str
+    session_id: int
+
+
+class Prove(NamedTuple):
+    """Renew the session deadline by a request of the leader."""
+
+
+# --- effects: what the caller, or a neighbour, is told --------------------------------------------
+
+
+class Grant(NamedTuple):
+    """The caller has the lock."""
+
+
+class Busy(NamedTuple):
+    """Somebody is ahead, and the caller does not want to wait."""
+
+
+class Why(Enum):
+    """Why a contender was refused."""
+
+    #: The server answered with an error; `Refuse.about` is the exception.
+    ERROR = "error"
+    #: `Refuse.about` is a node of a recipe that does not wait for ours.
+    INCOMPATIBLE = "incompatible"
+    #: The line is at the end of its numbers, and has data or an ACL of somebody's own.
+    NOT_REMOVABLE = "not removable"
+    #: The write lock was lost before it became a read lock.
+    WRITER_LOST = "writer lost"
+
+
+class Refuse(NamedTuple):
+    """The caller gets an error."""
+
+    why: Why
+    about: BaseException | str | None = None
+
+
+class Loss(Enum):
+    """Why a grant was lost."""
+
+    SESSION = "session"
+    BROKEN = "broken"
+    MAX_HOLD = "max_hold"
+
+
+class Lose(NamedTuple):
+    """The grant is lost."""
+
+    reason: Loss
+
+
+class Revoke(NamedTuple):
+    """Somebody asks the caller to leave."""
+
+
+class Tell(NamedTuple):
+    """Apply `event` to another contender of this process, next."""
+
+    contender: Hashable
+    event: NeighbourLeft
+
+
+Effect = (
+    MakeLine
+    | Create
+    | List
+    | ReadLine
+    | RemoveLine
+    | Read
+    | Watch
+    | Unwatch
+    | Delete
+    | Prove
+    | Grant
+    | Busy
+    | Refuse
+    | Lose
+    | Revoke
+    | Tell
+)

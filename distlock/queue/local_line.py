@@ -1,0 +1,100 @@
+"""The contenders of one process in one line: who hands the lock to whom without the server.
+
+The server numbers the nodes of a line without gaps, also over those that were deleted. So nobody is
+between two numbers that follow each other in one line. An operator may remove a line, though, and
+the next one under its path counts from 0 again: a number alone identifies nobody, so `machine`
+also compares the node's name, or how old the line is.
+
+A node is here from the answer to its create until its contender gives it up. A holder that releases
+the lock before its neighbour has come leaves the lock here: the entry stays, with the epoch of the
+grant, until the neighbour comes or the node's deletion is acknowledged. With the connection the
+order of all answers is lost, and the driver clears the line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from distlock.keys import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from .events import Node
+
+
+class Local(NamedTuple):
+    """A node of this process."""
+
+    name: str
+    token: int
+    #: The contender that waits behind it.
+    follower: Hashable = None
+    #: The epoch of the grant that its contender has left for the next one.
+    released: int | None = None
+    #: Whether its deletion is acknowledged, and its contender has not heard of `Leave` yet.
+    deleted: bool = False
+
+
+class LocalLine:
+    """The nodes of this process in one line, by their numbers; changed on one thread only."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes: dict[int, Local] | None = None) -> None:
+        self.nodes = nodes or {}
+
+    def enter(self, node: Node) -> None:
+        """Add a node that the server has just created."""
+        self.nodes[node.number] = Local(node.name, node.token)
+
+    def at(self, number: int) -> Local | None:
+        """Return the node with this number, None for no node of ours."""
+        return self.nodes.get(number)
+
+    def follow(self, number: int, follower: Hashable) -> None:
+        """Let `follower` hear when the node with this number is given up."""
+        self.nodes[number] = self.nodes[number]._replace(follower=follower)
+
+    def take(self, number: int) -> None:
+        """Take the lock that was left with this number."""
+        del self.nodes[number]
+
+    def leave(self, node: Node, epoch: int | None = None) -> Hashable:
+        """Give a node up and return its follower.
+
+        :param epoch: of the grant that is handed over; it stays here if nobody follows
+        """
+        local = self._of(node.name, node.number)
+        if local is None:
+            return None
+        if epoch is not None and local.follower is None and not local.deleted:
+            self.nodes[node.number] = local._replace(released=epoch)
+        else:
+            del self.nodes[node.number]
+        return local.follower
+
+    def unfollow(self, name: str, follower: Hashable) -> None:
+        """Let `follower` hear no more of the node `name`."""
+        number = int(znodes.sequence_of(name))
+        local = self._of(name, number)
+        if local is not None and local.follower == follower:
+            self.nodes[number] = local._replace(follower=None)
+
+    def forget(self, node: Node) -> None:
+        """Remove what was left with a node, whose deletion is acknowledged."""
+        local = self._of(node.name, node.number)
+        if local is None:
+            return
+        if local.released is None:  # the follower is still to be told, by `leave`
+            self.nodes[node.number] = local._replace(deleted=True)
+        else:
+            del self.nodes[node.number]
+
+    def clear(self) -> None:
+        """Remove all: the connection is lost."""
+        self.nodes.clear()
+
+    def _of(self, name: str, number: int) -> Local | None:
+        local = self.nodes.get(number)
+        return local if local is not None and local.name == name else None

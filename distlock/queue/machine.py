@@ -1,0 +1,326 @@
+"""A contender in the wait queue as a state machine: events in, effects out, and no I/O.
+
+`Contender.apply` takes an event and returns the effects: what to send to the server, what to tell
+the caller (`events`). `states` has the table of what happens in which state. Here is no thread,
+clock, socket or lock, so `tests.queue.explore` takes every order in which events can come. The
+driver still runs `contender`, and nothing in the package uses this yet.
+
+A contender has one node at a time. `joining` is how it gets one, `policies` says whom it waits for,
+and `local_line` knows the other contenders of this process.
+
+How it is safe:
+
+- A node of an earlier session never counts: it may still be listed (CURATOR-498, -604).
+- A grant needs a running session deadline. Without one, the list may come from a server that is cut
+  off; so the session is proven first, and the line is listed again.
+- *A neighbour* (`local_line`) has the number before ours in the same line, so nobody is between us.
+  When it releases the lock we have it, without a watch and without asking the server. The line's
+  own node is read after our create: if it is older than the neighbour's node, both numbers are of
+  one line.
+- *The only one ahead* was a mutex's node, and it is deleted: we are first.
+- In these two cases no list has shown that our own node is still there, so it is watched from the
+  first heartbeat on, as a holder's is: an operator may break it.
+
+The driver guarantees:
+
+- The caller applies `Join` itself, before anybody else can see the contender, and sends the first
+  requests. All later events are applied one after the other on the connection thread; a caller only
+  posts them. Effects are carried out in order; `Tell` comes before any other event.
+- Requests of one contender are answered in order, each once, and on the connection on which they
+  were sent. `Disconnected` makes all of them void: no answer comes after it. It also comes for a
+  contender that has joined on a connection that was lost meanwhile. A create that is carried out
+  later all the same is deleted (an orphan).
+- `Disconnected` ends all watches, and clears the `LocalLine`, before any contender hears of it.
+- A watch is shared by the contenders of a process, and ends with its `Changed`, with `Unwatch`, or
+  with an error in `Watched`.
+- `Delete` is repeated until it is done or the session is over. A release may send it from the
+  calling thread before it posts `Leave`. When it is acknowledged, `LocalLine.forget` is called.
+- `Leave` is posted for every contender in the end, perhaps more than once. If an exception landed
+  while the first requests were being sent, it is `Leave(sure=False)`.
+- `Join.follows` may be wrong: it decides what is asked, not whose turn it is.
+- A holder also compares the clock with the session deadline at each check; `Lapsed` only carries
+  the news.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distlock.keys import znodes
+
+from . import events as e
+from .joining import Joining
+from .policies import of_the_other_family
+from .states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distlock.keys.znodes import NodeName
+
+    from .events import Event, Node
+    from .local_line import Local
+
+
+class Contender(Joining):
+    """One caller's way through the line."""
+
+    __slots__ = ()
+
+    # --- in line ---------------------------------------------------------------------------------
+
+    def _look(self, _: Event | None = None) -> None:
+        if not self.session.connected:
+            self.state = State.LOOKING
+        elif self.standing:
+            self.state = State.LOOKING
+            self._do(e.List())
+        else:
+            self._start_anew()
+
+    def _listed(self, event: e.Listed) -> None:
+        if event.error is None:
+            self._see(event.names)
+        elif event.error is e.Problem.MISSING:
+            self._start_anew()
+        else:
+            self._fail(event.error)
+
+    def _see(self, names: Sequence[str]) -> None:
+        """Decide: our turn, or whom to wait for."""
+        line = znodes.in_line(names)
+        if len(line) < len(names):  # not all of them are contenders
+            peer = next(filter(znodes.incompatible_recipe, names), None)
+            if peer is not None:
+                self._refuse(e.Why.INCOMPATIBLE, peer)
+                return
+        spot, node = self.policy.spot, self.node
+        if spot is not None and not (spot.valid and spot.node and spot.node.name in names):
+            self._refuse(e.Why.WRITER_LOST)  # an operator may have broken it
+            return
+        own = next((n for n, other in enumerate(line) if node and other.name == node.name), None)
+        if own is None or not self.standing:
+            self._start_anew()  # expired, or broken by an operator (CURATOR-211)
+            return
+        self.seen = True
+        if znodes.is_worn(line[own].sequence):
+            self._worn = True
+            self._step_aside(line, own)
+            return
+        other = of_the_other_family(line, own) if len(line) > 1 and spot is None else None
+        if other is not None and other.name != self._compatible:
+            self.state = State.JUDGING
+            self._do(e.Read(other.name))
+            return
+        self.head = line[0].name
+        blocking = None if spot is not None else self.policy.whom(line, own)
+        if blocking is None:
+            self._have_turn()
+        else:
+            self.ahead = own
+            self._wait_behind(line, own, blocking)
+
+    def _judged(self, event: e.NodeRead) -> None:
+        """Go on unless that node of the other family is Curator's, which does not wait for ours."""
+        if event.error not in (None, e.Problem.MISSING):
+            self._fail(event.error)
+        elif event.error is None and znodes.is_peer(event.data):
+            self._refuse(e.Why.INCOMPATIBLE, event.name)
+        else:
+            self._compatible = event.name
+            self._look()
+
+    def _have_turn(self) -> None:
+        self.ahead = 0
+        if self.session.running:
+            self._grant(self.session.epoch)
+        else:
+            self.state = State.PROVING
+            self._do(e.Prove())
+
+    def _grant(self, epoch: int) -> None:
+        self.ahead = 0
+        self.epoch = epoch
+        self.state = State.HOLDING
+        self._do(e.Grant())
+
+    def _wait_behind(self, line: list[NodeName], own: int, blocking: NodeName) -> None:
+        local = self.local.at(blocking.sequence) if self.policy.hands_over else None
+        if self.try_only:
+            self._be_busy()
+        elif not self.policy.queues:
+            self._step_aside(line, own)
+        elif local is not None and local.name == blocking.name:
+            self._follow(blocking.sequence, local)
+        else:
+            mutex = self.policy.hands_over and blocking.kind == znodes.LOCK
+            self._only = mutex and blocking is line[0]
+            self.state = State.WAITING
+            self._watch_ahead(blocking.name)
+
+    def _watch_ahead(self, name: str) -> None:
+        self._watched = name
+        self._do(e.Watch(name))
+
+    def _be_busy(self) -> None:
+        self.state = State.BUSY
+        self._do(e.Busy())
+
+    def _ahead_changed(self, event: e.Changed) -> None:
+        """Look again, whatever happened: the one ahead may have given up in the middle."""
+        if event.name != self._watched:
+            self._own_changed(event)
+        elif event.deleted and self._only and self.standing:
+            self._have_turn()
+        else:
+            self._look()
+
+    def _ahead_watched(self, event: e.Watched) -> None:
+        if event.name != self._watched:
+            self._own_read(event)
+        elif event.error is e.Problem.MISSING:
+            self._look()
+        elif event.error is not None:
+            self._fail(event.error)
+
+    # --- neighbours ------------------------------------------------------------------------------
+
+    def _line_read(self, event: e.LineRead) -> None:
+        """Find the neighbour with the number before ours in this very line."""
+        node = self.node
+        number = node.number - 1 if node else -1
+        local = None if znodes.is_worn(number + 1) else self.local.at(number)
+        if event.error is None and local is not None and event.token < local.token:
+            self.seen = True
+            self.ahead = 1  # at least
+            if self.try_only and local.released is None:
+                self._be_busy()
+            else:
+                self._follow(number, local)
+        else:
+            self._look()
+
+    def _follow(self, number: int, local: Local) -> None:
+        self.state = State.BEHIND
+        self._watched = local.name
+        if local.released is None:
+            self.local.follow(number, self.me)
+        else:
+            self.local.take(number)
+            self._neighbour_left(e.NeighbourLeft(local.name, local.released))
+
+    def _neighbour_left(self, event: e.NeighbourLeft) -> None:
+        if event.name != self._watched:
+            return
+        if event.epoch is not None and self._unbroken(event.epoch) and self.standing:
+            self._grant(event.epoch)
+        else:
+            self._look()
+
+    def _give_up_node(self, epoch: int | None = None) -> None:
+        """Delete our node, and tell the neighbour behind it; with an epoch, it has the lock."""
+        node, self.node = self.node, None
+        if node is None:
+            return
+        self._own_watched = False
+        self._do(e.Delete(node.name, node.session_id))
+        self._part(node, epoch)
+
+    def _part(self, node: Node, epoch: int | None) -> None:
+        follower = self.local.leave(node, epoch) if self.policy.hands_over else None
+        if follower is not None:
+            self._do(e.Tell(follower, e.NeighbourLeft(node.name, epoch)))
+
+    # --- our own node ----------------------------------------------------------------------------
+
+    def _renewed(self, _: e.Renewed) -> None:
+        """Watch our own node where no list shows it: an operator may break it."""
+        if self.state is not State.WAITING or self._only:
+            self._watch_own()
+
+    def _watch_own(self) -> None:
+        if self.node is not None and not self._own_watched:
+            self._own_watched = True
+            self._do(e.Watch(self.node.name))
+
+    def _own_changed(self, event: e.Changed) -> None:
+        if self.node is None or event.name != self.node.name:
+            return
+        self._own_watched = False
+        if event.deleted:
+            self._own_gone()
+        elif self.revocable:
+            self._watch_own()
+
+    def _own_read(self, event: e.Watched) -> None:
+        if self.node is None or event.name != self.node.name:
+            return
+        if event.error is not None:
+            self._own_watched = False
+            if event.error is e.Problem.MISSING:
+                self._own_gone()
+        elif self.revocable and event.data == znodes.REVOKE and event.version != self._revoked:
+            self._revoked = event.version
+            self._do(e.Revoke())
+
+    def _own_gone(self) -> None:
+        """An operator has broken our node; a list that is under way shows it."""
+        if self.state is State.HOLDING:
+            self._lose(e.Loss.BROKEN)
+        elif self.state in (State.WAITING, State.BEHIND):
+            self._unwait()
+            self._start_anew()
+
+    # --- granted ---------------------------------------------------------------------------------
+
+    def _check(self, _: Event) -> None:
+        if not self.valid:
+            self._lose(e.Loss.SESSION)
+        elif self.revocable and self.session.connected:
+            self._watch_own()
+
+    def _held_too_long(self, _: e.HeldTooLong) -> None:
+        """Lose the grant first, and then let the next one have it."""
+        self._lose(e.Loss.MAX_HOLD)
+        if self.node is not None:
+            self._do(e.Delete(self.node.name, self.node.session_id))
+
+    def _found_broken(self, _: e.FoundBroken) -> None:
+        self._lose(e.Loss.BROKEN)
+
+    def _lose(self, reason: e.Loss) -> None:
+        self.state = State.LOST
+        self._do(e.Lose(reason))
+        if self.node is not None:
+            self._part(self.node, None)  # who waits behind a lost lock looks for itself
+
+    # --- the connection --------------------------------------------------------------------------
+
+    def _disconnected(self, _: e.Disconnected) -> None:
+        """Forget what was under way; `Connected` goes on from here."""
+        self._own_watched = False
+        if self.state is not State.HOLDING:
+            self.state = State.LOOKING
+
+    def _disconnected_aside(self, _: e.Disconnected) -> None:
+        self.state = State.PEEKING
+
+    def _connected(self, _: e.Connected) -> None:
+        self._look()
+        if self.revocable:
+            self._watch_own()
+
+    # --- leaving ---------------------------------------------------------------------------------
+
+    def _leave(self, _: e.Leave) -> None:
+        epoch = self.epoch if self.valid else None
+        self._unwait()
+        self.state = State.LEFT
+        self._give_up_node(epoch)
+
+    def _unwait(self) -> None:
+        """Wait for the one ahead no more."""
+        if self.state in (State.WAITING, State.ASIDE):
+            self._do(e.Unwatch(self._watched))
+        elif self.state is State.BEHIND:
+            self.local.unfollow(self._watched, self.me)

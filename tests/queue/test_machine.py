@@ -1,0 +1,467 @@
+"""The state machine of a contender, one event at a time.
+
+Here is also all that `tests.queue.explore` does not model: other recipes on the path, worn lines,
+revocation, errors of the server, downgrades.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock.keys.znodes import READ, REVOKE, WORN, WRITE
+from distlock.queue import events as e
+from distlock.queue import policies
+from distlock.queue.local_line import LocalLine
+from distlock.queue.machine import Contender
+from distlock.queue.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+OURS = b'{"v":1}'
+
+
+class Session:
+    """A session as a contender sees it."""
+
+    id = 1
+    connected = True
+    epoch = 1
+    running = True
+
+
+class Line:
+    """The line's numbers, and the contenders of one process."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        self.session = Session()
+        self.local = LocalLine()
+        self.made = 0
+
+    def contender(self, policy: policies.Policy = policies.MUTEX, **options: Any) -> Contender:
+        self.made += 1
+        prefix = f"_c_{self.made}-"
+        return Contender(
+            policy, self.session, self.local, me=self.made, new_prefix=lambda: prefix, **options
+        )
+
+    def create(self, contender: Contender) -> list[Any]:
+        """Answer a create."""
+        name = f"{contender.prefix}{contender.policy.kind}{self.number:010d}"
+        self.number += 1
+        return list(contender.apply(e.Created(e.Node(name, 100 + self.number, self.session.id))))
+
+    def joined(
+        self, policy: policies.Policy = policies.MUTEX, *ahead: str, **options: Any
+    ) -> Contender:
+        """Return a contender that has seen the line, with these nodes and its own."""
+        contender = self.contender(policy, **options)
+        contender.apply(e.Join())
+        self.create(contender)
+        assert contender.node is not None
+        contender.apply(e.Listed([*ahead, contender.node.name]))
+        return contender
+
+
+def other(number: int = 0, kind: str = "lock-") -> str:
+    return f"_c_other-{kind}{number:010d}"
+
+
+def own(contender: Contender) -> str:
+    assert contender.node is not None
+    return contender.node.name
+
+
+# --- one after the other --------------------------------------------------------------------------
+
+
+def test_an_uncontended_grant_takes_one_round_trip() -> None:
+    line = Line()
+    contender = line.contender()
+    assert contender.apply(e.Join()) == [e.Create("_c_1-lock-"), e.List()]
+    assert line.create(contender) == []
+    assert contender.apply(e.Listed([own(contender)])) == [e.Grant()]
+    assert contender.valid
+    assert contender.apply(e.Leave()) == [e.Delete("_c_1-lock-0000000000", 1)]
+    assert contender.state is State.LEFT
+
+
+def test_a_neighbour_gets_the_lock_without_asking_the_server() -> None:
+    line = Line()
+    holder = line.joined()
+    after = line.contender()
+    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-"), e.ReadLine()]
+    line.create(after)
+    assert after.apply(e.LineRead(token=1)) == []
+    left = e.NeighbourLeft(own(holder), 1)
+    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
+    assert after.apply(left) == [e.Grant()]
+    after.apply(e.Leave())
+    line.local.forget(e.Node("_c_2-lock-0000000001", 0, 1))
+    assert not line.local.nodes
+
+
+def test_a_neighbour_that_comes_late_finds_the_lock_that_was_left_for_it() -> None:
+    line = Line()
+    holder, after = line.joined(), line.contender()
+    after.apply(e.Join(follows=True))
+    holder.apply(e.Leave())
+    line.create(after)
+    assert after.apply(e.LineRead(token=1)) == [e.Grant()]
+
+
+def test_a_holder_without_a_neighbour_leaves_nothing() -> None:
+    line = Line()
+    holder = line.joined()
+    node = holder.node
+    assert node is not None
+    holder.apply(e.Leave())
+    line.local.forget(node)
+    assert not line.local.nodes
+
+
+def test_the_only_one_ahead_is_not_asked_for_again() -> None:
+    contender = Line(1).joined(policies.MUTEX, other())
+    assert contender.state is State.WAITING
+    assert contender.apply(e.Changed(other(), deleted=True)) == [e.Grant()]
+
+
+def test_one_of_several_ahead_may_have_given_up() -> None:
+    contender = Line(2).joined(policies.MUTEX, other(0), other(1))
+    assert contender.apply(e.Changed(other(1), deleted=True)) == [e.List()]
+
+
+def test_a_session_is_proven_before_a_grant() -> None:
+    line = Line()
+    line.session.running = False
+    contender = line.joined()
+    assert contender.state is State.PROVING
+    line.session.running = True
+    assert contender.apply(e.Proved()) == [e.List()]
+
+
+def test_without_a_connection_it_waits_for_one() -> None:
+    line = Line()
+    line.session.connected = False
+    contender = line.contender()
+    assert contender.apply(e.Join()) == []
+    assert contender.state is State.PARKED
+    line.session.connected = True
+    assert contender.apply(e.Connected()) == [e.Create("_c_1-lock-"), e.List()]
+
+
+def test_whoever_is_interrupted_in_its_join_deletes_no_node_of_others() -> None:
+    """An exception may land before any line of the join."""
+    for line_number in range(100):
+        line = Line()
+        contender = line.contender()
+        with suppress(Interrupted):
+            interrupted_at(line_number, lambda c=contender: c.apply(e.Join()))  # type: ignore[misc]
+        complete = contender._effects != []
+        contender.apply(e.Leave(sure=False))
+        assert contender.state in (State.LEFT, State.SEARCHING)
+        assert not contender.apply(e.Listed([other()], sync=True))
+        assert contender.state is State.LEFT
+        if complete:
+            break
+    assert line_number > 10
+
+
+class Interrupted(BaseException):
+    """Lands in the middle of a call."""
+
+
+def interrupted_at(line_number: int, call: Callable[[], object]) -> None:
+    """Call, and raise before the line that comes after so many."""
+    left = line_number
+
+    def trace(_frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if event == "line":
+            left -= 1
+            if left < 0:
+                raise Interrupted
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+
+
+# --- kinds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "ahead", "watched"),
+    [
+        (policies.READER, [other(0, READ)], None),
+        (policies.READER, [other(0, WRITE), other(1, READ)], other(0, WRITE)),
+        (policies.READER, [other(0, WRITE), other(1, WRITE)], other(0, WRITE)),
+        (policies.WRITER, [other(0, READ)], other(0, READ)),
+        (policies.FAIR, [other(0), other(1)], other(1)),
+    ],
+)
+def test_each_kind_waits_for_one(
+    policy: policies.Policy, ahead: list[str], watched: str | None
+) -> None:
+    line = Line(len(ahead))
+    contender = line.contender(policy)
+    contender.apply(e.Join())
+    line.create(contender)
+    expected = e.Grant() if watched is None else e.Watch(watched)
+    assert contender.apply(e.Listed([*ahead, own(contender)])) == [expected]
+
+
+def test_one_who_does_not_queue_waits_without_a_node() -> None:
+    line = Line(1)
+    contender = line.contender(policies.UNFAIR)
+    contender.apply(e.Join())
+    line.create(contender)
+    name = own(contender)
+    aside = contender.apply(e.Listed([other(), name]))
+    assert aside == [e.Delete(name, 1), e.Watch(other())]
+    assert contender.apply(e.Changed(other(), deleted=True)) == [e.List()]
+    assert contender.apply(e.Listed([]))[0] == e.Create("_c_1-lock-")
+
+
+def test_one_who_does_not_queue_takes_its_watch_back() -> None:
+    contender = Line(1).joined(policies.UNFAIR, other())
+    assert contender.apply(e.Leave()) == [e.Unwatch(other())]
+
+
+@pytest.mark.parametrize("policy", [policies.MUTEX, policies.UNFAIR, policies.READER])
+def test_one_who_only_tries_does_not_wait(policy: policies.Policy) -> None:
+    line = Line(1)
+    writer = other(0, WRITE if policy.kind == READ else "lock-")
+    contender = line.joined(policy, writer, try_only=True)
+    name = own(contender)
+    assert contender.state is State.BUSY
+    assert contender.ahead == 1
+    assert contender.apply(e.Leave()) == [e.Delete(name, 1)]
+
+
+def test_a_downgraded_reader_gets_the_number_and_the_token_of_the_writer() -> None:
+    line = Line(7)
+    writer = line.joined(policies.WRITER)
+    assert writer.node is not None
+    reader = line.contender(policies.downgraded(writer))
+    assert reader.apply(e.Join())[0] == e.Create("_c_2-__READ__0000000007", sequential=False)
+    reader.apply(e.Created(e.Node("_c_2-__READ__0000000007", 999, 1)))
+    names = [other(8, WRITE), own(reader), own(writer)]
+    assert reader.apply(e.Listed(names)) == [e.Grant()]
+    assert reader.node is not None
+    assert reader.node.token == writer.node.token
+
+
+def test_a_writer_that_is_lost_is_not_downgraded() -> None:
+    line = Line()
+    writer = line.joined(policies.WRITER)
+    reader = line.contender(policies.downgraded(writer))
+    reader.apply(e.Join())
+    reader.apply(e.Created(e.Node("_c_2-__READ__0000000000", 999, 1)))
+    assert reader.apply(e.Listed([own(reader)])) == [e.Refuse(e.Why.WRITER_LOST)]
+    writer.apply(e.FoundBroken())
+    late = line.contender(policies.downgraded(writer))
+    assert late.apply(e.Join()) == [e.Refuse(e.Why.WRITER_LOST)]
+
+
+# --- other recipes --------------------------------------------------------------------------------
+
+
+def test_a_lock_of_kazoo_on_the_path_is_refused() -> None:
+    line = Line()
+    contender = line.contender()
+    contender.apply(e.Join())
+    line.create(contender)
+    kazoos = "0123456789abcdef__lock__0000000003"
+    refused = contender.apply(e.Listed([own(contender), kazoos]))
+    assert refused == [e.Refuse(e.Why.INCOMPATIBLE, kazoos)]
+    assert contender.apply(e.Leave()) == [e.Delete("_c_1-lock-0000000000", 1)]
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "state"),
+    [
+        (OURS, None, State.WAITING),
+        (REVOKE, None, State.WAITING),
+        (b"10.0.0.1", None, State.REFUSED),
+        (b"", e.Problem.MISSING, State.WAITING),
+        (b"", OSError(), State.REFUSED),
+    ],
+)
+def test_a_node_of_the_other_family_is_read_first(data: bytes, error: Any, state: State) -> None:
+    line = Line(1)
+    writer = other(0, WRITE)
+    contender = line.joined(policies.MUTEX, writer)
+    assert contender.state is State.JUDGING
+    contender.apply(e.NodeRead(writer, e.Node(writer, 1, 9), data, error))
+    if state is State.WAITING:
+        contender.apply(e.Listed([writer, own(contender)]))
+    assert contender.state is state
+
+
+# --- worn lines -----------------------------------------------------------------------------------
+
+
+def test_a_worn_line_begins_anew_when_nobody_is_in_it() -> None:
+    line = Line(WORN)
+    contender = line.contender()
+    contender.apply(e.Join())
+    line.create(contender)
+    name = own(contender)
+    assert contender.apply(e.Listed([name])) == [e.Delete(name, 1), e.ReadLine()]
+    assert contender.apply(e.LineRead(token=1, version=3)) == [e.RemoveLine(3)]
+    assert contender.apply(e.LineRemoved())[0] == e.Create("_c_1-lock-")
+
+
+def test_a_worn_line_with_data_of_somebody_is_not_removed() -> None:
+    contender = Line(WORN).joined()
+    refused = contender.apply(e.LineRead(token=1, plain=False))
+    assert refused == [e.Refuse(e.Why.NOT_REMOVABLE)]
+
+
+def test_one_who_has_joined_a_worn_line_meanwhile_is_waited_for() -> None:
+    contender = Line(WORN).joined()
+    contender.apply(e.LineRead(token=1))
+    assert contender.apply(e.LineRemoved(e.Problem.NOT_EMPTY)) == [e.List()]
+    assert contender.apply(e.Listed([other(WORN + 1)])) == [e.Watch(other(WORN + 1))]
+    assert contender.head_is_worn
+
+
+def test_a_worn_line_is_left_while_others_are_in_it() -> None:
+    contender = Line(WORN).joined(policies.MUTEX, other(WORN - 1))
+    assert contender.state is State.ASIDE
+    assert not contender.head_is_worn
+
+
+# --- the grant ------------------------------------------------------------------------------------
+
+
+def test_a_request_to_leave_is_heard_once() -> None:
+    line = Line()
+    contender = line.contender(revocable=True)
+    contender.apply(e.Join())
+    (watch,) = line.create(contender)
+    name = own(contender)
+    assert watch == e.Watch(name)
+    contender.apply(e.Watched(name, OURS))
+    contender.apply(e.Listed([name]))
+    assert contender.apply(e.Changed(name, deleted=False)) == [e.Watch(name)]
+    assert contender.apply(e.Watched(name, REVOKE, 1)) == [e.Revoke()]
+    contender.apply(e.Changed(name, deleted=False))
+    assert contender.apply(e.Watched(name, REVOKE, 1)) == []
+
+
+def test_a_request_to_leave_is_heard_after_a_cut() -> None:
+    line = Line()
+    contender = line.joined(revocable=True)
+    contender.apply(e.Disconnected())
+    assert contender.apply(e.Connected()) == [e.Watch(own(contender))]
+
+
+def test_a_holder_watches_its_node_from_the_first_heartbeat_on() -> None:
+    contender = Line().joined()
+    assert contender.apply(e.Renewed()) == [e.Watch(own(contender))]
+    assert contender.apply(e.Renewed()) == []
+    lost = contender.apply(e.Changed(own(contender), deleted=True))
+    assert lost == [e.Lose(e.Loss.BROKEN)]
+    assert contender.state is State.LOST
+
+
+def test_a_hold_that_takes_too_long_is_lost_before_its_node_is_deleted() -> None:
+    contender = Line().joined()
+    lost = contender.apply(e.HeldTooLong())
+    assert lost == [e.Lose(e.Loss.MAX_HOLD), e.Delete(own(contender), 1)]
+
+
+def test_a_lapse_in_the_session_deadline_ends_a_grant_for_good() -> None:
+    line = Line()
+    contender = line.joined()
+    line.session.epoch = 2
+    assert not contender.valid
+    assert contender.apply(e.Lapsed()) == [e.Lose(e.Loss.SESSION)]
+    assert line.session.running
+
+
+def test_a_new_session_ends_a_grant() -> None:
+    line = Line()
+    contender = line.joined()
+    contender.apply(e.Disconnected())
+    line.session.id = 2
+    assert contender.apply(e.Connected()) == [e.Lose(e.Loss.SESSION)]
+
+
+def test_a_lost_lock_is_not_handed_over() -> None:
+    line = Line()
+    holder = line.joined()
+    after = line.joined(policies.MUTEX, own(holder))
+    assert after.state is State.BEHIND
+    line.session.epoch = 2
+    left = e.NeighbourLeft(own(holder), None)
+    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
+    assert after.apply(left) == [e.List()]
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["create", "line", "list", "watch", "clear", "remove", "peek"])
+def test_an_unknown_error_is_for_the_caller(when: str) -> None:
+    error = OSError("no")
+    line = Line(WORN if when in ("clear", "remove") else 1)
+    if when == "create":
+        contender = line.contender()
+        contender.apply(e.Join())
+        refused = contender.apply(e.Created(None, error))
+    elif when == "line":
+        contender = line.contender()
+        contender.apply(e.Join())
+        contender.apply(e.Created(None, e.Problem.MISSING))
+        contender.apply(e.LineMade(error))
+        refused = contender.apply(e.Created(None, e.Problem.MISSING))
+    elif when == "list":
+        contender = line.contender()
+        contender.apply(e.Join())
+        line.create(contender)
+        refused = contender.apply(e.Listed([], error))
+    elif when == "watch":
+        contender = line.joined(policies.MUTEX, other())
+        refused = contender.apply(e.Watched(other(), error=error))
+    elif when == "peek":
+        contender = line.joined(policies.UNFAIR, other())
+        contender.apply(e.Changed(other(), deleted=True))
+        refused = contender.apply(e.Listed([], error))
+    elif when == "clear":
+        contender = line.joined()
+        refused = contender.apply(e.LineRead(error=error))
+    else:
+        contender = line.joined()
+        contender.apply(e.LineRead(token=1))
+        refused = contender.apply(e.LineRemoved(error))
+    assert refused == [e.Refuse(e.Why.ERROR, error)]
+    assert contender.state is State.REFUSED
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", State)
+def test_leaving_twice_is_leaving_once(state: State) -> None:
+    line = Line()
+    contender = line.contender()
+    contender.apply(e.Join())
+    contender.state, contender._watched = state, other()
+    contender.apply(e.Leave())
+    left = contender.state
+    assert left in (State.LEAVING, State.SEARCHING, State.LEFT)
+    assert contender.apply(e.Leave()) == ()
+    assert contender.state is left
