@@ -1,0 +1,293 @@
+"""Bugs that Curator, kazoo or distlock once had, each put back into the machine.
+
+A mutation is a class of contender in which one thing is wrong, and a scope in which `explore` must
+find that out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distlock.keys import znodes
+from distlock.queue import events as e
+from distlock.queue import policies
+from distlock.queue.machine import Contender
+from distlock.queue.states import State
+from tests.queue.explore import Scope
+from tests.queue.world import Faults
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distlock.queue.events import Effect, Event
+    from tests.queue.world import World
+
+
+class NodeOfAnEarlierSessionCounts(Contender):
+    """CURATOR-604: the list of the new session still shows the old one's node."""
+
+    @property
+    def standing(self) -> bool:
+        return self.node is not None
+
+
+class FoundNodeIsTaken(Contender):
+    """CURATOR-498: the node that is found after a lost reply belongs to the dying session."""
+
+    def _identified(self, event: e.NodeRead) -> None:
+        if event.node is not None:
+            event = event._replace(node=event.node._replace(session_id=self.session.id))
+        super()._identified(event)
+
+
+class LateCreateIsForgotten(Contender):
+    """CURATOR-45, -79, -205: the create is done on the server, and its caller has gone."""
+
+    def _created_in_vain(self, event: e.Created | e.NodeRead) -> None:
+        self.state = State.LEFT
+
+
+class LostReplyOfOneWhoLeftIsForgotten(Contender):
+    """An orphan node: the caller leaves, and the reply to its create is lost."""
+
+    def _search(self, event: Event) -> None:
+        if type(event) is e.Disconnected:
+            self.state = State.LEFT
+        else:
+            super()._search(event)
+
+
+class LostReplyJoinsAnew(Contender):
+    """kazoo's recipes: a create is sent again after a lost reply."""
+
+    def _find(self, event: e.Connected) -> None:
+        if self.state is State.FINDING:
+            self._join_anew()
+        else:
+            super()._find(event)
+
+
+class RecoveryWithoutSync(Contender):
+    """Curator and kazoo: the server that is asked after a lost reply lags behind."""
+
+    def _find(self, _: e.Connected) -> None:
+        self._do(e.List())
+
+
+class NoLookBetweenEventAndWait(Contender):
+    """CURATOR-527, -641: the one ahead has gone before the watch on it is set."""
+
+    def _ahead_watched(self, event: e.Watched) -> None:
+        if event.error is None:
+            super()._ahead_watched(event)
+
+
+class PredecessorGoneMeansOurTurn(Contender):
+    """PITFALLS 25i: the one ahead has only given up waiting, in the middle of the line."""
+
+    def _ahead_changed(self, event: e.Changed) -> None:
+        if event.name == self._watched and event.deleted:
+            self._have_turn()
+        else:
+            super()._ahead_changed(event)
+
+
+class WatchIsForgotten(Contender):
+    """PITFALLS 8: one watch stays behind for every wait that timed out."""
+
+    def _unwait(self) -> None:
+        if self.state is State.BEHIND:
+            super()._unwait()
+
+
+class WatchByExists(Contender):
+    """CURATOR-107: a watch by exists stays on a node that is gone."""
+
+    def apply(self, event: Event) -> Sequence[Effect]:
+        return [
+            WatchWithExists(effect.name) if isinstance(effect, e.Watch) else effect  # type: ignore[misc]
+            for effect in super().apply(event)
+        ]
+
+
+class WatchWithExists(NamedTuple):
+    name: str
+
+
+class HandOverWithoutSessionCheck(Contender):
+    """A holder whose session may have ended hands the lock to its neighbour."""
+
+    def _leave(self, event: e.Leave) -> None:
+        epoch = self.epoch if self.state is State.HOLDING else None
+        self._unwait()
+        self.state = State.LEFT
+        self._give_up_node(epoch)
+
+    def _neighbour_left(self, event: e.NeighbourLeft) -> None:
+        if event.epoch is not None:
+            self._grant(self.session.epoch)
+        else:
+            super()._neighbour_left(event)
+
+
+class NumberWithoutAgeOfLine(Contender):
+    """The number before ours is of a neighbour in a line that was removed since."""
+
+    def _line_read(self, event: e.LineRead) -> None:
+        super()._line_read(event._replace(token=0))
+
+
+class LeaveForgetsTheNeighbour(Contender):
+    """A waiter that gives up tells nobody."""
+
+    def _part(self, node: e.Node, epoch: int | None) -> None:
+        if epoch is not None:
+            super()._part(node, epoch)
+        else:
+            self.local.leave(node)
+
+
+class GrantWithoutProof(Contender):
+    """PITFALLS 25b: granted by a list, though the session may have expired."""
+
+    def _have_turn(self) -> None:
+        self._grant(self.session.epoch)
+
+
+class LapseIsHealed(Contender):
+    """CURATOR-206: a session deadline that has passed is forgotten with the next heartbeat."""
+
+    def _unbroken(self, epoch: int) -> bool:
+        return self.session.running
+
+
+class OwnNodeIsNotMissed(Contender):
+    """CURATOR-211, -307: a node that an operator has deleted is waited with for ever."""
+
+    def _own_gone(self) -> None:
+        pass
+
+
+class OwnNodeIsNotWatched(Contender):
+    """A waiter that lists nothing does not hear that an operator has deleted its node."""
+
+    def _watch_own(self) -> None:
+        self._own_watched = True
+
+
+class LineIsMadeOnce(Contender):
+    """CURATOR-173, -180: the line's own node is removed between two steps, and not made again."""
+
+    def _created(self, event: e.Created) -> None:
+        if event.error is e.Problem.MISSING and self.prefix[4] != "1":
+            self._fail(event.error)
+        else:
+            super()._created(event)
+
+
+class NeighboursOutliveTheConnection(Contender):
+    """A neighbour that was known before a cut is waited for after it."""
+
+    def _disconnected(self, event: e.Disconnected) -> None:
+        if self.state is not State.BEHIND:
+            super()._disconnected(event)
+
+
+class InterruptedJoinIsTrusted(Contender):
+    """PITFALLS 3: an exception lands in the join, and the answer to a create never comes."""
+
+    def _leave_while_joining(self, _: e.Leave) -> None:
+        self.state = State.LEAVING
+
+
+class EarlierListCounts(Contender):
+    """Found by `explore`: a list of an earlier attempt is taken for the one after ``sync``."""
+
+    def _found_in_vain(self, event: e.Listed) -> None:
+        super()._found_in_vain(event._replace(sync=True))
+
+
+class ReleasedNodeIsForgotten(Contender):
+    """CURATOR-678: the release drops the node, and the delete is never sent."""
+
+    def _give_up_node(self, epoch: int | None = None) -> None:
+        super()._give_up_node(epoch)
+        self._effects[:] = [x for x in self._effects if not isinstance(x, e.Delete)]
+
+
+def a_writer_directly_ahead(line: list[znodes.NodeName], own: int) -> znodes.NodeName | None:
+    """Let a reader in that is behind a reader, though that one waits for a writer."""
+    ahead = policies.predecessor(line, own)
+    return ahead if ahead is not None and ahead.kind != znodes.READ else None
+
+
+class Mutation(NamedTuple):
+    """A bug, and where it shows."""
+
+    machine: type[Contender]
+    scope: Scope
+    #: Part of what `explore` says.
+    harm: str
+    #: Wrong policies, where the bug is in these.
+    policies: Sequence[policies.Policy] = ()
+
+    def __str__(self) -> str:
+        return self.machine.__name__ if not self.policies else self.policies[-1].whom.__name__
+
+    def beginning(self) -> World:
+        """Return the first world with the bug; `scope` has one without it."""
+        kinds = self.policies or self.scope.policies
+        return replace(self.scope, policies=kinds).beginning(self.machine)
+
+
+def scope(count: int = 2, *, homes: tuple[int, ...] = (0, 1), **options: Any) -> Scope:
+    """Return a small scope: so many mutexes, and as many faults as are given."""
+    line = options.pop("line", True)
+    faults = {"leaves": 0, "releases": 0, **options}
+    return Scope((policies.MUTEX,) * count, Faults(**faults), homes, line)
+
+
+TOGETHER = (0, 0)
+TWO_HOLD = "hold at the same time"
+SLEEPS = "nobody wakes it"
+FORGOTTEN = "has forgotten its node"
+GHOST = "is granted on a node of an earlier session"
+TOKENS = "is granted after"
+IN_VAIN = "granted what is lost already"
+UNAWARE = "does not hear that its node is broken"
+HASTY = policies.Policy(znodes.READ, a_writer_directly_ahead, shared=True)
+READERS = (policies.WRITER, policies.READER, policies.READER)
+
+MUTATIONS = [
+    Mutation(NodeOfAnEarlierSessionCounts, scope(1, homes=(0,), lapses=1, expiries=1), GHOST),
+    Mutation(FoundNodeIsTaken, scope(1, homes=(0,), cuts=1, lapses=1, expiries=1), GHOST),
+    Mutation(LateCreateIsForgotten, scope(leaves=1), FORGOTTEN),
+    Mutation(LostReplyOfOneWhoLeftIsForgotten, scope(cuts=1, leaves=1), FORGOTTEN),
+    Mutation(LostReplyJoinsAnew, scope(cuts=1), FORGOTTEN),
+    Mutation(RecoveryWithoutSync, scope(cuts=1), FORGOTTEN),
+    Mutation(NoLookBetweenEventAndWait, scope(), SLEEPS),
+    Mutation(PredecessorGoneMeansOurTurn, scope(3, homes=(0, 1, 2), leaves=1), TWO_HOLD),
+    Mutation(WatchIsForgotten, scope(leaves=1), "its watch is still there"),
+    Mutation(WatchByExists, scope(), "a watch is still there"),
+    Mutation(HandOverWithoutSessionCheck, scope(3, homes=(0, 0, 1), lapses=1, expiries=1), IN_VAIN),
+    Mutation(NumberWithoutAgeOfLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
+    Mutation(LeaveForgetsTheNeighbour, scope(3, homes=(0, 0, 0), leaves=1), SLEEPS),
+    Mutation(GrantWithoutProof, scope(lapses=1), IN_VAIN),
+    Mutation(LapseIsHealed, scope(lapses=1), "holds again"),
+    Mutation(OwnNodeIsNotMissed, scope(homes=TOGETHER, breaks=1, beats=2), UNAWARE),
+    Mutation(OwnNodeIsNotWatched, scope(breaks=1, beats=1), UNAWARE),
+    Mutation(LineIsMadeOnce, scope(line=False, removals=1), "is refused"),
+    Mutation(NeighboursOutliveTheConnection, scope(homes=TOGETHER, cuts=1), SLEEPS),
+    Mutation(InterruptedJoinIsTrusted, scope(interrupts=1), SLEEPS),
+    Mutation(
+        EarlierListCounts, scope(1, homes=(0,), line=False, removals=1, interrupts=1), FORGOTTEN
+    ),
+    Mutation(ReleasedNodeIsForgotten, scope(), FORGOTTEN),
+    Mutation(
+        Contender,
+        Scope(READERS, Faults(leaves=0, releases=0), (0, 1, 1)),
+        TWO_HOLD,
+        (policies.WRITER, HASTY, HASTY),
+    ),
+]

@@ -1,0 +1,232 @@
+"""Every step that a world can take next: deliveries, callers and faults."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distlock.queue import events as e
+from distlock.queue.states import State
+from tests.queue.server import carry_out, deliver, deliver_to_all, describe, remove, serve, take
+from tests.queue.world import AT_REST, NAMES, Caller, Process, World, Wrong, clone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distlock.queue.machine import Contender
+
+    Step = tuple[str, World]
+
+
+def steps(world: World) -> Iterator[Step]:
+    """Yield everything that can happen next: a description, and the world after it."""
+    for process in world.processes:
+        for what, act in _of_process(world, process):
+            yield _after(world, process.number, f"P{process.number + 1}: {what}", act)
+        for number, contender in process.contenders.items():
+            for what, act in _of_caller(world, process, number, contender):
+                yield _after(world, process.number, f"{NAMES[number]} {what}", act)
+    yield from _of_others(world)
+
+
+def _after(world: World, number: int, what: str, act: Callable[[World, Process], None]) -> Step:
+    then = world.copy()
+    try:
+        act(then, then.own(number))
+    except Wrong as wrong:
+        then.wrong = str(wrong)
+    return what, then
+
+
+def _of_process(world: World, process: Process) -> Iterator[tuple[str, Any]]:
+    faults = world.faults
+    attended = any(c.state not in (State.NEW, State.LEFT) for c in process.contenders.values())
+    if process.connected:
+        if process.requests and not process.expired:
+            yield f"the server does {describe(process.requests[0][1])}", serve
+        if process.answers and not process.doomed:
+            yield f"takes {describe(process.answers[0][1])}", _take_answer
+        if not process.doomed and not process.expired and faults.cuts and attended:
+            yield "its connection is lost, unnoticed yet", _doom
+        if process.doomed or process.expired:
+            yield "notices that the connection is lost", _cut
+        beating = any(number is None and type(r) is e.Prove for number, r in process.requests)
+        wanted = not process.running or (
+            faults.beats and any(map(process.would_watch, process.contenders.values()))
+        )
+        if attended and wanted and not beating:
+            yield "sends a heartbeat", _beat
+    else:
+        yield "connects", _reconnect
+        if process.unseen and not process.expired:
+            yield "connects to a server that lags behind", partial(_reconnect, lags=True)
+    if process.running and faults.lapses:
+        yield "its session deadline passes", _lapse
+    if not process.running and not process.expired and faults.expiries and attended:
+        yield "its session expires", _expire
+    if any(c.state is State.HOLDING and not c.valid for c in process.contenders.values()):
+        yield "notices that a grant has lapsed", _notice_lapse
+
+
+def _take_answer(world: World, process: Process) -> None:
+    (number, answer), process.answers = process.answers[0], process.answers[1:]
+    take(world, process, number, answer)
+
+
+def _doom(world: World, process: Process) -> None:
+    world.spend("cuts")
+    process.doomed = True
+    process.answers = ()
+
+
+def _cut(world: World, process: Process) -> None:
+    process.connected = process.doomed = False
+    process.requests = process.answers = ()
+    process.watchers = frozenset()
+    process.lag = ()
+    process.local.clear()
+    watches = frozenset(pair for pair in world.server.watches if pair[0] != process.number)
+    world.server = world.server._replace(watches=watches)
+    deliver_to_all(world, process, e.Disconnected())
+
+
+def _reconnect(world: World, process: Process, *, lags: bool = False) -> None:
+    process.connected = True
+    process.lag, process.unseen = (process.unseen if lags else ()), ()
+    if process.expired:
+        world.server = world.server._replace(sessions=world.server.sessions + 1)
+        process.id = world.server.sessions
+        process.expired = process.running = False
+        process.deletes = ()
+    for delete in process.deletes:
+        process.requests += ((None, e.Delete(*delete)),)
+    deliver_to_all(world, process, e.Connected())
+
+
+def _beat(world: World, process: Process) -> None:
+    if process.running:
+        world.spend("beats")
+    process.requests += ((None, e.Prove()),)
+
+
+def _lapse(world: World, process: Process) -> None:
+    world.spend("lapses")
+    for number, contender in process.contenders.items():
+        if contender.valid:
+            process.callers[number] = process.callers[number]._replace(lapsed=True)
+    process.running = False
+
+
+def _expire(world: World, process: Process) -> None:
+    world.spend("expiries")
+    process.expired = True
+    process.answers = ()
+    server = world.server
+    watches = frozenset(pair for pair in server.watches if pair[0] != process.number)
+    world.server = server._replace(ghosts=server.ghosts | {process.id}, watches=watches)
+
+
+def _notice_lapse(world: World, process: Process) -> None:
+    deliver_to_all(world, process, e.Lapsed())
+
+
+def _of_caller(
+    world: World, process: Process, number: int, contender: Contender
+) -> Iterator[tuple[str, Any]]:
+    caller = process.callers[number]
+    state = contender.state
+    if state is State.NEW:
+        if caller.left or not _is_next(process, number):
+            return
+        yield "joins", partial(_join, number=number)
+        others = (c for n, c in process.contenders.items() if n != number)
+        if contender.policy.hands_over and any(c.state is not State.NEW for c in others):
+            yield "joins after its neighbour", partial(_join, number=number, follows=True)
+        if world.faults.interrupts:
+            for sent in (0, 1):
+                yield (
+                    f"is interrupted in its join after {sent} requests",
+                    partial(_join, number=number, sent=sent),
+                )
+    elif caller.posted:
+        yield "has its release applied", partial(_leave, number=number)
+    elif not caller.left and (state in AT_REST or caller.interrupted or world.faults.leaves):
+        yield "leaves", partial(_leave, number=number)
+        if state is State.HOLDING and world.faults.releases:
+            yield "sends its delete", partial(_release, number=number)
+
+
+def _is_next(process: Process, number: int) -> bool:
+    """Contenders of one kind and process are alike, so they join in order."""
+    own = process.contenders[number]
+    return not any(
+        n < number
+        and c.state is State.NEW
+        and c.policy == own.policy
+        and c.try_only == own.try_only
+        for n, c in process.contenders.items()
+    )
+
+
+def _join(
+    world: World, process: Process, number: int, *, follows: bool = False, sent: int | None = None
+) -> None:
+    effects = process.contenders[number].apply(e.Join(follows))
+    if sent is not None:
+        world.spend("interrupts")
+        process.callers[number] = Caller(interrupted=True)
+        effects = effects[:sent]
+    carry_out(world, process, number, effects)
+
+
+def _release(world: World, process: Process, number: int) -> None:
+    """Send the delete from the calling thread, and post `Leave`."""
+    world.spend("releases")
+    node = process.contenders[number].node
+    assert node is not None
+    process.callers[number] = process.callers[number]._replace(left=True, posted=True)
+    carry_out(world, process, number, [e.Delete(node.name, node.session_id)])
+
+
+def _leave(world: World, process: Process, number: int) -> None:
+    contender, caller = process.contenders[number], process.callers[number]
+    if contender.state not in AT_REST and not caller.interrupted:
+        world.spend("leaves")
+    leave = e.Leave(sure=not caller.interrupted)
+    process.callers[number] = caller._replace(left=True, posted=False)
+    deliver(world, process, number, leave)
+    again = clone(contender, process)
+    if again.apply(leave) or again.state is not contender.state:
+        raise Wrong(f"{NAMES[number]} leaves twice, and does something else the second time")
+
+
+def _of_others(world: World) -> Iterator[Step]:
+    server, faults = world.server, world.faults
+    for session in server.ghosts:
+        then = world.copy()
+        then.server = server._replace(ghosts=server.ghosts - {session})
+        remove(then, *(name for name, owner, _ in server.nodes if owner == session))
+        yield f"the server deletes the nodes of session {session}", then
+    names = [name for name, *_ in server.nodes]
+    if faults.breaks:
+        for name in names:
+            yield _operator(world, "breaks", name, "breaks")
+    if faults.touches:
+        for name in names:
+            then = world.copy()
+            then.spend("touches")
+            remove(then, name, deleted=False)
+            yield f"an operator writes to {describe(name)}", then
+    if faults.removals and server.line:
+        what, then = _operator(world, "removals", *names, "removes the line with")
+        then.server = then.server._replace(line=0)
+        yield what, then
+
+
+def _operator(world: World, fault: str, *names_and_what: str) -> Step:
+    *names, what = names_and_what
+    then = world.copy()
+    then.spend(fault)
+    then.server = then.server._replace(broken=then.server.broken.union(names))
+    remove(then, *names)
+    return f"an operator {what} {', '.join(map(describe, names)) or 'nothing in it'}", then

@@ -1,0 +1,298 @@
+"""A server, two processes and three contenders: everything around `distlock.queue.machine`.
+
+The contenders are the real machine. The rest is a model: a server with sequence numbers, ephemeral
+nodes, watches and sessions; and of each process the session, as the driver promises it in the
+docstring of `machine`. A world never changes; a step (`tests.queue.steps`) copies what it touches.
+
+Each connection has a queue of requests, which the server carries out in order. An answer arrives at
+once, unless the connection is *doomed*: then requests are still carried out and their answers are
+lost, until the process notices that the connection is gone. Answers that travel for a while need no
+steps of their own: what a client does meanwhile (leave, time out, send) neither depends on what
+other clients do nor is seen by them before its requests are carried out, which are behind the
+answered one in the same queue. So it may as well be done before that one is carried out.
+`World.slow` has answers that travel all the same, to check this argument; it takes far longer.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distlock.queue.joining import Joining
+from distlock.queue.local_line import LocalLine
+from distlock.queue.machine import Contender
+from distlock.queue.states import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from distlock.queue.policies import Policy
+
+NAMES = "ABC"
+#: Attributes of a contender for messages only: they decide nothing.
+REPORTED = frozenset({"ahead", "seen", "head", "_effects"})
+#: Attributes that belong to the process, and those that never change.
+BOUND = frozenset({"local", "new_prefix", "session"})
+FIXED = frozenset({"me", "policy", "revocable", "try_only"})
+COPIED = tuple(name for name in Joining.__slots__ if name not in BOUND)
+KEY = tuple(name for name in COPIED if name not in FIXED | REPORTED)
+#: The states that no event of the server leads out of.
+AT_REST = frozenset({State.NEW, State.BUSY, State.HOLDING, State.LOST, State.REFUSED, State.LEFT})
+#: The states in which it may have a node that it does not know yet.
+UNSURE = frozenset(
+    {State.JOINING, State.FINDING, State.IDENTIFYING, State.LEAVING, State.SEARCHING}
+)
+
+
+class Wrong(Exception):
+    """A step has led to what must never be."""
+
+
+class Server(NamedTuple):
+    """The line on the server."""
+
+    #: The czxid of the line's own node, 0 while there is none.
+    line: int = 1
+    number: int = 0
+    zxid: int = 1
+    #: The nodes as (name, session id, czxid), in their order.
+    nodes: tuple[tuple[str, int, int], ...] = ()
+    #: The watches: (process, name).
+    watches: frozenset[tuple[int, str]] = frozenset()
+    #: The expired sessions whose nodes are still there.
+    ghosts: frozenset[int] = frozenset()
+    sessions: int = 2
+    #: The names of the nodes that an operator has deleted.
+    broken: frozenset[str] = frozenset()
+    #: The highest tokens that were granted: to one alone, and to one who shares.
+    alone: int = 0
+    together: int = 0
+
+    def has(self, name: str) -> bool:
+        return any(node[0] == name for node in self.nodes)
+
+
+class Faults(NamedTuple):
+    """How often each fault may still happen."""
+
+    #: A connection is lost.
+    cuts: int = 0
+    #: The session deadline of a process passes.
+    lapses: int = 0
+    #: The server expires a session whose deadline has passed.
+    expiries: int = 0
+    #: An operator deletes a node.
+    breaks: int = 0
+    #: An operator removes the line, or the server does when it is empty.
+    removals: int = 0
+    #: A node's data is changed.
+    touches: int = 0
+    #: An exception lands in a join.
+    interrupts: int = 0
+    #: A caller gives up before it has the lock.
+    leaves: int = 3
+    #: A caller sends the delete itself, before its release is applied.
+    releases: int = 3
+    #: A heartbeat comes while the session deadline is running.
+    beats: int = 0
+
+
+class Caller(NamedTuple):
+    """The deeds of a contender's caller."""
+
+    left: bool = False
+    #: It has sent the delete itself, and `Leave` is not applied yet.
+    posted: bool = False
+    #: An exception has landed in its join.
+    interrupted: bool = False
+    #: The session deadline has passed while it held the lock.
+    lapsed: bool = False
+
+
+class Process:
+    """A process: its session, which is also the contenders' `SessionView`."""
+
+    __slots__ = (
+        "_key",
+        "answers",
+        "callers",
+        "connected",
+        "contenders",
+        "deletes",
+        "doomed",
+        "epoch",
+        "expired",
+        "id",
+        "lag",
+        "local",
+        "number",
+        "requests",
+        "running",
+        "unseen",
+        "watchers",
+    )
+
+    def __init__(self, number: int, contenders: Sequence[int]) -> None:
+        self.number = number
+        self.id = number + 1
+        self.connected = True
+        self.doomed = self.expired = False
+        self.running = True
+        self.epoch = 1
+        self.requests: tuple[Any, ...] = ()
+        self.answers: tuple[Any, ...] = ()
+        self.deletes: tuple[tuple[str, int], ...] = ()
+        self.watchers: frozenset[tuple[str, int]] = frozenset()
+        #: The nodes whose creation was not answered, and those that our server does not show yet.
+        self.unseen: tuple[str, ...] = ()
+        self.lag: tuple[str, ...] = ()
+        self.local = LocalLine()
+        self.contenders: dict[int, Contender] = {}
+        self.callers = dict.fromkeys(contenders, Caller())
+        self._key: Any = None
+
+    def copy(self) -> Process:
+        new = object.__new__(Process)
+        _copy_process(self, new)
+        new.local = LocalLine(self.local.nodes.copy())
+        new.callers = self.callers.copy()
+        new.contenders = {n: clone(contender, new) for n, contender in self.contenders.items()}
+        new._key = None
+        return new
+
+    @property
+    def key(self) -> Any:
+        """A value that no different process has."""
+        if self._key is None:
+            self._key = (
+                *_plain(self),
+                *sorted(self.local.nodes.items()),
+                *self.callers.values(),
+                *[_decides(contender) for contender in self.contenders.values()],
+            )
+        return self._key
+
+    def would_watch(self, contender: Contender) -> bool:
+        """Whether a contender would set a watch on its own node at the next heartbeat."""
+        return not contender._own_watched and (
+            contender.state in (State.HOLDING, State.BEHIND)
+            or (contender.state is State.WAITING and contender._only)
+        )
+
+
+_PLAIN = tuple(
+    name for name in Process.__slots__ if name not in ("local", "contenders", "callers", "_key")
+)
+
+
+def _copier(names: Iterable[str]) -> Callable[[Any, Any], None]:
+    """Return what copies these attributes from one object to another, as fast as it can be."""
+    body = "".join(f"    new.{name} = old.{name}\n" for name in names)
+    scope: dict[str, Any] = {}
+    exec(f"def copy(old, new):\n{body}", scope)  # noqa: S102 - millions of copies are made
+    copier: Callable[[Any, Any], None] = scope["copy"]
+    return copier
+
+
+_plain = attrgetter(*_PLAIN)
+_decides = attrgetter(*KEY)
+_copy_process = _copier(_PLAIN)
+_copy_contender = _copier(COPIED)
+
+
+def clone(contender: Contender, process: Process) -> Contender:
+    """Return a copy of a contender for a copy of its process."""
+    new = object.__new__(type(contender))
+    _copy_contender(contender, new)
+    new.session = process
+    new.local = process.local
+    new.new_prefix = partial(next_prefix, new)
+    return new
+
+
+def next_prefix(contender: Contender) -> str:
+    """Return the prefix of a contender's next attempt."""
+    attempt = int(contender.prefix[4]) + 1 if contender.prefix else 1
+    return f"_c_{name_of(contender)}{attempt}-"
+
+
+def name_of(contender: Contender) -> str:
+    """Return the letter of a contender."""
+    assert isinstance(contender.me, int)
+    return NAMES[contender.me]
+
+
+class World:
+    """All of it."""
+
+    __slots__ = ("_fresh", "faults", "processes", "server", "slow", "wrong")
+
+    def __init__(
+        self, server: Server, processes: list[Process], faults: Faults, *, slow: bool
+    ) -> None:
+        self.server = server
+        self.processes = processes
+        self.faults = faults
+        self.slow = slow
+        #: The fault of the step that led here.
+        self.wrong = ""
+        self._fresh: set[int] = set()
+
+    def copy(self) -> World:
+        """Return a world that a step may change, by `own`."""
+        return World(self.server, list(self.processes), self.faults, slow=self.slow)
+
+    def own(self, number: int) -> Process:
+        """Return a process that may be changed in this world only."""
+        if number not in self._fresh:
+            self._fresh.add(number)
+            self.processes[number] = self.processes[number].copy()
+        return self.processes[number]
+
+    @property
+    def key(self) -> Any:
+        """A value that no different world has."""
+        return (self.server, self.faults, *(process.key for process in self.processes))
+
+    def spend(self, fault: str) -> None:
+        """Note that a fault has happened."""
+        self.faults = self.faults._replace(**{fault: getattr(self.faults, fault) - 1})
+
+    def contenders(self) -> list[tuple[Process, int, Contender]]:
+        return [
+            (process, number, contender)
+            for process in self.processes
+            for number, contender in process.contenders.items()
+        ]
+
+
+def beginning(
+    policies: Sequence[Policy],
+    faults: Faults,
+    *,
+    homes: Sequence[int] = (0, 0, 1),
+    machine: type[Contender] = Contender,
+    line: bool = True,
+    slow: bool = False,
+    try_only: Sequence[int] = (),
+) -> World:
+    """Return the world in which nobody has joined.
+
+    :param policies: of each contender
+    :param homes: the number of each contender's process
+    :param line: whether the line's own node is there
+    :param try_only: the contenders that do not wait
+    """
+    processes = []
+    for number in range(max(homes) + 1):
+        inside = [n for n, home in enumerate(homes) if home == number]
+        process = Process(number, inside)
+        for n in inside:
+            contender = machine(policies[n], process, process.local, me=n, try_only=n in try_only)
+            contender.new_prefix = partial(next_prefix, contender)
+            process.contenders[n] = contender
+        processes.append(process)
+    sessions = len(processes)
+    server = Server(line=1 if line else 0, sessions=sessions)
+    return World(server, processes, faults, slow=slow)
