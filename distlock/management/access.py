@@ -1,4 +1,4 @@
-"""The ACLs of the nodes under the namespace: compares them with the setting, and sets them."""
+"""Compares the ACLs of the nodes under the namespace with the setting, and sets them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_VERSION: Final = 0x7FFFFFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What the ACLs under a namespace are.
+    """The ACLs under a namespace, compared with the setting.
 
     :ivar exists: whether the namespace's own node exists
     :ivar looked_at: number of nodes whose ACL was read
@@ -42,7 +42,7 @@ class Audit:
 def audit(reads: Reads, *, limit: int | None = None) -> Audit:
     """Compare the ACL of every node under the namespace with the setting.
 
-    :param limit: how many nodes to look at, the namespace first; None for all
+    :param limit: the number of nodes to check, the namespace first; None for all
     :raises LockUnavailable: the connection was lost
     """
     conf = reads.session.conf
@@ -62,8 +62,10 @@ def audit(reads: Reads, *, limit: int | None = None) -> Audit:
 
 
 def create_namespace(reads: Reads) -> None:
-    """Create the namespace's node, to stay: the server removes a container when it is empty, and
-    then anybody who may create its like could make it anew.
+    """Create the namespace's node as a persistent one.
+
+    The server removes an empty container. Then any client that may create nodes beside it could
+    create it anew.
 
     :raises NodeExists: it exists by now
     :raises LockUnavailable: ZooKeeper refused, or did not answer in time
@@ -80,9 +82,9 @@ def create_namespace(reads: Reads) -> None:
 
 
 def set_acls(reads: Reads, paths: Iterable[str]) -> list[str]:
-    """Give nodes the ACL of the setting; return the paths of those where that was not possible.
+    """Give nodes the ACL of the setting; return the paths of those that refused it.
 
-    A node that does not exist any more is none of them.
+    A node that no longer exists is not among them.
 
     :raises LockUnavailable: the connection was lost, or ZooKeeper refused the ACL
     """
@@ -96,10 +98,10 @@ def set_acls(reads: Reads, paths: Iterable[str]) -> list[str]:
 
 
 def permissions(reads: Reads) -> str | None:
-    """Return the letters of what the configured user may do to the namespace's node, by trying.
+    """Try the configured user's permissions on the namespace's node, and return their letters.
 
-    Nothing is changed: each request is one that fails after its permission was checked. None if
-    the node does not exist, or there was no answer in time.
+    This changes nothing: each request fails after the check of its permission. It returns None if
+    the node does not exist, or if there was no answer in time.
     """
     session, root = reads.session, reads.session.root
     missing = f"{root}/@doctor-{uuid4().hex}"
@@ -121,13 +123,15 @@ def permissions(reads: Reads) -> str | None:
 
 
 def role(letters: str) -> str | None:
-    """Return the role that has exactly these permissions, None for none."""
+    """Return the role with exactly these permissions, or None."""
     return next((name for name, may in ROLES.items() if set(may) == set(letters)), None)
 
 
 def _nodes(reads: Reads, limit: int | None) -> Iterator[tuple[str, Outcome]]:
-    """Yield the path and the ACL of each node, level by level; where the children of one cannot be
-    listed, its path again, and why."""
+    """Yield the path and the ACL of each node, level by level.
+
+    For a node whose children cannot be listed, yield its path again, with the reason.
+    """
     level = [reads.session.root]
     while level:
         yield from zip(level, reads.acls(level), strict=True)
@@ -141,9 +145,9 @@ def _nodes(reads: Reads, limit: int | None) -> Iterator[tuple[str, Outcome]]:
 
 
 def _fits(found: list[Any], conf: Configuration) -> bool:
-    if conf.acl == "creator":  # the server has put the creator's own ids in its place
+    if conf.acl == "creator":  # the server replaces it by the creator's own ids
         return all(one.id.scheme != "world" for one in found)
-    # Without the permission to administer a node one sees "x" instead of a digest.
+    # Clients that may not administer a node see "x" instead of a digest.
     masked = any(_is_masked(one) for one in found)
     return _comparable(found, masked=masked) == _comparable(access_list(conf), masked=masked)
 
@@ -166,5 +170,5 @@ def _comparable(acl: list[Any], *, masked: bool) -> set[tuple[int, str, str]]:
 
 
 def has_roles(conf: Configuration) -> bool:
-    """Tell whether the setting names the users of the three roles."""
+    """Return whether the setting names the users of the three roles."""
     return isinstance(conf.acl, Mapping)

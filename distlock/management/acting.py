@@ -1,4 +1,4 @@
-"""The targets of the subcommands `revoke` and `break`, and the record that these keep."""
+"""Finds the targets of the subcommands `revoke` and `break`, and keeps their record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DONE: Final = {"revoke": "asked", "break": "broken"}
 
 
 def add_target(parser: CommandParser) -> None:
-    """Add the arguments that say whom to act on."""
+    """Add the arguments that select the target."""
     parser.add_argument("key", help="the key of the lock")
     parser.add_argument(
         "--node",
@@ -38,7 +38,7 @@ def add_target(parser: CommandParser) -> None:
 
 
 def add_record(parser: CommandParser) -> None:
-    """Add the arguments that say what the record of the action holds."""
+    """Add the arguments for the record of the action."""
     parser.add_argument("--reason", default="", help="why, for the log")
     parser.add_argument(
         "--user", metavar="NAME", help="your Django user, for an entry in the admin's log"
@@ -48,7 +48,7 @@ def add_record(parser: CommandParser) -> None:
 def act(
     action: Action, found: list[tuple[Lock, Contender]], options: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Ask participants to release, or break their locks, on the record; return what came of it.
+    """Ask participants to release, or break their locks, on the record; return the outcomes.
 
     :raises CommandError: the record cannot be written
     """
@@ -71,13 +71,13 @@ def act(
             for lock, one in found
         ]
     except DatabaseError as error:
-        raise CommandError(f"No record can be written, so nothing is done: {error}") from error
+        raise CommandError(f"The record cannot be written, so nothing was done: {error}") from error
 
 
 def _user_id(name: str | None) -> Any:
     """Return the id of the Django user of this name, None without a name.
 
-    :raises CommandError: there is none, or no admin to keep the record
+    :raises CommandError: there is no such user, or no admin to keep the record
     """
     if name is None:
         return None
@@ -94,9 +94,9 @@ def _user_id(name: str | None) -> Any:
 
 
 def targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
-    """Return whom to act on: the one node that was named, or the holder.
+    """Return the targets: the one node that was named, or the holder.
 
-    :raises CommandError: there is nobody, or it is not clear who is meant
+    :raises CommandError: there is no target, or more than one
     """
     seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
     if options["node"]:

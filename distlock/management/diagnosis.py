@@ -1,4 +1,4 @@
-"""What may keep locks from working here: each thing that was looked at, and what to do about it."""
+"""Examines everything that locks need, and reports findings with advice."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
 
-#: By how much clocks may differ before it is worth a word, in seconds.
+#: The difference of clocks that is worth a warning, in seconds.
 SKEW: Final = 1.0
 #: The longest message that a server reads by default, in bytes.
 _JUTE_MAXBUFFER: Final = 0xFFFFF
-#: What is asked for to learn the least session timeout, in seconds: less than two ticks of anybody.
+#: The session timeout to ask for to learn the least one, in seconds: less than any two ticks.
 _LEAST: Final = 0.5
-#: How many nodes' ACLs are looked at.
+#: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000
 _PERMISSIONS: Final = {
     "c": "create",
@@ -59,12 +59,12 @@ _PERMISSIONS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     :ivar level: ``ok``; ``warning``, it works and could be better; ``error``, locks do not work
-    :ivar subject: in a word, what was looked at
-    :ivar message: what was found
-    :ivar advice: what to do, empty where there is nothing to do
+    :ivar subject: the subject of the check, in a word
+    :ivar message: the result
+    :ivar advice: the remedy, empty without a problem
     """
 
     level: Level
@@ -74,12 +74,12 @@ class Finding:
 
 
 def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Finding]:
-    """Look at everything that locks need, and yield what is found, until something is missing.
+    """Check everything that locks need, and yield findings, until something is missing.
 
-    Nodes are made and removed under the namespace, beside the locks.
+    It creates and removes nodes under the namespace, beside the locks.
 
     :param using: the alias in ``DISTLOCK``
-    :param timeout: seconds to wait for a session, and for all that is asked in it
+    :param timeout: seconds to wait for a session, and for all questions in it
     """
     try:
         conf = configuration(using)
@@ -112,7 +112,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     except LockUnavailable as error:
         yield _error("ACL", str(error), "Look at the servers above.")
         return
-    if may is None or "c" in may:  # others take no locks, and make no nodes to try
+    if may is None or "c" in may:  # other users take no locks, and try no nodes
         yield from _writes(session, reads)
         yield _clock(session, reads)
     yield _nodes(conf, reads)
@@ -220,7 +220,7 @@ def _session_timeout(session: Session) -> Finding:
 
 
 def _ticks(session: Session, reads: Reads) -> Finding:
-    """Compare the session timeout with the servers' tick: see `heartbeat`."""
+    """Compare the session timeout with the servers' tick: see `engine.deadline`."""
     timeout = session.timeout
     tick, source = ensemble_tick(session.conf, min(reads.left, 2.0)), "tickTime"
     if tick is None:
@@ -251,7 +251,7 @@ def _ticks(session: Session, reads: Reads) -> Finding:
 
 
 def _shortest_timeout(session: Session, reads: Reads) -> float:
-    """Return the least session timeout that the servers grant, in seconds; 0 if not known."""
+    """Return the least session timeout that the servers grant, in seconds; 0 if unknown."""
     if session.timeout > session.conf.session_timeout:
         return session.timeout
     connected = threading.Event()
@@ -363,7 +363,7 @@ def _nodes(conf: Configuration, reads: Reads) -> Finding:
 
 
 def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
-    """Do under the namespace what a lock does, and remove it."""
+    """Write under the namespace as a lock does, and clean up."""
 
     def ask(method: Callable[..., None], *args: Any) -> Any:
         return session.answer(session.ask(method, *args), reads.left, key=session.root)
@@ -402,12 +402,12 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
 
 
 def _contender(session: Session, prefix: str, done: Callable[..., None]) -> None:
-    # What is made after the answer was given up ends with this session.
+    # A node made after the time-out ends with this session.
     session.create_contender(prefix, b"", done, lambda _: None)
 
 
 def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
-    """Make what is missing of the namespace; return whether it was there."""
+    """Create the missing nodes of the namespace; return whether it existed."""
     try:
         ask(session.read, session.root)
     except NoNode:

@@ -1,4 +1,4 @@
-"""What the subcommands that look at locks, and act on them, have in common."""
+"""Formats the output of the subcommands: text, tables, JSON, exit statuses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from distlock.inspection.snapshot import Contender, Lock
 
-#: Exit statuses beside 0, as those of `run`: nothing was found or done, wrong usage, no answer.
+#: Exit statuses beside 0, as in `run`: nothing found or done, wrong usage, no answer.
 NOTHING: Final = 1
 USAGE: Final = 2
 UNAVAILABLE: Final = os.EX_UNAVAILABLE  # 69
@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_LINES: Final = 2.0
 
 
 def add_options(parser: CommandParser) -> None:
-    """Add the options that all of them take."""
+    """Add the options of all these subcommands."""
     parser.epilog = EPILOG
     parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
     parser.add_argument("--json", action="store_true", help="write JSON")
@@ -53,13 +53,13 @@ def seconds(text: str) -> float:
     """Return the value of an option that is a number of seconds above 0."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text} must be a number of seconds above 0")
     return value
 
 
 @contextmanager
 def exit_statuses() -> Iterator[None]:
-    """Let errors end the command with a message and their exit status."""
+    """Turn errors into messages and exit statuses."""
     try:
         yield
     except KeyboardInterrupt:
@@ -72,7 +72,7 @@ def exit_statuses() -> Iterator[None]:
         raise CommandError(str(error), returncode=UNAVAILABLE) from None
 
 
-# --- words ---------------------------------------------------------------------------------------
+# --- text ----------------------------------------------------------------------------------------
 
 
 def duration(value: float | None) -> str:
@@ -90,7 +90,7 @@ def duration(value: float | None) -> str:
 
 
 def table(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows as lines with columns below each other; the last one is as long as it is."""
+    """Return rows as lines with aligned columns; the last column keeps its length."""
     lines = [[printable(str(cell)) for cell in row] for row in rows]
     if not lines:
         return ""
@@ -105,12 +105,12 @@ def table(rows: Iterable[Sequence[object]]) -> str:
 
 
 def write_json(command: BaseCommand, value: Any) -> None:
-    """Write one document. All but ASCII is escaped, so that no key can move a terminal's cursor."""
+    """Write one document in ASCII, with escapes, so that no key can move a terminal's cursor."""
     command.stdout.write(json.dumps(value, indent=2))
 
 
 def lock_as_json(lock: Lock) -> dict[str, Any]:
-    """Return what is told of a lock."""
+    """Return the facts of a lock."""
     return {
         "key": clipped(lock.key),
         "name": clipped(lock.name),
@@ -129,7 +129,7 @@ def lock_as_json(lock: Lock) -> dict[str, Any]:
 
 
 def contender_as_json(contender: Contender) -> dict[str, Any]:
-    """Return what is told of one who holds or waits."""
+    """Return the facts of a holder or waiter."""
     one = contender.participant
     expires = one.expires if isinstance(one, LeaseHolder) else None
     return {
@@ -157,15 +157,15 @@ def contender_as_json(contender: Contender) -> dict[str, Any]:
 
 
 def progress(command: BaseCommand) -> Callable[[int, int], None] | None:
-    """Return what tells on a terminal how far long work is; None where nobody looks."""
+    """Return a function that shows the progress of long work, None without a terminal."""
     if not command.stderr.isatty():
         return None
     said_at = time.monotonic()
 
-    def tell(looked_at: int, of: int) -> None:
+    def show(looked_at: int, of: int) -> None:
         nonlocal said_at
         if looked_at < of and time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
             said_at = time.monotonic()
             command.stderr.write(f"{looked_at} of {of} keys looked at")
 
-    return tell
+    return show

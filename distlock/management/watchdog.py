@@ -1,16 +1,16 @@
-"""A command that does not outlive its lock, whatever becomes of the process that holds the lock.
+"""Runs a command that never outlives its lock, even if the holder's process dies.
 
-That process cannot be relied on for this: it may be killed, or stopped. So it feeds a *watchdog*, a
-small process beside the command, with the moment until which nobody else can have the lock. When
-that moment passes without a new one, the watchdog kills the command. When the pipe between the two
-closes, because the holder has died, the command is asked to end first.
+The holder itself cannot ensure that: it may be killed, or paused. So it feeds a *watchdog*, a small
+process beside the command, with the moment until which nobody else can have the lock. When that
+moment passes without a new one, the watchdog kills the command. When the pipe between the two
+closes, because the holder has died, the watchdog asks the command to end first.
 
 The command begins as this file, run as a script: it leaves the watchdog behind and then becomes the
 command, so there is no moment without a watchdog, and the process id is the command's own. The
-watchdog is nobody's child: a command that waits for all of its children must not wait for it.
+watchdog has no parent: a command that waits for all of its children must not wait for it.
 
 The command leads a session, and thereby a process group, of its own. Signals go to the whole group,
-for a shell passes none on, and what a script has started must not go on without the lock. As a
+since a shell passes none on, and the children of a script must not go on without the lock. As
 leader of a session it has no controlling terminal, so it may still read from one, and Ctrl-C and
 Ctrl-Z reach the holder alone.
 """
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 #: Exit statuses of a command that could not be started, as a shell has them.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 
-# The machine may sleep, and the server will not wait for it.
+# The server does not wait while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _MOMENT = struct.Struct("d")
 _LOOK_SECONDS = 0.05
 
 
 class WatchedCommand:
-    """A running command with its watchdog; a context manager, which kills what is left of it.
+    """A running command with its watchdog; a context manager, which kills the rest at its end.
 
     :param argv: the program and its arguments
-    :param environment: of the command
-    :param seconds: for how long it may run unless `feed` is called
+    :param environment: the command's environment
+    :param seconds: the time that it may run without a `feed`
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class WatchedCommand:
 
     @property
     def status(self) -> int | None:
-        """The exit status, 128 + n after signal n as a shell says it; None while it runs."""
+        """The exit status, 128 + n after signal n as in a shell; None while it runs."""
         status = self._process.poll()
         return status if status is None or status >= 0 else 128 - status
 
     @property
     def running(self) -> bool:
-        """Whether the command, or anything that it has left in its process group, still runs."""
+        """Whether the command, or another process in its group, still runs."""
         if self._process.poll() is None:
             return True
         with suppress(ChildProcessError):  # as the first process of a container we get orphans
@@ -106,7 +106,7 @@ class WatchedCommand:
         return _exists(self.pid)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the command has ended, or for so long."""
+        """Wait until the command has ended, at most for so long."""
         if self._process.poll() is None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
@@ -114,11 +114,11 @@ class WatchedCommand:
             time.sleep(min(seconds, _LOOK_SECONDS))
 
     def send(self, number: int) -> None:
-        """Send a signal to the command's process group, as far as there is one and we may."""
+        """Send a signal to the command's process group, if it exists and we may."""
         _signal(self.pid, number)
 
     def feed(self, seconds: float) -> None:
-        """Let it run for so long from now."""
+        """Let the command run for so long from now on."""
         # A watchdog that somebody has stopped or killed must not stop us.
         with suppress(BlockingIOError, BrokenPipeError):
             os.write(self._pipe, _MOMENT.pack(_now() + seconds))
@@ -169,7 +169,7 @@ def _become(argv: list[str], *, pipe: int, moment: float) -> None:
 
 
 def _watch(group: int, pipe: int, moment: float) -> None:
-    """Kill the command at `moment`, unless a later one is told in time."""
+    """Kill the command at `moment`, unless a later moment arrives in time."""
     os.chdir("/")
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1):  # who reads the command's output waits for its end

@@ -23,7 +23,7 @@ from distlock.management.subcommands import list as list_
 
 
 class Subcommand(Protocol):
-    """What a module of `distlock.management.subcommands` defines."""
+    """The functions of a module of `distlock.management.subcommands`."""
 
     HELP: str
 

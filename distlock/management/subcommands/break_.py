@@ -1,4 +1,4 @@
-"""`manage.py distlock break KEY`: take the lock away from one who holds it, or waits."""
+"""`manage.py distlock break KEY`: takes the lock away from a holder, or ends a wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distlock.management.output import (
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock
 
-HELP = "Delete the node of a lock's holder. Its code is told, and not stopped; rather try revoke."
+HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -47,7 +47,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 
 def _ask(command: BaseCommand, found: list[tuple[Lock, Contender]]) -> None:
-    """Say who is meant, and go on only after a yes."""
+    """Show the targets, and go on only after a yes."""
     if not sys.stdin.isatty():
         raise CommandError(
             "There is no terminal to ask at. Say -y if you are sure.", returncode=USAGE

@@ -1,4 +1,4 @@
-"""`manage.py distlock doctor`: what may keep locks from working on this machine."""
+"""`manage.py distlock doctor`: finds what keeps locks from working on this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         for finding in diagnose(options["using"], timeout=options["budget"]):
             found.append(finding)
             if not options["json"]:
-                command.stdout.write(_told(finding, command))
+                command.stdout.write(_as_text(finding, command))
                 command.stdout.flush()
     if options["json"]:
         write_json(command, [asdict(finding) for finding in found])
@@ -46,7 +46,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         raise CommandError(f"Locks do not work here: {subjects}.", returncode=status)
 
 
-def _told(finding: Finding, command: BaseCommand) -> str:
+def _as_text(finding: Finding, command: BaseCommand) -> str:
     width = max(shutil.get_terminal_size().columns, 60)
     line = printable(f"{finding.level:9}{finding.subject}: {finding.message}")
     lines = textwrap.wrap(line, width, subsequent_indent=_MARGIN)

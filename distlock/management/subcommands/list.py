@@ -1,4 +1,4 @@
-"""`manage.py distlock list`: all locks that somebody holds or waits for."""
+"""`manage.py distlock list`: lists all locks with holders or waiters."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def row(lock: Lock) -> tuple[object, ...]:
 
 
 def remarks(seen: Snapshot) -> Iterable[str]:
-    """Yield what to know of a snapshot that is not whole or not exact."""
+    """Yield remarks on a snapshot that is not whole or not exact."""
     if seen.cut:
         why = "The time was up" if seen.cut == "budget" else "There is more"
         yield f"{why}; go on with --after {printable(seen.next)}"

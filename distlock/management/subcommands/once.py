@@ -118,7 +118,7 @@ def _names_of_tasks() -> list[str]:
 
 
 def _task_of(key: str, names: Collection[str]) -> str:
-    """Return the name of the task that a lease's key begins with, empty for none."""
+    """Return the name of the task at the beginning of a lease's key, or an empty text."""
     return max((name for name in names if key.startswith(f"{name}:")), key=len, default="")
 
 
@@ -130,7 +130,7 @@ def _leases(seen: Snapshot) -> Iterator[tuple[Lock, Contender]]:
 
 
 def _facts(lock: Lock, one: Contender, names: Collection[str]) -> dict[str, Any]:
-    """Return what is told of a lease."""
+    """Return the facts of a lease."""
     holder = one.participant
     expires = holder.expires if isinstance(holder, LeaseHolder) else None
     return {

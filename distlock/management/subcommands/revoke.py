@@ -1,4 +1,4 @@
-"""`manage.py distlock revoke KEY`: ask a holder, or a waiter, to leave."""
+"""`manage.py distlock revoke KEY`: asks a holder, or a waiter, to leave."""
 
 from __future__ import annotations
 

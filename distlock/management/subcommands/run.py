@@ -1,4 +1,4 @@
-"""`manage.py distlock run`: a command under a lock, as flock(1) does it on one machine."""
+"""`manage.py distlock run`: runs a command under a lock, as flock(1) does on one machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UNAVAILABLE: Final = os.EX_UNAVAILABLE  # 69
 LOST: Final = os.EX_TEMPFAIL  # 75
 MISCONFIGURED: Final = os.EX_CONFIG  # 78
 
-#: What others tell us is told to the command.
+#: The signals that we pass on to the command.
 PASSED_ON: Final = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -47,10 +47,10 @@ PASSED_ON: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-#: How often to look at the lock and the signals, in seconds.
+#: The seconds between two checks of the lock and the signals.
 LOOK_SECONDS: Final = 0.1
 #: How long a command may outlive its proven hold, in session timeouts. The proof ends after two
-#: thirds, so this kills before the server ends the session and others have the lock.
+#: thirds, so the command is killed before the server ends the session and others have the lock.
 SPARE: Final = 1 / 4
 
 
@@ -131,10 +131,10 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 
 class _Run:
-    """The command at work, until nothing of it is left.
+    """Runs the command until all of its processes have ended.
 
     :param grace: seconds from SIGTERM to SIGKILL
-    :param spare: the same once the lock is lost, while the server still keeps the session
+    :param spare: the same after the loss of the lock, while the server still keeps the session
     """
 
     def __init__(
@@ -159,13 +159,13 @@ class _Run:
         self._killed_at = math.inf
 
     def to_its_end(self) -> int:
-        """Return the exit status."""
+        """Wait for the end, and return the exit status."""
         command = self._command
         while command.running and not self._only_remains():
             command.wait(LOOK_SECONDS)
             self._look_at_the_lock()
-            while self._signals.told:
-                self._pass_on(self._signals.told.pop(0))
+            while self._signals.received:
+                self._pass_on(self._signals.received.pop(0))
             if command.status is not None and not self._ending and command.running:
                 self._end(self._grace, "the command has ended and left processes behind")
             if time.monotonic() >= self._kill_at:
@@ -198,7 +198,7 @@ class _Run:
         self._kill_at, self._killed_at = math.inf, time.monotonic()
 
     def _only_remains(self) -> bool:
-        """Whether there can only be zombies, whose new parent does not look after them."""
+        """Return whether only zombies can be left, which their new parent does not reap."""
         return self._command.status is not None and time.monotonic() > self._killed_at + 1
 
     def _say(self, text: str) -> None:
@@ -206,11 +206,11 @@ class _Run:
 
 
 class _Signals:
-    """Notes what we are told in `told`; ends the wait for the lock as long as there is one."""
+    """Notes signals in `received`; ends the wait for the lock, if there is one."""
 
     def __init__(self) -> None:
         self.end_the_wait = True
-        self.told: list[int] = []
+        self.received: list[int] = []
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -233,11 +233,11 @@ class _Signals:
     def _came(self, number: int, frame: FrameType | None) -> None:
         if self.end_the_wait:
             sys.exit(128 + number)
-        self.told.append(number)
+        self.received.append(number)
 
 
 def _argv(given: list[str]) -> list[str]:
-    """Return the command, once it is known that it can be run: nobody should wait for nothing."""
+    """Return the command, after a check that it can run, so that nobody waits in vain."""
     argv = given[1:] if given[:1] == ["--"] else given
     if not argv:
         raise CommandError(
@@ -254,12 +254,12 @@ def _argv(given: list[str]) -> list[str]:
 def _seconds(text: str) -> float:
     value = float(text)
     if not value >= 0:
-        raise ArgumentTypeError(f"{text} is no number of seconds from 0 up")
+        raise ArgumentTypeError(f"{text} must be 0 or more seconds")
     return value
 
 
 def _exit_status(text: str) -> int:
     value = int(text)
     if not 0 <= value <= 255:
-        raise ArgumentTypeError(f"{text} is no exit status from 0 to 255")
+        raise ArgumentTypeError(f"{text} must be an exit status from 0 to 255")
     return value

@@ -1,4 +1,4 @@
-"""`manage.py distlock server`: a real ZooKeeper on loopback, in the foreground."""
+"""`manage.py distlock server`: runs a real ZooKeeper on loopback, in the foreground."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py distlock show KEY`: who holds a lock, and who waits in which order."""
+"""`manage.py distlock show KEY`: shows the holders of a lock, and its waiters in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py distlock sweep`: removes what is left of leases that have ended, and of lost tasks."""
+"""`manage.py distlock sweep`: removes leases that have ended, and tickets of lost tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     try:
-        swept = sweep(options["using"], progress=_told_by(command))
+        swept = sweep(options["using"], progress=_progress(command))
         tickets = sweep_tickets(options["using"])
     except KeyboardInterrupt:
         raise CommandError("Interrupted; run it again.", returncode=INTERRUPTED) from None
@@ -47,20 +47,20 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     if swept.unreadable:
         listed = "\n".join(f"  {path}" for path in swept.unreadable)
         raise CommandError(
-            "These nodes say nothing of a lease and were left alone. While they are there, nobody "
-            f"gets their lease: look who wrote them, and delete them by hand.\n{listed}",
+            "These nodes do not have the data of a lease, and were kept. While they exist, nobody "
+            f"gets their lease: find out who wrote them, and delete them by hand.\n{listed}",
             returncode=UNREADABLE,
         )
 
 
-def _told_by(command: BaseCommand) -> Callable[[int, int], None]:
-    """Say now and then how far the work has come, if it takes long."""
+def _progress(command: BaseCommand) -> Callable[[int, int], None]:
+    """Return a function that reports progress now and then, if the work takes long."""
     said_at = time.monotonic()
 
-    def tell(looked_at: int, of: int) -> None:
+    def report(looked_at: int, of: int) -> None:
         nonlocal said_at
         if looked_at < of and time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
             said_at = time.monotonic()
             command.stderr.write(f"{looked_at} of {of} leases looked at")
 
-    return tell
+    return report

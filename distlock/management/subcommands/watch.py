@@ -1,4 +1,4 @@
-"""`manage.py distlock watch`: the locks that others wait for, again and again, until Ctrl-C."""
+"""`manage.py distlock watch`: shows the locks with waiters, repeatedly, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HELP = "Watch the locks that others wait for, or all of them, until Ctrl-C."
 
-#: To the first line, and away with all that stands from there on; and with the rest of a line.
+#: Moves to the first line; erases the rest of the screen; erases the rest of the line.
 _HOME, _REST_OF_SCREEN, _REST_OF_LINE = "\x1b[H", "\x1b[J", "\x1b[K"
 
 
@@ -51,7 +51,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 
 def _look(command: BaseCommand, options: dict[str, Any]) -> None:
-    """Look once, and show it. A server that is away comes back: that is what one watches for."""
+    """Look once, and show the result. Go on without an answer: the server comes back."""
     prefix = normalize("NFC", options["prefix"])
     try:
         seen = snapshot(
@@ -68,8 +68,8 @@ def _look(command: BaseCommand, options: dict[str, Any]) -> None:
     locks = [lock for lock in seen.locks if lock.waiting or options["every"]]
     locks.sort(key=ORDERS[options["sort"]])
     if options["json"]:  # a line for each look
-        told = {"taken_at": seen.taken_at.isoformat(), "cut": seen.cut}
-        command.stdout.write(json.dumps({**told, "locks": [lock_as_json(one) for one in locks]}))
+        facts = {"taken_at": seen.taken_at.isoformat(), "cut": seen.cut}
+        command.stdout.write(json.dumps({**facts, "locks": [lock_as_json(one) for one in locks]}))
     else:
         _show(command, _lines(seen, locks))
 
@@ -85,7 +85,7 @@ def _lines(seen: Snapshot, locks: list[Lock]) -> list[str]:
 
 
 def _show(command: BaseCommand, lines: list[str]) -> None:
-    """Draw anew on a terminal, as much as there is room for; elsewhere write plain lines."""
+    """Redraw a terminal, as far as there is room; elsewhere write plain lines."""
     if not command.stdout.isatty():
         command.stdout.write("\n".join(lines))
         command.stdout.flush()
