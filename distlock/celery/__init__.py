@@ -1,11 +1,11 @@
 """Celery: tasks that hold locks, tasks that are queued once, and beat on many hosts.
 
 `receivers` connects to Celery's signals; `apps` imports it where Celery is used. It gives the
-decorator its `runs`: one run of a task under its lock, with all that a task does while the lock is
-busy. `put_off` publishes a task that comes again later. One of the `tickets` keeps its place in the
-wait queue meanwhile, `wakes` let the first begin when the lock is free, and `brokers` says how long
-a broker can hold a message back. `queued_once` is a base class for tasks of which one message is
-queued at a time, `replacing` knows those that a newer one has replaced. `beat` lets one scheduler
+decorator its `runs`: one run of a task under its lock, with its policy for a busy lock. `put_off`
+publishes a delayed task again. One of the `tickets` keeps its place in the wait queue meanwhile,
+`wakes` let the first task begin when the lock is free, and `brokers` knows how long a broker can
+hold a message back. `queued_once` is a base class for tasks of which one message is queued at a
+time, and `replacing` records the messages that a newer one has replaced. `beat` lets one scheduler
 of many send. `commands` is `celery -A proj distlock`.
 
 Only `tickets` can be imported without Celery.
@@ -19,5 +19,5 @@ __all__ = ["task_refused"]
 
 #: A task did not get its lock: ``key``, ``task_id``, ``outcome`` ("retried", "skipped", "dropped",
 #: "answered" by a callable or "failed"), ``holder``, ``waited`` (seconds since it first asked) and
-#: ``put_off`` (how often before). The sender is the task's class.
+#: ``put_off`` (the number of delays before). The sender is the task's class.
 task_refused = Signal()

@@ -1,14 +1,14 @@
-"""Celery beat on every host of a fleet, of which one sends.
+"""Runs Celery beat on every host of a fleet, and lets one of them send.
 
 ::
 
     celery -A proj beat -S distlock.celery.beat:LeaderScheduler
 
-The hosts stand in line for the leadership (`leader`), and the next one takes over when the leader
-ends. When each task was sent last they share in the node ``<root>/@beat/<name>``, so the next one
-sends what has become due meanwhile, and nothing that was sent. The node is also the fence: the
-leader claims each run there before it sends the run, by a write in which only the current leader
-can succeed. So a leader that was stopped for a while sends nothing when it wakes up.
+The hosts queue for the leadership (`leader`), and the next one takes over when the leader ends. The
+node ``<root>/@beat/<name>`` has the time at which each task was last sent. So the next leader sends
+the tasks that have become due meanwhile, and no task twice. That node is also the fence: the leader
+claims each run there before it sends it, by a write that succeeds only for the current leader. So a
+leader that was paused sends nothing when it resumes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 logger = safe(get_logger(__name__))
 
-#: How often one who does not lead looks whether it does now, in seconds.
+#: The seconds between two checks of a beat that does not lead.
 LOOK_SECONDS: Final = 1.0
-#: How long a beat that ends waits for its leadership to be given back, in seconds.
+#: The seconds for which an ending beat waits for the release of its leadership.
 LEAVE_SECONDS: Final = 2.0
 
 
@@ -51,8 +51,8 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
 
         class DatabaseLeader(LeaderMixin, DatabaseScheduler): ...
 
-    The fleet are the beats of one Celery app, by its name; the setting ``distlock_beat_name`` gives
-    it another one.
+    The beats of one Celery app are one fleet, by the app's name. The setting ``distlock_beat_name``
+    sets another name.
     """
 
     #: The alias in ``DISTLOCK``.
@@ -62,7 +62,7 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
     _runs: _Runs | None = None
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Send what is due if this one leads, and return after how many seconds to look again."""
+        """Send due tasks if this beat leads, and return the seconds until the next look."""
         hold = self._stand().leading()
         if hold is None:
             self._runs = None
@@ -83,7 +83,7 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
     def reserve(self, entry: Any) -> Any:
         """Claim a run, which is sent next."""
         if self._runs is not None:
-            _ = self.producer  # waits for the broker, which no claimed run should do
+            _ = self.producer  # waits for the broker now, and not after the claim
             self._runs.claim(entry.name, self.schedule)
         return super().reserve(entry)
 
@@ -93,7 +93,7 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         super().apply_entry(entry, producer=producer)
 
     def close(self) -> None:
-        """Save the schedule and give the leadership back; may be repeated, also by a signal."""
+        """Save the schedule and release the leadership. A signal handler may repeat it."""
         try:
             super().close()
         finally:
@@ -101,10 +101,10 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
                 self._candidate.withdraw()
 
     def _stand(self) -> _Candidate:
-        if self._candidate is None:  # not before: a scheduler is also made to be looked at
+        if self._candidate is None:  # not earlier: Celery also makes schedulers that never run
             name = self.app.conf.get("distlock_beat_name") or f"beat:{self.app.main or 'celery'}"
             self._candidate = _Candidate(zk_leader(name, using=self.using))
-        if self._candidate.ident is None:  # also where an earlier start has failed
+        if self._candidate.ident is None:  # also after a failed start
             self._candidate.start()
             # The process of ``celery worker -B`` runs no ``atexit``.
             Finalize(None, close_sessions, exitpriority=100)
@@ -112,7 +112,7 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
 
     def _take_over(self, hold: Hold) -> None:
         self._runs = _Runs(hold, self._stand().leader)
-        self._initial_read = True  # django-celery-beat's: its table says what others have run
+        self._initial_read = True  # django-celery-beat's: its table has the runs of others
         for entry in self.schedule.values():
             self._catch_up(entry)
         self._heap = None  # to be filled anew
@@ -130,7 +130,7 @@ class LeaderScheduler(LeaderMixin, PersistentScheduler):  # type: ignore[misc]  
 
 
 class _Candidate(threading.Thread):
-    """Stands in line, and leads when it is its turn, beside the loop of beat."""
+    """Queues for the leadership, and leads, beside the loop of beat."""
 
     def __init__(self, leader: Leader) -> None:
         super().__init__(name="distlock-beat", daemon=True)
@@ -157,9 +157,9 @@ class _Candidate(threading.Thread):
         return None if hold is None or hold.released or hold.lost else hold
 
     def withdraw(self) -> None:
-        """Leave the line or the leadership for good. Waits for it, but not long: see `close`.
+        """Leave the queue or the leadership for good. Wait for that, but not long: see `close`.
 
-        A signal's handler may have interrupted what this thread waits for.
+        A signal handler may have interrupted the code for which this waits.
         """
         self.leader.stop()
         if self.ident is not None:  # its start may have failed
@@ -167,9 +167,9 @@ class _Candidate(threading.Thread):
 
 
 class _Runs:
-    """When each task was sent last, by whichever leader, as the node says at one version.
+    """The time at which any leader last sent each task, as one version of the node has it.
 
-    :ivar sent_at: the tasks' names in the schedule, and seconds since 1970 by the sender's clock
+    :ivar sent_at: seconds since 1970 by the sender's clock, by the task's name in the schedule
     """
 
     def __init__(self, hold: Hold, leader: Leader) -> None:
@@ -179,7 +179,7 @@ class _Runs:
         self._key = leader.key
         self._parent = f"{self._session.root}/@beat"
         self._path = f"{self._parent}/{znode_name(leader.name)}"
-        #: None where there is no node.
+        #: None if there is no node.
         self._version: int | None = None
         try:
             data, stat = self._ask(self._session.read, self._path)
@@ -189,9 +189,9 @@ class _Runs:
         self.sent_at = _read(data)
 
     def claim(self, name: str, scheduled: Collection[str]) -> None:
-        """Note that a task is sent now; what is not scheduled any more is forgotten.
+        """Note that a task is sent now, and forget tasks that are no longer scheduled.
 
-        :raises LockLost: this is not the leader any more
+        :raises LockLost: this is no longer the leader
         :raises LockUnavailable: the server did not answer; the run may count as sent
         """
         self.hold.check()
@@ -228,10 +228,10 @@ class _Runs:
 
 
 def _read(data: bytes) -> dict[str, float]:
-    """Return what a node says; nothing where it is not readable."""
+    """Return the data of a node, empty if it is unreadable."""
     try:
         sent_at = json.loads(data)["sent"]
         return {str(name): float(at) for name, at in sent_at.items()}
     except (ValueError, TypeError, LookupError, AttributeError):
-        logger.warning("beat: The node of the last runs is not readable and is written anew.")
+        logger.warning("beat: The node of the last runs is unreadable, and is replaced.")
         return {}

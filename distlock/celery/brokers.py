@@ -1,4 +1,4 @@
-"""Limits and headers of the brokers that carry a task which was put off."""
+"""Knows the limits and headers of brokers that carry delayed tasks."""
 
 from __future__ import annotations
 

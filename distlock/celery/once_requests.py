@@ -1,4 +1,4 @@
-"""The worker's side of a queued-once message, in the process that outlives the task's."""
+"""Handles a queued-once message in the worker's main process, which outlives the task's."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class OnceRequest(Request):  # type: ignore[misc]  # Celery has no types
         super().reject(requeue=requeue)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Give the lease back after the hard time limit, unless the broker delivers again.
+        """Release the lease after the hard time limit, unless the broker delivers again.
 
-        Celery before 5.7 sends no signal, and does not answer a message that is to come again.
+        Celery before 5.7 sends no signal, and does not acknowledge a message to deliver again.
         """
         super().on_timeout(soft, timeout)
         if not soft and self.acknowledged and not self._comes_again:

@@ -1,8 +1,8 @@
-"""Tasks that are put off: how often, and the message that lets them come again.
+"""Publishes delayed tasks again, and counts their delays.
 
-Such a task is published anew with the same id, and Celery's own count of retries is not touched:
-``self.retry()`` would spend it, and the third of three contenders with ``max_retries=2`` would
-fail. How often and since when it was put off travels in the message's header ``distlock``.
+A delayed task is published again with the same id, and Celery's own count of retries stays the
+same: ``self.retry()`` would use it up, and the third of three contenders with ``max_retries=2``
+would fail. The message's header ``distlock`` carries the number of delays, and the first try.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ HEADER = "distlock"
 
 
 class Record(NamedTuple):
-    """How often a task was put off."""
+    """The delays of a task so far."""
 
-    #: Because the lock was busy.
+    #: The delays for a busy lock.
     busy: int
-    #: Because ZooKeeper was away.
+    #: The delays while ZooKeeper was away.
     away: int
-    #: When it first asked, in seconds since the epoch.
+    #: The time of the first try, in seconds since the epoch.
     since: float
 
     @classmethod
     def of(cls, request: Any) -> Record:
-        """Read the record of a message; what is not ours counts as none."""
+        """Read the record of a message; foreign data counts as no delay."""
         try:
             said = request.headers[HEADER]
             return cls(int(said["busy"]), int(said["away"]), float(said["since"]))
@@ -50,20 +50,20 @@ class Record(NamedTuple):
 
     @property
     def put_off(self) -> int:
-        """How often, for whatever reason."""
+        """The number of delays, for any reason."""
         return self.busy + self.away
 
     @property
     def waited(self) -> float:
-        """Seconds since it first asked; the clocks of two hosts may differ."""
+        """The seconds since the first try. The clocks of two hosts may differ."""
         return max(time.time() - self.since, 0.0)
 
 
 class PutOff(Exception):
     """Ends a run that is to be repeated.
 
-    The outermost lock of the task publishes the message, when it holds nothing any more: a message
-    that is visible before would find its own task in the way.
+    The outermost lock of the task publishes the message, after all releases: an earlier message
+    would find its own task in the way.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PutOff(Exception):
         self.ticket = ticket
 
     def publish(self, task: Any) -> Retry:
-        """Send the task again, and return what tells Celery so."""
+        """Publish the task again, and return the exception that tells Celery."""
         request = task.request
         signature = task.signature_from_request(
             request,
@@ -88,7 +88,7 @@ class PutOff(Exception):
             countdown=self.pause,
             headers={**without_way(request.headers), HEADER: self.record._asdict()},
             ignore_result=ignores_result(task, request),
-            # Arguments that a publisher hides stay hidden.
+            # Arguments that the publisher hides stay hidden.
             argsrepr=request.get("argsrepr"),
             kwargsrepr=request.get("kwargsrepr"),
         )
@@ -102,5 +102,5 @@ class PutOff(Exception):
 
 
 def ignores_result(task: Any, request: Any) -> bool:
-    """Whether the call, or by default the task, stores no result."""
+    """Return whether the call, or by default the task, stores no result."""
     return bool(vars(request).get("ignore_result", task.ignore_result))

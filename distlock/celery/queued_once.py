@@ -1,4 +1,4 @@
-"""Tasks that are queued once: unique from being published to their end.
+"""Provides tasks that are queued once: unique from their publication to their end.
 
 ::
 
@@ -6,14 +6,16 @@
     @zk_locked("report:<day>")
     def report(day): ...
 
-A lease (`leases`) belongs to the task's id, from `apply_async` to the end of the last run. Its key
-is the task's name and the key of the task's lock. The message carries it, since a worker cannot
-always compute it again: JSON turns tuples into lists, and a retry may change the arguments.
+A lease (`lease.persistent`) belongs to the task's id, from `apply_async` to the end of the last
+run. Its key is the task's name and the key of the task's lock. The message carries it, since a
+worker cannot always compute it again: JSON turns tuples into lists, and a retry may change the
+arguments.
 
-The process that ends a task gives the lease back; with `unlock_at_start`, the one that begins it
-does. Where that process died, the worker does, and where that did too, the next publisher, if the
-result backend knows that the task has ended. Without all of these the lease ends by itself. Source:
-celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
+The process that ends a task releases the lease; with `unlock_at_start`, the one that begins it
+does. If that process died, the worker releases it. If the worker died, too, the next publisher
+does, if the result backend knows that the task has ended. Otherwise the lease ends by itself.
+
+Source: celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
 """
 
 from __future__ import annotations
@@ -46,16 +48,16 @@ OnDuplicate = Literal["return", "raise", "replace"]
 
 #: The message header with the key of the lease and its owner.
 HEADER: Final = "distlock_once"
-#: How late a task may begin after it should have expired, in seconds, by another host's clock.
+#: The seconds by which a task may begin after its expiry, by another host's clock.
 LATE: Final = 5.0
-#: Its value in the message of a task that has begun before, and given its lease back.
+#: The header of a task that has begun before, and released its lease.
 BEGUN: Final = {"begun": True}
 
 
 class AlreadyQueued(LockBusy):
     """The task is queued or runs already.
 
-    :ivar task_id: the id of that one
+    :ivar task_id: the id of that task
     """
 
     def __init__(self, message: str = "", *, task_id: str = "", **facts: Any) -> None:
@@ -72,15 +74,15 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
     abstract = True
     Request = f"{__package__}.once_requests:OnceRequest"
-    #: How long a task may take from its publication, its ``eta`` or its last retry to its end; then
-    #: it counts as lost, and another may be queued. Seconds or a timedelta.
+    #: The time that a task may take from its publication, its ``eta`` or its last retry to its end.
+    #: After it the task counts as lost, and another may be queued. Seconds or a timedelta.
     once_ttl: ClassVar[float | timedelta] = 3600.0
-    #: The effect of publishing a duplicate: ``"return"`` the result of the first one, ``"raise"``
-    #: `AlreadyQueued`, or ``"replace"`` the first one, which then never runs and ends as REVOKED,
-    #: with `replacing.Replaced`. This implies `unlock_at_start`: what runs already is not replaced.
+    #: The answer to a duplicate: ``"return"`` the result of the first task, ``"raise"``
+    #: `AlreadyQueued`, or ``"replace"`` the first task, which then never runs and ends as REVOKED,
+    #: with `replacing.Replaced`. This implies `unlock_at_start`: a running task is not replaced.
     on_duplicate: ClassVar[OnDuplicate] = "return"
-    #: Whether the next one may be queued from the moment when a run has its lock and begins. A task
-    #: that is put off is still queued; one that has begun and retries is not.
+    #: Whether the next task may be queued once a run has its lock and begins. A delayed task is
+    #: still queued; one that has begun and retries is not.
     unlock_at_start: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -100,9 +102,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """Publish the task, or return the result of the one that is queued or runs.
 
         :param once_ttl: for this call in place of the task's `once_ttl`
-        :raises AlreadyQueued: one is, and ``on_duplicate`` is ``"raise"``, or the caller needs one
-            with this `task_id`, as chains do
-        :raises LockUnavailable: nobody knows whether one is
+        :raises AlreadyQueued: one is queued or runs, and ``on_duplicate`` is ``"raise"``, or the
+            caller needs one with this `task_id`, as chains do
+        :raises LockUnavailable: ZooKeeper does not tell whether one is queued
         """
         if self.app.conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id, *more, **options)
@@ -112,7 +114,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         ttl = min(check_ttl(once_ttl or self.once_ttl) + wait, LONGEST)
         until_start = ttl
         if (expires := options.get("expires", self.expires)) is not None:
-            # RabbitMQ drops an expired message, of which no worker hears.
+            # RabbitMQ drops an expired message, and no worker learns of it.
             until_start = min(ttl, self._seconds_until(expires) + LATE)
         lease = request and _lease_of(request, until_start)
         if lease is None:
@@ -146,10 +148,10 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         return result
 
     def lock_granted(self, locked: Locked) -> None:
-        """Give the lease back before the run begins, where it ends then; `runs` calls this.
+        """Release the lease before the run, if it ends at the start; `runs` calls this.
 
         :raises Ignore: a newer message has replaced this one
-        :raises LockUnavailable: nobody knows whether one has
+        :raises LockUnavailable: ZooKeeper does not tell whether one has
         """
         request = self.request
         begins = self.unlock_at_start and locked is locks_of(self)[-1]
@@ -169,8 +171,8 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         locked = locks_of(self)
         if not locked:
             raise TypeError(
-                f"{self.name} has the base QueuedOnce and no lock, whose key says what is to be "
-                'queued once. Write @zk_locked("…") below its decorator.'
+                f"{self.name} has the base QueuedOnce and no lock. Its key identifies the tasks to "
+                'queue once. Write @zk_locked("…") below its decorator.'
             )
         run = getattr(self, "_orig_run", self.run)  # autoretry_for puts a function around it
         bound = (self,) if inspect.ismethod(run) else ()
@@ -185,16 +187,16 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         return max(float((moment - self.app.now()).total_seconds()), 0.0)
 
     def _run_here(self, task_id: str) -> Any:
-        """Return the request of the run that publishes itself again, None for any other call."""
+        """Return the request of a run that publishes itself again, None for any other call."""
         request = current_task.request if current_task else None
         if request is None or request.id != task_id or current_task.name != self.name:
             return None
         return request
 
     def _first(self, lease: PersistentLease, replaced: list[LeaseHolder]) -> AlreadyQueued | None:
-        """Take the lease, or return the error that names the task which has it.
+        """Take the lease, or return the error that names its task.
 
-        :param replaced: gets those whom the lease was taken from
+        :param replaced: gets the former owners of the lease
         """
         while not lease.acquire(timeout=0):
             first = lease.holder()
@@ -218,7 +220,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         return None
 
     def _state(self, task_id: str) -> str:
-        """Return the state of a task, empty where no result backend knows it."""
+        """Return the state of a task, empty if no result backend knows it."""
         if isinstance(self.backend, DisabledBackend):
             return ""
         try:
@@ -228,9 +230,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             return ""
 
     def _renew(self, lease: PersistentLease) -> None:
-        """Let the lease of a run that comes again last longer.
+        """Extend the lease of a run that comes again.
 
-        One that is lost is not taken again: the run comes again without it.
+        A lost lease is not taken again: the run comes again without it.
 
         :raises Ignore: a newer message has replaced this one
         """
@@ -254,7 +256,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
         """Fail the next link of a chain, and all after it.
 
-        An error raised here would fail the link before, which has done its work.
+        An error raised here would fail the previous link, which has done its work.
         """
         request = Context(
             id=task_id,
@@ -274,9 +276,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
 
 def is_duplicate(result: Any) -> bool:
-    """Tell whether ``delay()`` returned the result of a task that was queued before.
+    """Return whether ``delay()`` returned the result of a task that was queued before.
 
-    :param result: what `QueuedOnce.apply_async` or ``delay()`` returned
+    :param result: the result of `QueuedOnce.apply_async` or ``delay()``
     """
     return getattr(result, "distlock_duplicate", False) is True
 
@@ -289,7 +291,7 @@ def _check_options(task: type[QueuedOnce]) -> None:
             f"{', '.join(map(repr, get_args(OnDuplicate)))}."
         )
     if not isinstance(task.unlock_at_start, bool):
-        raise TypeError(f"unlock_at_start is True or False, not {task.unlock_at_start!r:.80}.")
+        raise TypeError(f"unlock_at_start must be True or False, not {task.unlock_at_start!r:.80}.")
     if task.on_duplicate == "replace" and vars(task).get("unlock_at_start") is False:
         raise ValueError(
             'on_duplicate="replace" unlocks at the start, for a running task cannot be replaced. '
@@ -303,13 +305,13 @@ def _check_options(task: type[QueuedOnce]) -> None:
 
 
 def _continues_chain(options: dict[str, Any]) -> bool:
-    """Whether the worker publishes the link after the task that has just ended."""
+    """Return whether the worker publishes the next link of a chain."""
     parent = options.get("parent_id")
     return bool(parent and current_task and current_task.request.id == parent)
 
 
 def _lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
-    """Return the lease that a message names, None where it names none of its own.
+    """Return the lease of a message, None if it has none of its own.
 
     :param ttl: seconds; by default those of the message
     """
@@ -324,7 +326,7 @@ def _lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
 
 
 def _has_begun(request: Any) -> bool:
-    """Whether the run, or one of the task before, has given its lease back at its start."""
+    """Return whether this run, or an earlier one of the task, has released its lease."""
     return bool(request.get("distlock_begun") or (request.headers or {}).get(HEADER) == BEGUN)
 
 
@@ -333,9 +335,9 @@ def _warn_of_early_end(lease: PersistentLease) -> None:
 
 
 def _release(lease: PersistentLease, *, expected: bool = False) -> None:
-    """Give a lease back.
+    """Release a lease.
 
-    :param expected: whether its loss would be worth a warning
+    :param expected: whether its loss is worth a warning
     """
     try:
         lease.release()
@@ -347,7 +349,7 @@ def _release(lease: PersistentLease, *, expected: bool = False) -> None:
 
 
 def _run_begins(task: Any, **_: Any) -> None:
-    """Let the lease of a task that expires last for its run."""
+    """Extend the lease of an expiring task to its run."""
     if not isinstance(task, QueuedOnce) or task.request.expires is None or task.unlock_at_start:
         return
     if lease := _lease_of(task.request):
@@ -358,7 +360,7 @@ def _run_begins(task: Any, **_: Any) -> None:
 
 
 def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any) -> None:
-    """Let the next one be queued when a run has ended that does not come again."""
+    """Release the lease when a run has ended that does not come again."""
     request = task.request
     if not isinstance(task, QueuedOnce) or request.is_eager:
         return
@@ -376,9 +378,9 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
 
 
 def release_lost(request: Any) -> None:
-    """Let the next one be queued when a task was dropped, terminated or lost with its process.
+    """Release the lease when a task was dropped, terminated or lost with its process.
 
-    :param request: what the worker's main process knows of the task
+    :param request: the task's request in the worker's main process
     """
     if lease := _lease_of(request):
         _release(lease)

@@ -1,8 +1,8 @@
 """Connects to Celery's signals: a task's run, and the life of workers, their processes and beat.
 
 A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
-connects when its first task wants a lock, as ``worker_process_init`` has four seconds for all. At
-its end it closes its session, which frees what a task has left: ``atexit`` does not run in it. The
+connects when its first task wants a lock, since ``worker_process_init`` has four seconds for all.
+At its end it closes its session, which frees leftovers: ``atexit`` does not run in it. The
 session reaper, which `session.reaper` starts beside a worker and beside beat, ends the sessions of
 killed processes.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def _runner(locked: Locked) -> Run | None:
-    """Return what runs a call of `locked` if it is the function of the task that runs here.
+    """Return the run of a call of `locked`, if that is the function of the running task.
 
-    A task that is called as a function is one; so is a task's function called within itself.
+    A task that is called as a function counts, and so does a task's function called within itself.
     """
     task = current_task and current_task._get_current_object()  # noqa: SLF001 - documented
     if not task or task.request.called_directly or locked not in locks_of(task):
@@ -51,18 +51,18 @@ def _end(task: Any, **_: Any) -> None:
 
 
 def _release_leftovers(owner: Owner, before: set[tuple[str, str]], name: str) -> None:
-    """Release what a task has left: the next task of this process would walk in."""
+    """Release the leftovers of a task: the next task of this process would re-enter them."""
     for key in release_all(owner, keep=before):
         logger.error(
-            "%s left the lock %r held; it was released now. Use `with zk_lock(…)`, which releases "
-            "on every way out.",
+            "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
+            "always releases.",
             name,
             key,
         )
 
 
 def _check(**_: Any) -> None:
-    """Say what is wrong with the keys: Celery runs the checks before it knows the tasks."""
+    """Log mistakes in keys: Celery runs the checks before it knows the tasks."""
     for message in checks.check_templates():
         logger.error("%s", message)
 
@@ -74,14 +74,14 @@ def _worker_starts(conf: Any, **_: Any) -> None:
 
 
 def _worker_listens(instance: Any, **_: Any) -> None:
-    """Let the worker's main process hear of released locks, before its steps are put together."""
+    """Let the worker's main process learn of released locks, before it builds its steps."""
     from .wakes import Wakes  # noqa: PLC0415 - for workers only
 
     instance.app.steps["consumer"].add(Wakes)
 
 
 def _beat_starts(sender: Any, **_: Any) -> None:
-    """Start one for beat: where it is embedded, it has closed the worker's socket."""
+    """Start a reaper for beat: an embedded beat has closed the worker's socket."""
     _worker_starts(sender.app.conf)
 
 
@@ -90,7 +90,7 @@ def _child_ends(**_: Any) -> None:
 
 
 def connect() -> None:
-    """Connect to Celery; may be repeated."""
+    """Connect to Celery. Repeating it is fine."""
     decorators.task_runner = _runner
     for signal, receiver in (
         (signals.celeryd_after_setup, _check),

@@ -1,9 +1,9 @@
-"""Records of replaced messages: a newer one of its task was queued in place of each.
+"""Records replaced messages: those in whose place a newer one of the task was queued.
 
-The worker that gets a replaced message must know of it, also when the newer one has begun or even
-ended meanwhile. So the record is a lease of its own, whose owner is the newer message's id. It is
-written *after* the newer message is published: a publisher that dies in between loses neither.
-The worker that drops the message gives it back.
+The worker that gets a replaced message must know of it, even if the newer one has begun or ended
+meanwhile. So the record is a lease of its own, whose owner is the newer message's id. It is written
+*after* the publication of the newer message: a publisher that dies in between loses neither. The
+worker that drops the message releases the record.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Replaced(TaskRevokedError):  # type: ignore[misc]  # Celery has no types
-    """The result of a task that never ran, for a newer message has taken its place.
+    """The result of a task that never ran, since a newer message has replaced it.
 
-    :ivar task_id: the id of the newer one
+    :ivar task_id: the id of the newer message
     """
 
     def __init__(self, task_id: str) -> None:
@@ -42,14 +42,14 @@ class Replaced(TaskRevokedError):  # type: ignore[misc]  # Celery has no types
 def record_of(
     task_id: str, using: str, *, newer: str | None = None, ttl: float = 1
 ) -> PersistentLease:
-    """Return the lease that records by which newer message the one of this id was replaced."""
+    """Return the lease that records the newer message that replaced the one of this id."""
     return PersistentLease(f"distlock.replaced:{task_id}", ttl, owner=newer, using=using)
 
 
 def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
     """Record that a message was replaced, for as long as either of the two may come.
 
-    :param old: had the lease before
+    :param old: the former owner of the lease
     :param newer: the id of the newer message, whose lease lasts for `ttl` seconds
     """
     remaining = 0.0
@@ -63,10 +63,10 @@ def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
 
 
 def drop(task: Any, using: str) -> bool:
-    """End the result of a message, and all that waits for it, if a newer one has replaced it.
+    """End the result of a message, and its dependants, if a newer one has replaced it.
 
-    :param task: whose request is the message
-    :return: whether one has
+    :param task: the task with the message as its request
+    :return: whether a newer one has
     """
     request = task.request
     newer = record_of(request.id, using).holder()

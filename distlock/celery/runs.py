@@ -1,7 +1,7 @@
-"""One run of a Celery task under its lock: what it does while the lock is busy.
+"""Runs a Celery task under its lock, with its policy for a busy lock.
 
-A task that is put off is published again (`put_off`). Under ``on_busy="queue"`` a ticket keeps its
-place in line meanwhile (`tickets`), and the end of a run wakes the first in line (`wakes`).
+A delayed task is published again (`put_off`). Under ``on_busy="queue"`` a ticket keeps its place in
+the queue meanwhile (`tickets`), and the end of a run wakes the first task (`wakes`).
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ logger = safe(get_task_logger("distlock.celery"))
 
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
-#: The part of its last pause for which a task that was put off stands in line, when it comes again:
-#: who has waited for long gets ahead of who has just come, and gives its slot back all the same.
+#: The part of its last pause for which a delayed task queues when it comes again. Retries queue
+#: briefly, so older tasks win, and still give their slots back.
 PART_IN_LINE = 0.2
-#: A task with so many tickets ahead waits for its turn in its slot for a while, so that a lock that
-#: is released finds somebody waiting.
+#: A task with so many tickets ahead waits in its slot for a while, so that a released lock finds a
+#: waiter.
 NEAR = 1
-#: How late the message of a task may come before its ticket ends, in seconds.
+#: The seconds by which a task's message may be late before its ticket ends.
 LATE = 30.0
-#: How long the result of a task may be stored after its lock was given back, in seconds. A copy of
-#: a dead task begins later by as much.
+#: The seconds after the release in which a task's result may be stored. A copy of a dead task
+#: begins later by as much.
 RESULT_SECONDS = 1.0
 _MAX_LABEL = 200
 
 
 class CopyDropped(Ignore):  # type: ignore[misc]  # Celery has no types
-    """Ends a copy of a task that runs, or has run."""
+    """Ends a copy of a task that runs or has run."""
 
 
 class Run:
@@ -115,11 +115,11 @@ class Run:
             )
             return self.locked.run(stack, hold, args, kwargs)
 
-    # --- taking the lock -------------------------------------------------------------------------
+    # --- acquiring the lock ----------------------------------------------------------------------
 
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self._mutex(**self._patience())
-        # A run that waits without end never learns of the holder, so it asks before.
+        # A wait without end never learns the holder, so it asks first.
         other = self._other_run(mutex) if self._may_be_copy else None
         if other is None:
             try:
@@ -133,14 +133,14 @@ class Run:
         return self._outlive(stack, is_copy=self._is_copy(other))
 
     def _enter_in_turn(self, stack: ExitStack) -> Hold:
-        """Take the lock if no ticket is ahead, and draw one where that fails."""
+        """Take the lock if no ticket is ahead, or else draw a ticket."""
         ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
         ticket.look()
-        limit = self._time_to_stand(comes_again=ticket.drawn)
+        limit = self._time_near_front(comes_again=ticket.drawn)
         deadline = time.monotonic() + limit
         if not (ticket.drawn or ticket.ahead):
-            # A task that is put off costs more than a short hold, and so do all behind its ticket.
-            short = min(self._time_to_stand(comes_again=True), self._retry_after)
+            # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
+            short = min(self._time_near_front(comes_again=True), self._retry_after)
             try:
                 return stack.enter_context(self._mutex(timeout=short))
             except LockBusy as busy:
@@ -160,8 +160,8 @@ class Run:
             raise self._busy(what, holder)
         return stack.enter_context(mutex)
 
-    def _time_to_stand(self, *, comes_again: bool) -> float:
-        """Return how long to wait near the front of the tickets, in seconds."""
+    def _time_near_front(self, *, comes_again: bool) -> float:
+        """Return the seconds to wait near the front of the tickets."""
         timeout = self.locked.make_mutex.keywords["timeout"]
         if timeout is UNSET:
             timeout = self._retry_after if comes_again else 0.0
@@ -171,7 +171,7 @@ class Run:
         return self.locked.make_mutex(self.key, **options)
 
     def _patience(self) -> dict[str, float]:
-        """Return how long to stand in line, where that is not said by ``timeout=``."""
+        """Return the time-out of a retry, unless ``timeout=`` sets it."""
         if not self._retries or self.locked.make_mutex.keywords["timeout"] is not UNSET:
             return {}
         tries = self.record.busy
@@ -187,7 +187,7 @@ class Run:
 
     @property
     def _may_be_copy(self) -> bool:
-        """Whether the message may have been delivered before: not all who send it again say so."""
+        """Return whether the message may have been delivered before: not every broker tells."""
         redelivered = (self.request.delivery_info or {}).get("redelivered")
         waits_again = self.record.put_off and self.locked.on_busy == "wait"
         return self.in_worker and bool(redelivered or waits_again)
@@ -197,7 +197,7 @@ class Run:
         return next(filter(self._is_this_task, mutex.participants()), None)
 
     def _is_this_task(self, holder: Participant | None) -> bool:
-        """Whether the holder is another run of this task: a copy, or one that has just retried."""
+        """Return whether the holder is another run of this task: a copy, or an earlier retry."""
         own = label_of(self.task, retries=0)
         return (
             self.in_worker
@@ -232,9 +232,9 @@ class Run:
         return hold
 
     def _has_succeeded(self) -> bool:
-        """Whether the result backend, where there is one, knows that this task is done.
+        """Return whether the result backend, if any, knows that this task is done.
 
-        A task gives its lock back just before Celery stores its result, so this waits a moment.
+        A task releases its lock just before Celery stores its result, so this waits a moment.
         """
         if ignores_result(self.task, self.request):
             return False
@@ -259,7 +259,7 @@ class Run:
         self._announce("dropped", busy)
         raise CopyDropped("a copy of a task that runs, or has run")
 
-    # --- doing without it ------------------------------------------------------------------------
+    # --- without the lock -------------------------------------------------------------------------
 
     def _refused(
         self, error: LockBusy | LockUnavailable, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -320,7 +320,7 @@ class Run:
         return min(self._retry_after * max(ahead, 1) / 2, MAX_PAUSE)
 
     def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
-        """Return the error of a task that is put off no longer."""
+        """Return the error of a task that is not delayed any more."""
         if isinstance(error, LockUnavailable):
             return error
         record = self.record
@@ -363,10 +363,10 @@ class Run:
 
 
 def label_of(task: Any, *, retries: int | None = None) -> str:
-    """Return how a task's nodes are labelled: ``feeds.tasks.refresh[<id>]``.
+    """Return the label of a task's nodes: ``feeds.tasks.refresh[<id>]``.
 
-    A task that retries while it holds a lock may still hold it when its next run asks. The next
-    run is no copy, so its count is in the label: ``… retry 2``.
+    A task that retries while it holds a lock may still hold it when its next run asks. That run is
+    no copy, so the label has its count: ``… retry 2``.
     """
     count = task.request.retries if retries is None else retries
     task_id = f"[{task.request.id}]"
@@ -375,7 +375,7 @@ def label_of(task: Any, *, retries: int | None = None) -> str:
 
 
 def locks_of(task: Any) -> list[Locked]:
-    """Return the locks that decorate a task's own function, and those that its class overrides."""
+    """Return the locks on a task's own function, and on the functions that its class overrides."""
     runs = [task.run, *(vars(base).get("run") for base in type(task).__mro__)]
     layers: dict[int, Any] = {}
     for run in runs:
@@ -385,7 +385,7 @@ def locks_of(task: Any) -> list[Locked]:
 
 
 def _add_layers(function: Any, layers: dict[int, Any]) -> None:
-    """Add a function and those that it wraps, also where its decorator forgot `functools.wraps`."""
+    """Add a function and those that it wraps, even if its decorator forgot `functools.wraps`."""
     function = getattr(function, "__func__", function)
     if function is None or id(function) in layers:
         return

@@ -1,16 +1,16 @@
-"""Tickets: a place in line that outlives the process, for tasks that come again.
+"""Keeps a delayed task's place in the queue with a ticket, which outlives the process.
 
 A task that finds its lock busy under ``on_busy="queue"`` draws a ticket and gives its slot back. It
-tries the lock only when no ticket is ahead of its own, in whatever worker it runs by then. The lock
-itself knows nothing of tickets, and excludes without them.
+tries the lock only when no ticket is ahead of its own, in any worker. The lock itself knows nothing
+of tickets, and excludes without them.
 
 A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, a
-persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). It
-is found by the task's id, so neither a lost reply nor a copy of the task gives it a second place.
+persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). The
+task's id identifies it, so neither a lost reply nor a copy of the task gets a second place.
 
-A lost task must not block the line, so a ticket ends `ttl` after its last write, which each run of
+A lost task must not block the queue, so a ticket ends `ttl` after its last write, which each run of
 its task repeats. Both times are the server's: "now" is the time of the write to one's own ticket.
-A task behind an ended ticket removes that ticket, if it still has the version that was judged.
+The next task behind an ended ticket removes it, if it still has the judged version.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from distlock.session.registry import session_for
 if TYPE_CHECKING:
     from distlock.session.session import Session
 
-#: No ticket lasts longer without a renewal, whatever its data say, in seconds.
+#: The most seconds that a ticket lasts without a renewal, whatever its data.
 LONGEST: Final = 600.0
 
 _NAME = re.compile(r"(?P<task>.+)-(?P<sequence>[0-9]{10})", re.DOTALL)
-#: How often a ticket is drawn whose parents the server has removed again.
+#: The number of attempts to draw a ticket whose parents the server keeps removing.
 _TRIES: Final = 3
 
 
 class Ticket:
-    """One task's ticket for one key. Calls raise `LockUnavailable`; not to be shared."""
+    """One task's ticket for one key. Its calls raise `LockUnavailable`. Do not share it."""
 
     def __init__(self, session: Session, key: str, task_id: str) -> None:
         self._session = session
@@ -55,11 +55,11 @@ class Ticket:
 
     @property
     def ahead(self) -> int:
-        """How many tickets were ahead at the last look; all of them before one is drawn."""
+        """The number of tickets ahead at the last look; all of them before one is drawn."""
         return self._line.index(self._own[0]) if self._own else len(self._line)
 
     def look(self) -> None:
-        """Look at the line as the leader knows it now."""
+        """Look at the queue as the leader knows it now."""
         try:
             names = self._ask(partial(self._session.children, sync=True), self._parent)
         except NoNode:
@@ -69,9 +69,9 @@ class Ticket:
     def stand(self, ttl: float) -> None:
         """Renew the ticket or draw one, and remove those ahead whose time is over.
 
-        After `look`, and again where the line has changed.
+        Call it after `look`, and again after changes of the queue.
 
-        :param ttl: for how many seconds it keeps the place
+        :param ttl: the seconds for which it keeps the place
         """
         data = json.dumps({"v": 1, "ttl": ttl}).encode()
         now = self._renewed(data)
@@ -82,15 +82,15 @@ class Ticket:
             del self._line[0]
 
     def first(self) -> str | None:
-        """Look at the line again, and return the id of the task whose turn it is, if it has one.
+        """Look at the queue again, and return the id of the first task, if its ticket tells.
 
-        A name that was cut does not tell it.
+        A ticket with a shortened name does not.
         """
         self.look()
         return key_of(_task_of(self._line[0])) if self._line else None
 
     def await_change(self, seconds: float) -> None:
-        """Wait until the first ticket changes or goes, and for so long at most."""
+        """Wait until the first ticket changes or goes, at most for so long."""
         first, changed = self._path(self._line[0]), Latch()
 
         def told(*_: Any) -> None:
@@ -107,7 +107,7 @@ class Ticket:
             self._session.unwatch(first, told)
 
     def leave(self) -> None:
-        """Give the ticket back, without waiting for that; may be repeated."""
+        """Remove the ticket, without waiting for that. Repeating it is fine."""
         for name in self._own:
             _give_back(self._session, self._path(name))
         self._line = []
@@ -126,7 +126,7 @@ class Ticket:
         return self._session.answer(self._session.ask(method, *args), timeout, key=self._key)
 
     def _renewed(self, data: bytes) -> int | None:
-        """Renew the ticket and return the server's time; None where there is none (any more)."""
+        """Renew the ticket and return the server's time, None without a ticket."""
         if not self._own:
             return None
         try:
@@ -144,7 +144,7 @@ class Ticket:
         raise self._session.unavailable(self._key)
 
     def _ended(self, path: str, now: int) -> bool:
-        """Whether a ticket's time is over, or it has gone."""
+        """Return whether a ticket's time is over, or it is gone."""
         try:
             data, stat = self._ask(self._session.read, path)
             if not _is_over(data, stat, now):
@@ -158,14 +158,15 @@ class Ticket:
 
 
 def parent_of_tickets(session: Session) -> str:
-    """Return the path under which all tickets of a session's namespace are."""
+    """Return the parent path of all tickets in a session's namespace."""
     return f"{session.root}/@tickets"
 
 
 def sweep_tickets(using: str = "default") -> int:
-    """Remove the tickets whose time is over, by the server's clock, and return how many.
+    """Remove the tickets whose time is over, by the server's clock, and return their number.
 
-    Those that nobody stands behind are left to this. Safe to repeat, and to run beside others.
+    Tasks remove the ended tickets ahead of them; the rest are for this function. You may repeat it,
+    and run it beside others.
 
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
@@ -216,7 +217,7 @@ def _is_over(data: bytes, stat: Any, now: int) -> bool:
 
 
 def _give_back(session: Session, path: str) -> None:
-    """Remove a ticket whatever its version; a lost answer lets it be sent again."""
+    """Remove a ticket of any version, again after a lost answer."""
 
     def removed(_: Any, error: BaseException | None) -> None:
         if isinstance(error, ConnectionLost | SessionOver):

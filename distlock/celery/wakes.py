@@ -1,13 +1,13 @@
-"""Wakes: who gives a lock back under ``on_busy="queue"`` calls the next in line.
+"""Wakes the next task when a lock is released under ``on_busy="queue"``.
 
-A task that was put off waits for its time in a worker's main process, with its message. The process
-that gives the lock back publishes the id of the first ticket's task to all workers, and the one
-that has its message lets it begin now. The message is neither copied nor moved, so nothing runs
-twice; and a wake that is lost costs time, since the message still has its own.
+A delayed task waits for its time in a worker's main process, with its message. The process that
+releases the lock publishes the id of the first ticket's task to all workers, and the worker with
+its message starts it now. The message is neither copied nor moved, so nothing runs twice. A lost
+wake only costs time, since the message keeps its own.
 
 A wake may overtake its message, which is in the broker's queue then, behind others. So workers
-remember for a while whom they did not find. Workers without an event loop or a broker without
-fanout have no wakes; messages that the broker itself holds back (quorum queues) hear none.
+remember unknown tasks for a while. Workers without an event loop, and brokers without fanout, have
+no wakes. Wakes do not reach messages that the broker itself holds back (quorum queues).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Queue: Any = entity.Queue
 logger = safe(get_task_logger("distlock.celery"))
 
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
-#: How many wakes a worker remembers whose messages it has not got, and for how many seconds.
+#: The number of wakes without a message that a worker remembers, and the seconds.
 _REMEMBERED: Final = (10_000, 60)
 
 
 def wake_first(app: Any, ticket: Ticket) -> None:
-    """Let the first in line begin now, or leave it to the end of its pause. Raises nothing."""
+    """Let the first task in the queue begin now, or after its pause. This never raises."""
     try:
         first = ticket.first()
         if first is not None:
@@ -50,7 +50,7 @@ def wake_first(app: Any, ticket: Ticket) -> None:
 
 
 def wake(app: Any, task_id: str) -> None:
-    """Let a task that was put off begin now, wherever its message is."""
+    """Let a delayed task begin now, wherever its message is."""
     with app.amqp.producer_pool.acquire(block=True) as producer:
         if producer.connection.supports_exchange_type("fanout"):
             producer.publish(
@@ -66,11 +66,11 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
         self._early = LimitedSet(*_REMEMBERED)
 
     def include_if(self, consumer: Any) -> bool:
-        """Only an event loop has consumer, timer and this in one thread."""
+        """Return whether there is an event loop: it runs consumer, timer and this in one thread."""
         return consumer.hub is not None and consumer.conninfo.supports_exchange_type("fanout")
 
     def start(self, consumer: Any) -> None:
-        """Begin to listen; also after each new connection."""
+        """Begin to listen, after each new connection."""
         self._timer = consumer.timer
         signals.task_received.connect(self._received)
         super().start(consumer)

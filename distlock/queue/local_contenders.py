@@ -1,4 +1,4 @@
-"""The places of this process that stand in one line, by the numbers of their nodes."""
+"""Finds the contenders of this process in one queue, by the numbers of their nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class LocalContenders:
-    """Who of this process stands where, in all lines of one session.
+    """The places of this process's contenders, in all queues of one session.
 
     The server numbers the nodes of a line without gaps, also over those that were deleted. So
     nobody is between two numbers that follow each other in one line. An operator may remove a line,
@@ -24,7 +24,7 @@ class LocalContenders:
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, int], MutexPlace] = {}
-        #: Who of us came last to a line, or is on the way there.
+        #: The last of our contenders in a queue, or on its way there.
         self._last: dict[str, MutexPlace] = {}
 
     def follow(self, place: MutexPlace) -> bool:

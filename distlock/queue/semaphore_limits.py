@@ -1,4 +1,4 @@
-"""How many permits a semaphore has: what the code says, and what was said at run time.
+"""Knows how many permits a semaphore has, by the code and by changes at run time.
 
 ZooKeeper keeps no limit: Curator leaves it to convention, and so everybody who uses one path must
 use one number. We write ours into the data of the `leases` node, which Curator ignores, so that
@@ -15,7 +15,7 @@ from distlock.logs.loggers import safe
 
 logger = safe(logging.getLogger("distlock"))
 
-#: Each difference is warned of once.
+#: The differences that were logged, each once.
 _warned: set[tuple[str, int, int]] = set()
 _WARNED_AT_MOST: Final = 1000
 
@@ -23,8 +23,8 @@ _WARNED_AT_MOST: Final = 1000
 class Limit:
     """The limit of one semaphore as this process knows it.
 
-    :ivar own: what the code says
-    :ivar told: what somebody has set at run time, as far as was read; it counts before `own`
+    :ivar own: the limit in the code
+    :ivar told: the limit set at run time, as far as known; it overrides `own`
     :param fixed: whether nobody can change it: a mutex has one permit
     """
 
@@ -36,19 +36,19 @@ class Limit:
 
     @property
     def now(self) -> int:
-        """How many permits there may be."""
+        """The number of permits."""
         return self.own if self.told is None else self.told
 
     @property
     def announcement(self) -> bytes:
-        """What peers may read: this is what our code says."""
+        """The data for peers: the limit in our code."""
         return _data(self.own)
 
     def read(self, data: bytes) -> bool:
-        """Take in what is written, and return whether to write our announcement over it.
+        """Read the data of a peer, and return whether to write our announcement over it.
 
-        Where the peers' code says another limit, ours stays, with one warning. Ours is then
-        written, so that they warn, too, and so that the last version deployed is what stays.
+        If the peers' code has another limit, ours stays, with one warning. Ours is then written, so
+        that they warn, too, and so that the limit of the last deployment remains.
         """
         written, told = limit_in(data)
         self.told = written if told and not self._fixed else None
@@ -67,14 +67,14 @@ class Limit:
         return not told
 
     def refusal(self, wanted: int) -> ValueError:
-        """Return the error for a caller that asks for more than there are."""
+        """Return the error for a caller that wants more permits than the limit."""
         return ValueError(
             f"{wanted} permits of {self.key!r} can never be had: there are {self.now}. Ask for "
             "fewer, or raise the limit."
         )
 
     def _is_news(self, written: int) -> bool:
-        """Whether this process has not been warned of a difference."""
+        """Return whether this process has not logged this difference yet."""
         difference = self.key, self.own, written
         if difference in _warned:
             return False
@@ -85,12 +85,12 @@ class Limit:
 
 
 def setting(limit: int) -> bytes:
-    """Return what to write where a limit is set at run time."""
+    """Return the data for a limit that is set at run time."""
     return _data(limit, set=True)
 
 
 def whole(value: Any, name: str) -> int:
-    """Return a number of permits.
+    """Return a checked number of permits.
 
     :raises TypeError: not an int
     :raises ValueError: less than one
@@ -107,9 +107,9 @@ def _data(limit: int, **more: bool) -> bytes:
 
 
 def limit_in(data: bytes) -> tuple[int | None, bool]:
-    """Return the limit that is written and whether somebody has set it; None where there is none.
+    """Return the limit in a node's data, or None, and whether somebody has set it at run time.
 
-    Anybody may have written anything.
+    The data may be anything.
     """
     try:
         said = json.loads(data[:1000])

@@ -198,5 +198,5 @@ def test_nothing_is_done_without_a_record(
         monkeypatch.setattr(LogEntry.objects, "create", refuse)
         status, _, errors = run(*command, "key", "--user", "ada")
         assert status == 1
-        assert "nothing is done: the disk is full" in errors
+        assert "nothing was done: the disk is full" in errors
         assert tree.client.get(path)[0] == b"10.0.0.7"
