@@ -11,8 +11,8 @@ WORKERS ?= 4
 SHIPPED := distlock example_project benchmarks manage.py
 # The prose check reads the docstrings and comments of these.
 PLAIN := $(wildcard distlock/*.py) $(addprefix distlock/,\
-	admin celery contrib engine inspection keys lease locks logs owner session templatetags \
-	testing)
+	admin celery contrib engine inspection keys lease locks logs management owner session \
+	templatetags testing)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -6,7 +6,7 @@
 
 The hosts queue for the leadership (`leader`), and the next one takes over when the leader ends. The
 node ``<root>/@beat/<name>`` has the time at which each task was last sent. So the next leader sends
-the tasks that have become due meanwhile, and no task twice. That node is also the fence: the leader
+the tasks that have become due meanwhile, and no task twice. The node is also the fence: the leader
 claims each run there before it sends it, by a write that succeeds only for the current leader. So a
 leader that was paused sends nothing when it resumes.
 """

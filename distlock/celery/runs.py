@@ -365,8 +365,8 @@ class Run:
 def label_of(task: Any, *, retries: int | None = None) -> str:
     """Return the label of a task's nodes: ``feeds.tasks.refresh[<id>]``.
 
-    A task that retries while it holds a lock may still hold it when its next run asks. That run is
-    no copy, so the label has its count: ``… retry 2``.
+    A task that retries while it holds a lock may still hold it when its next run asks. The next
+    run is no copy, so the label has its count: ``… retry 2``.
     """
     count = task.request.retries if retries is None else retries
     task_id = f"[{task.request.id}]"
