@@ -1,6 +1,6 @@
 """The locks that users take: ports of Curator's recipes, and their operations.
 
-`mutex`, `rwlock`, `semaphore` (its permits are in `held_permits`), `semaphore_mutex`, `multilock`
+`mutex`, `rwlock`, `semaphore` (with `permits` and `held_permits`), `semaphore_mutex`, `multilock`
 and `leader` are built on the wait queue. `deadlocks` looks for cycles while a call waits;
 `revocation` asks a holder to leave, and `breaking` deletes its node; `actions` offers both to an
 operator. `cancellation` ends a block of async code whose lock is lost.

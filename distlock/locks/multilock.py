@@ -22,7 +22,7 @@ from distlock.owner.owner import current
 from . import cancellation
 from .held_permits import on
 from .mutex import Mutex, zk_lock
-from .semaphore import Permits
+from .permits import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -14,7 +14,7 @@ from distlock.transactions import refuse_open_transaction
 
 from .cancellation import refuse_without_block
 from .held_permits import count
-from .semaphore import Permits, is_hold
+from .permits import Permits, is_hold
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant

@@ -266,7 +266,7 @@ def _interrupted(gone: threading.Event) -> None:
         def error(self, error: None) -> None: ...
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distlock.locks.semaphore.SemaphorePlace", Interrupted)
+        patch.setattr("distlock.locks.permits.SemaphorePlace", Interrupted)
         zk_semaphore(KEY, 1).acquire(timeout=None)
 
 
