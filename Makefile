@@ -9,10 +9,6 @@ SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 WORKERS ?= 4
 # Users run these; the tests have assertions and passwords of their own.
 SHIPPED := distlock example_project benchmarks manage.py
-# The prose check reads the docstrings and comments of these.
-PLAIN := $(wildcard distlock/*.py) $(addprefix distlock/,\
-	admin celery contrib engine inspection keys lease locks logs management owner session \
-	templatetags testing)
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,7 +69,7 @@ lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, la
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
-	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md $(PLAIN)
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md distlock
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'

@@ -10,12 +10,12 @@ before the batch begins, so between the two there is none left. `Hold.turn` orde
 a batch, and a fenced write with a hold whose turn is over, while a later one has begun, is refused
 before it is sent (`Hold.superseded`).
 
-The node tells of whoever stood first when it was made, with an owner id of its own: who really
-holds changes unseen, so a look for deadlocks must not believe it.
+The node describes the member that was first when it was made, with an owner id of its own: the
+holder changes unseen, so the deadlock detector must not believe the node.
 
-What a caller does here may be interrupted at any line, and is then done again by its `leave`. So
-one function, `Batch._advance`, looks at what there is and does what is due; and what stands in line
-is made to match that on the connection thread, where no exception of a caller can land.
+An exception may interrupt a caller at any line here, and its `leave` then does the rest. So one
+function, `Batch._advance`, looks at the whole state and does what is due. The connection thread,
+where no exception of a caller can land, lets the batch nodes join and leave the queue.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ class BatchMember(Place):
     head = _of_batch_node("head", "")
 
     def __init__(self, session: Session, path: str, *, turns: int, **options: Any) -> None:
-        #: Whose node it has, or waits for.
+        #: The node that it holds by, or waits for.
         self.batch_node: BatchNode | None = None
         self.turns = turns
-        #: The how many-th turn on its node it has had, from 1.
+        #: The number of its turn on the node, from 1.
         self.turn = 0
         self._told = False
         super().__init__(session, path, **options)
@@ -159,11 +159,11 @@ class BatchMember(Place):
 
 
 class BatchNode(MutexPlace):
-    """A place in line for a batch. It is settled also when it knows whom it waits for."""
+    """The node of a batch in the queue. It also settles when it knows the contender ahead."""
 
-    #: Who waited for an earlier one is behind somebody until the line says otherwise.
+    #: A member that waited for an earlier node is behind others until the queue says otherwise.
     queues = False
-    #: Whose turn it is, and the how many-th.
+    #: The member whose turn it is, and how many turns there were.
     turn: BatchMember | None = None
     turns = 0
 
@@ -181,7 +181,7 @@ class BatchNode(MutexPlace):
 
 
 class Batch:
-    """Who of this process waits for turns at one lock, and the places in line that carry them."""
+    """The members of this process that wait for turns at one lock, and their nodes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -189,9 +189,9 @@ class Batch:
         self._lock = threading.RLock()
         self._waiting: deque[BatchMember] = deque()
         self._batch_node: BatchNode | None = None
-        #: The batch_node of the next batch: it joins the line when half of this one is over.
+        #: The node of the next batch: it joins the queue when half of this one is over.
         self._next: BatchNode | None = None
-        #: Who has joined the line and not left it; changed on the connection thread only.
+        #: The nodes that are in the queue; changed on the connection thread only.
         self._joined: set[BatchNode] = set()
 
     def enter(self, member: BatchMember) -> None:

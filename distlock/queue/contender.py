@@ -46,7 +46,7 @@ class Node:
 
     @property
     def number(self) -> int:
-        """What the server has counted it as."""
+        """Its number in the queue."""
         return int(znodes.sequence_of(self.name))
 
 
@@ -64,7 +64,7 @@ class Place:
     kind = znodes.LOCK
     #: Whether others may hold at the same time.
     shared = False
-    #: Whether it stands in line while it waits. Who does not is busy until the line says otherwise.
+    #: Whether it keeps a node while it waits. Without one it counts as busy until the list is read.
     queues = True
     #: Why the grant was lost.
     lost_reason: Literal["session", "broken", "max_hold"] = "session"

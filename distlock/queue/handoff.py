@@ -1,6 +1,6 @@
-"""A mutex's place in line, which takes the lock over from its neighbour without asking the server.
+"""A mutex's contender, which takes the lock over from its neighbour without asking the server.
 
-Whose turn it is follows from two rules that need no list of the line:
+Two rules tell it that it is its turn, without a list of the queue:
 
 - *A neighbour of this process* has the number before ours (see `local_contenders`), so nobody is
   between us. When it releases the lock, we have it: its thread says so. There is no watch, and all

@@ -1,7 +1,7 @@
-"""Whose turn it is in the waiting line under one path: the only file that decides it.
+"""Decides which contender under one path has its turn. No other file does.
 
 The order is Curator's (``LockInternals``): a contender waits for one other and watches nobody else,
-so each release wakes one waiter. What a place in line goes through is in `place`.
+so each release wakes one waiter. `contender` has the life of a contender's node.
 """
 
 from __future__ import annotations
@@ -236,8 +236,8 @@ class WriterPlace(FairPlace):
 class ReaderPlace(FairPlace):
     """A reader's place: it is granted when no writer is ahead.
 
-    It waits for the first of them, as Curator's ``InterProcessReadWriteLock`` does. Whoever is no
-    reader counts as a writer, so a mutex on the same path keeps readers out.
+    It waits for the first of them, as Curator's ``InterProcessReadWriteLock`` does. Any other node
+    counts as a writer, so a mutex on the same path keeps readers out.
     """
 
     kind = znodes.READ

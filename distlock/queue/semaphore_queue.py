@@ -90,12 +90,12 @@ class _QueueEntry(FairPlace):
 class SemaphorePlace(Place):
     """A place before a semaphore: in the queue, then among the permits.
 
-    ``<path>/locks`` is the queue, a fair one. Who is first there makes its nodes in
+    ``<path>/locks`` is the queue, a fair one. The first contender there makes its nodes in
     ``<path>/leases``, has its permits as soon as that has no more nodes than the limit, and leaves
-    the queue. So there is one, in the queue, who waits for permits, and no herd; and whoever wants
-    several waits there for all of them: no two can have a part each and wait for the rest.
+    the queue. So only one contender waits for permits, without a herd; and one that wants several
+    waits there for all of them: no two can have a part each and wait for the rest.
 
-    Safe without the queue, too: who is not within the limit, together with all others, has nothing.
+    Safe without the queue, too: a contender beyond the limit, counted with all others, has nothing.
     The nodes that may be there, or may be gone, are made anew: the entry keeps our turn.
     Source: Curator's ``InterProcessSemaphoreV2``.
 
@@ -111,7 +111,7 @@ class SemaphorePlace(Place):
         super().__init__(session, f"{path}/leases", **options)
         self.limit = limit
         self.data = self._data
-        #: What was asked of the server, and what it has granted.
+        #: The permits that it has asked the server for, granted or not.
         self.permits: list[PermitPlace] = []
         self._line = f"{path}/locks"
         self._entry: _QueueEntry | None = None
@@ -184,7 +184,7 @@ class SemaphorePlace(Place):
     def _counted(self, entry: _QueueEntry, value: Any, error: BaseException | None) -> None:
         """Decide whether to go on; one who tries makes no nodes that could be too many.
 
-        Who is in the queue takes a moment if permits are free, and is waited for.
+        If permits are free, the contender in the queue takes a moment, and this one waits for it.
         """
         entry.counting = False
         if entry is not self._entry or self.left or self.granted:
