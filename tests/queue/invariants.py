@@ -43,6 +43,7 @@ def _violations(world: World) -> Iterator[str]:
 def _two_holders(world: World, contenders: list[tuple[Process, int, Contender]]) -> Iterator[str]:
     """Yield two who believe, each by its own clock, that they hold the lock.
 
+    A writer and the reader that takes its place have one owner.
     A caller that has sent its delete has released the lock. A holder whose node was broken by an
     operator hears it from its watch.
     """
@@ -54,7 +55,9 @@ def _two_holders(world: World, contenders: list[tuple[Process, int, Contender]])
         and contender.node
         and contender.node.name not in world.server.broken
     ]
-    if len(holders) > 1 and not all(contender.policy.shared for _, contender in holders):
+    downgraded = [contender.policy.spot for _, contender in holders]
+    alone = [c for _, c in holders if not c.policy.shared and c not in downgraded]
+    if alone and len(holders) > 1:
         yield f"{' and '.join(NAMES[number] for number, _ in holders)} hold at the same time"
 
 

@@ -14,7 +14,7 @@ from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.machine import Contender
 from distlock.queue.states import State
-from tests.queue.explore import Scope
+from tests.queue.explore import DOWNGRADED, Scope
 from tests.queue.world import Faults
 
 if TYPE_CHECKING:
@@ -201,6 +201,16 @@ class InterruptedJoinIsTrusted(Contender):
         self.state = State.LEAVING
 
 
+class DowngradedAtTheEnd(Contender):
+    """CURATOR-621: the reader gets a number of its own, and a queued writer comes first."""
+
+    def _do(self, *effects: Effect) -> None:
+        for effect in effects:
+            if isinstance(effect, e.Create):
+                effect = e.Create(self.prefix + self.policy.kind)  # noqa: PLW2901
+            super()._do(effect)
+
+
 class EarlierListCounts(Contender):
     """Found by `explore`: a list of an earlier attempt is taken for the one after ``sync``."""
 
@@ -259,6 +269,8 @@ UNAWARE = "does not hear that its node is broken"
 HASTY = policies.Policy(znodes.READ, a_writer_directly_ahead, shared=True)
 READERS = (policies.WRITER, policies.READER, policies.READER)
 
+DOWNGRADES = Scope((policies.WRITER, DOWNGRADED, policies.WRITER), Faults(leaves=0, releases=0))
+
 MUTATIONS = [
     Mutation(NodeOfAnEarlierSessionCounts, scope(1, homes=(0,), lapses=1, expiries=1), GHOST),
     Mutation(FoundNodeIsTaken, scope(1, homes=(0,), cuts=1, lapses=1, expiries=1), GHOST),
@@ -283,6 +295,7 @@ MUTATIONS = [
     Mutation(
         EarlierListCounts, scope(1, homes=(0,), line=False, removals=1, interrupts=1), FORGOTTEN
     ),
+    Mutation(DowngradedAtTheEnd, DOWNGRADES, TWO_HOLD),
     Mutation(ReleasedNodeIsForgotten, scope(), FORGOTTEN),
     Mutation(
         Contender,

@@ -61,8 +61,8 @@ def _note_grant(world: World, contender: Contender) -> None:
         raise Wrong(f"{name_of(contender)} is granted what is lost already")
     if any(name == node.name and owner != contender.session.id for name, owner, _ in server.nodes):
         raise Wrong(f"{name_of(contender)} is granted on a node of an earlier session")
-    if node.name in server.broken:
-        return  # the watch on it says so in a moment
+    if node.name in server.broken or contender.policy.spot is not None:
+        return  # the watch on it says so in a moment; or the token is the writer's
     shared = contender.policy.shared
     if node.token <= (server.alone if shared else max(server.alone, server.together)):
         raise Wrong(f"the token {node.token} is granted after {server.alone}")

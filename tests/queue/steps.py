@@ -136,7 +136,7 @@ def _of_caller(
     caller = process.callers[number]
     state = contender.state
     if state is State.NEW:
-        if caller.left or not _is_next(process, number):
+        if caller.left or not _is_next(process, number) or not _may_downgrade(process, contender):
             return
         yield "joins", partial(_join, number=number)
         others = (c for n, c in process.contenders.items() if n != number)
@@ -150,6 +150,8 @@ def _of_caller(
                 )
     elif caller.posted:
         yield "has its release applied", partial(_leave, number=number)
+    elif _is_downgrading(process, contender):
+        return  # the caller waits for the read lock
     elif not caller.left and (state in AT_REST or caller.interrupted or world.faults.leaves):
         yield "leaves", partial(_leave, number=number)
         if state is State.HOLDING and world.faults.releases:
@@ -165,6 +167,20 @@ def _is_next(process: Process, number: int) -> bool:
         and c.policy == own.policy
         and c.try_only == own.try_only
         for n, c in process.contenders.items()
+    )
+
+
+def _may_downgrade(process: Process, contender: Contender) -> bool:
+    """Whether a contender need not take the place of a writer, or may."""
+    return contender.policy.spot is None or (
+        contender.policy.spot.valid and not process.callers[0].left
+    )
+
+
+def _is_downgrading(process: Process, contender: Contender) -> bool:
+    """Whether another contender is about to take the place of this one."""
+    return any(
+        c.policy.spot is contender and c.state not in AT_REST for c in process.contenders.values()
     )
 
 

@@ -15,6 +15,7 @@ answered one in the same queue. So it may as well be done before that one is car
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -158,8 +159,15 @@ class Process:
         new.local = LocalLine(self.local.nodes.copy())
         new.callers = self.callers.copy()
         new.contenders = {n: clone(contender, new) for n, contender in self.contenders.items()}
+        new.bind()
         new._key = None
         return new
+
+    def bind(self) -> None:
+        """Put the contenders that are downgraded in the place of the writer, contender 0."""
+        for contender in self.contenders.values():
+            if contender.policy.spot is not None:
+                contender.policy = replace(contender.policy, spot=self.contenders[0])
 
     @property
     def key(self) -> Any:
@@ -292,6 +300,7 @@ def beginning(
             contender = machine(policies[n], process, process.local, me=n, try_only=n in try_only)
             contender.new_prefix = partial(next_prefix, contender)
             process.contenders[n] = contender
+        process.bind()
         processes.append(process)
     sessions = len(processes)
     server = Server(line=1 if line else 0, sessions=sessions)
