@@ -90,7 +90,7 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
 
     def _begin(self, task_id: str) -> None:
         """Let a task begin whose message waits here, or remember it."""
-        for _, _, entry in self._timer.schedule._queue:  # noqa: SLF001 - `queue` sorts a copy
+        for _, _, entry in self._timer.queue:
             request = entry.args[0] if entry.args else None
             if getattr(request, "id", None) == task_id and not entry.canceled:
                 entry.cancel()
