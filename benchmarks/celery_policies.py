@@ -32,8 +32,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 POLICIES = ("retry", "wait", "queue")
 BROKERS = ("redis", "rabbitmq", "quorum")
-KEYS = 10
-SLOTS = 8
 #: When something that must come is given up, in seconds.
 PATIENCE = 300.0
 
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "QUEUES": "quorum" if broker == "quorum" else "classic",
             }
             command = [sys.executable, "-m", "benchmarks.celery_policies", "--broker", broker]
-            for name in ("rounds", "tasks", "seconds"):
+            for name in ("rounds", "tasks", "seconds", "keys", "slots"):
                 command += [f"--{name}", str(getattr(options, name))]
             ran = subprocess.run(
                 command,
@@ -75,25 +73,22 @@ def measure(options: argparse.Namespace) -> int:
     inversions: list[int] = []
     put_off: list[int] = []
     board = policies_app.board
-    with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder, worker(Path(folder)):
+    with (
+        tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder,
+        worker(Path(folder), options.slots),
+    ):
         for policy in POLICIES:  # so that everybody is connected
-            run(policies_app, policy, 4 * SLOTS, 0, f"warm-{policy}")
+            keys = keys_of(4 * options.slots, options.keys, f"warm-{policy}")
+            run(policies_app, policy, keys, 0)
         for round_ in range(options.rounds):
             for policy, spent in seconds.items():
-                spent.append(
-                    run(
-                        policies_app,
-                        policy,
-                        options.tasks,
-                        options.seconds,
-                        f"{policy}{round_}",
-                    )
-                )
+                keys = keys_of(options.tasks, options.keys, f"{policy}{round_}")
+                spent.append(run(policies_app, policy, keys, options.seconds))
                 sys.stderr.write(f"{options.broker} {policy}: {spent[-1]:.1f} s\n")
             tickets = {k: int(v) for k, v in board.hgetall("tickets").items()}
             served = [
                 [tickets[name] for name in names if name in tickets]
-                for key in range(KEYS)
+                for key in range(options.keys)
                 if (names := board.lrange(f"served:queue{round_}-{key}", 0, -1))
             ]
             inversions.append(sum(a > b for line in served for a, b in combinations(line, 2)))
@@ -109,28 +104,33 @@ def measure(options: argparse.Namespace) -> int:
     return 0
 
 
-def run(policies_app: Any, policy: str, tasks: int, seconds: float, name: str) -> float:
+def keys_of(tasks: int, number: int, name: str) -> list[str]:
+    """Return a key for each task, in a random order that is always the same."""
+    keys = [f"{name}-{task % number}" for task in range(tasks)]
+    random.Random(tasks).shuffle(keys)  # noqa: S311 - no secret
+    return keys
+
+
+def run(policies_app: Any, policy: str, keys: list[str], seconds: float) -> float:
     """Return the seconds from the first publication to the last end."""
     board = policies_app.board
     board.delete("done")
-    keys = [f"{name}-{number % KEYS}" for number in range(tasks)]
-    random.Random(tasks).shuffle(keys)  # noqa: S311 - no secret
     started = time.monotonic()
     for key in keys:
         policies_app.app.tasks[policy].delay(key, seconds)
-    until(lambda: int(board.get("done") or 0) >= tasks)
+    until(lambda: int(board.get("done") or 0) >= len(keys))
     spent = time.monotonic() - started
     ran = [one for key in set(keys) for one in board.lrange(f"served:{key}", 0, -1)]
-    if not len(ran) == len(set(ran)) == tasks:
-        raise AssertionError(f"{len(ran)} runs of {len(set(ran))} tasks, and not of {tasks}.")
+    if not len(ran) == len(set(ran)) == len(keys):
+        raise AssertionError(f"{len(ran)} runs of {len(set(ran))} tasks, and not of {len(keys)}.")
     return spent
 
 
 @contextmanager
-def worker(folder: Path) -> Iterator[None]:
+def worker(folder: Path, slots: int) -> Iterator[None]:
     """A worker in the environment of this process."""
     log = folder / "worker.log"
-    command = f"-m celery -A benchmarks.contenders.policies_app worker -P prefork -c {SLOTS}"
+    command = f"-m celery -A benchmarks.contenders.policies_app worker -P prefork -c {slots}"
     process = GuardedProcess([sys.executable, *command.split(), "-l", "INFO"], output=log, cwd=ROOT)
     try:
         until(lambda: " ready." in log.read_text())
@@ -156,13 +156,13 @@ def until(condition: Callable[[], bool]) -> None:
 def table(options: argparse.Namespace, lines: Sequence[str]) -> str:
     """Return the figures in Markdown."""
     versions = ", ".join(f"{name} {version(name)}" for name in ("celery", "kombu", "redis"))
-    slots = min(KEYS, SLOTS)
+    slots = min(options.keys, options.slots)
     return (
         f"Medians of {options.rounds} rounds of {options.tasks} tasks that hold for "
-        f"{1000 * options.seconds:g} ms, on {KEYS} keys, with {SLOTS} prefork processes, on a "
-        f"machine with {os.cpu_count()} cores that had other work, too. The least possible is "
-        f"{options.tasks * options.seconds / slots:.1f} s. Python {platform.python_version()}, "
-        f"{versions}.\n\n"
+        f"{1000 * options.seconds:g} ms, on {options.keys} keys, with {options.slots} prefork "
+        f"processes, on a machine with {os.cpu_count()} cores that had other work, too. The least "
+        f"possible is {options.tasks * options.seconds / slots:.1f} s. "
+        f"Python {platform.python_version()}, {versions}.\n\n"
         "| broker | policy | until the last has ended | to `retry` | inversions |\n"
         "|---|---|---:|---:|---:|\n" + "".join(lines)
     )
@@ -173,6 +173,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="of all policies (3)")
     parser.add_argument("--tasks", type=int, default=1000, help="in a round, of each policy (1000)")
     parser.add_argument("--seconds", type=float, default=0.05, help="a task holds its lock (0.05)")
+    parser.add_argument("--keys", type=int, default=10, help="locks, at random (10)")
+    parser.add_argument("--slots", type=int, default=8, help="prefork processes of the worker (8)")
     parser.add_argument("--brokers", nargs="+", choices=BROKERS, default=BROKERS)
     parser.add_argument("--quick", action="store_true", help="one round of 200 tasks")
     parser.add_argument("--broker", help=argparse.SUPPRESS)
