@@ -75,12 +75,12 @@ def queue(self: Any, key: str, seconds: float) -> None:
 
 
 def _tell_ticket(stand: Callable[..., None]) -> Callable[..., None]:
-    """Note each ticket's number on the board, where the benchmark compares it with the order."""
+    """Note the number of each task's first ticket on the board, to compare it with the order."""
 
     def standing(ticket: Any, ttl: float) -> None:
         stand(ticket, ttl)
         (own, *_) = ticket._own  # noqa: SLF001 - nobody else needs it
-        board.hset("tickets", own[:-11], own[-10:])
+        board.hsetnx("tickets", own[:-11], own[-10:])
 
     return standing
 
