@@ -1,7 +1,7 @@
 """Runs a Celery task under its lock, with its policy for a busy lock.
 
 A delayed task is published again (`put_off`). Under ``on_busy="queue"`` a ticket keeps its place in
-the queue meanwhile (`tickets`), and the end of a run wakes the first task (`wakes`).
+the queue meanwhile (`tickets`), and each run wakes the first task (`wakes`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from . import task_refused
 from .brokers import pause_limits
 from .put_off import PutOff, Record, ignores_result
 from .tickets import Ticket
-from .wakes import wake_first
+from .wakes import pause_per_ticket, wake_first
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
@@ -44,13 +44,11 @@ MAX_PAUSE = 30.0
 #: The part of its last pause for which a delayed task queues when it comes again. Retries queue
 #: briefly, so older tasks win, and still give their slots back.
 PART_IN_LINE = 0.2
-#: A task with so many tickets ahead waits in its slot for a while, so that a released lock finds a
-#: waiter.
+#: With so many tickets ahead a task waits in its slot, so that a released lock finds a waiter.
 NEAR = 1
 #: The seconds by which a task's message may be late before its ticket ends.
 LATE = 30.0
-#: The seconds after the release in which a task's result may be stored. A copy of a dead task
-#: begins later by as much.
+#: How late after its release a result may be stored, in seconds; a dead task's copy waits as long.
 RESULT_SECONDS = 1.0
 _MAX_LABEL = 200
 
@@ -103,6 +101,8 @@ class Run:
                 return self._refused(error, args, kwargs)
             if self.ticket is not None:
                 self.ticket.leave()
+                if self.record.busy:  # a short hold finds the next one waiting
+                    wake_first(self.task.app, self.ticket)
                 after.callback(wake_first, self.task.app, self.ticket)
             waited = self.record.waited if self.record.put_off else time.monotonic() - started
             logger.info(
@@ -317,7 +317,7 @@ class Run:
 
     def _pause_in_line(self, ahead: int) -> float:
         """Return the longest pause with so many tickets ahead, in seconds."""
-        return min(self._retry_after * max(ahead, 1) / 2, MAX_PAUSE)
+        return min(self._retry_after * max(ahead, 1) * pause_per_ticket(self.task.app), MAX_PAUSE)
 
     def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
         """Return the error of a task that is not delayed any more."""

@@ -1,9 +1,10 @@
-"""Wakes the next task when a lock is released under ``on_busy="queue"``.
+"""Wakes the next task when a lock is taken or released under ``on_busy="queue"``.
 
 A delayed task waits for its time in a worker's main process, with its message. The process that
-releases the lock publishes the id of the first ticket's task to all workers, and the worker with
-its message starts it now. The message is neither copied nor moved, so nothing runs twice. A lost
-wake only costs time, since the message keeps its own.
+takes the lock publishes the id of the first ticket's task to all workers, so that a short hold ends
+with a waiter in a slot, and publishes it again at the release. The worker with the message starts
+the task now. The message is neither copied nor moved, so nothing runs twice. A lost wake only costs
+time, since the message keeps its own.
 
 A wake may overtake its message, which is in the broker's queue then, behind others. So workers
 remember unknown tasks for a while. Workers without an event loop, and brokers without fanout, have
@@ -19,8 +20,11 @@ from celery import bootsteps, signals
 from celery.utils.collections import LimitedSet
 from celery.utils.log import get_task_logger
 from kombu import entity, messaging
+from kombu.utils import compat
 
 from distlock.logs.loggers import safe
+
+from .brokers import pause_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 Consumer: Any = messaging.Consumer
 Exchange: Any = entity.Exchange
 Queue: Any = entity.Queue
+detect_environment: Any = compat.detect_environment
 
 logger = safe(get_task_logger("distlock.celery"))
 
@@ -56,6 +61,22 @@ def wake(app: Any, task_id: str) -> None:
             producer.publish(
                 task_id, exchange=EXCHANGE, declare=[EXCHANGE], serializer="json", retry=False
             )
+
+
+def pause_per_ticket(app: Any) -> float:
+    """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``.
+
+    Where wakes arrive, a pause helps only if one was lost. Whoever comes too early takes a slot,
+    and goes to the end of the broker's queue again.
+    """
+    connection = app.producer_pool.connections.connection
+    arrive = (
+        detect_environment() == "default"
+        and connection.transport.implements.asynchronous
+        and connection.supports_exchange_type("fanout")
+        and not pause_limits(app)[0]
+    )
+    return 2.0 if arrive else 0.5
 
 
 class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no types

@@ -17,6 +17,7 @@ from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import Tree
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
+from tests.tasks.tools import QUEUES
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ def test_whoever_finds_the_lock_free_and_a_ticket_ahead_wakes_its_task(
     assert woken == ["a"]
     for who in "abc":
         run(refresh, who, AGAIN)
-    assert woken == ["a", "b", "c"]
+    # Once when the one before has the lock, and once when it gives it back.
+    assert woken == ["a", "b", "b", "c", "c"]
     eventually(lambda: not tickets_of(tree))
 
 
@@ -144,6 +146,26 @@ def test_a_broker_that_is_away_does_not_fail_the_task(
     ticket: Any = SimpleNamespace(first=lambda: "the-id")
     wakes.wake_first(app, ticket)
     assert "could not be woken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("broker", "kind", "pause"),
+    [
+        ("redis://", "classic", 2),
+        ("amqp://", "classic", 2),
+        ("amqp://", "quorum", 0.5),
+        ("memory://", "classic", 0.5),
+    ],
+)
+def test_the_pause_is_longer_where_wakes_arrive(
+    app: Celery, broker: str, kind: str, pause: float
+) -> None:
+    """Without them it decides when a task comes; with them it only keeps slots busy."""
+    queue = {"exchange": "tasks", "queue_arguments": {"x-queue-type": kind}}
+    app.conf.update(broker_url=broker, task_queues={"tasks": queue})
+    if kind not in QUEUES:
+        pytest.skip("This Celery delays in the worker.")
+    assert wakes.pause_per_ticket(app) == pause
 
 
 @pytest.fixture
