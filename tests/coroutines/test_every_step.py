@@ -1,7 +1,7 @@
 """A task that is cancelled at any of its awaits leaves nothing, whatever the recipe (promise 4).
 
 The mutex, the read/write lock and the multi-lock have this beside their other steps:
-tests/lease/test_every_step.py, whose technique it is, tests/rwlock and tests/multilock.
+tests/deadline/test_every_step.py, whose technique it is, tests/rwlock and tests/multilock.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from distlock import (
 from distlock.locks import held_permits
 from distlock.locks.leader import PREFIX
 from tests.coroutines.tools import await_empty
+from tests.deadline.test_every_step import KEY, cancel_everywhere
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
-from tests.lease.test_every_step import KEY, cancel_everywhere
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -1,7 +1,7 @@
 """The deadline and its thread, with a clock and a link that do as they are told.
 
 DESIGN §3.5, PITFALLS 20 (the deadline starts at the send, not at the loss), 25a (one heartbeat in
-flight; a silent connection is dropped). The same with a real server is in tests/lease.
+flight; a silent connection is dropped). The same with a real server is in tests/deadline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An exception at every single step, while others of the process wait for the lock (promise 4).
 
-As tests/lease/test_every_step.py, where nobody waits. A release that was interrupted is done again,
-and whoever comes next must be woken: it would not look by itself before long.
+As tests/deadline/test_every_step.py, where nobody waits. A release that was interrupted is done
+again, and the next in line must be woken: it would not look by itself before long.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from distlock import LockBusy, zk_lock
 from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.session.registry import session_for
+from tests.deadline.test_every_step import Interruption, SoftLimit
 from tests.handoff.tools import KEY, Waiter, members, served
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
-from tests.lease.test_every_step import Interruption, SoftLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

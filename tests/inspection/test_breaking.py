@@ -15,7 +15,7 @@ from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.kit.losses import await_own_watch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-from tests.leases.tools import node_path
+from tests.lease.tools import node_path
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant

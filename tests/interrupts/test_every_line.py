@@ -1,8 +1,8 @@
 """An exception before any line of any recipe leaves nothing, and the next acquire is prompt.
 
 RecursionError and MemoryError may come from any line, as may what a signal handler raises. By the
-technique, and with the exceptions, of tests/lease/test_every_step.py. The next acquire is measured
-because of a wake-up that an exception once swallowed: every later acquire of the process took 3 s.
+technique, and with the exceptions, of tests/deadline/test_every_step.py. The next acquire is
+measured because of a wake-up that an exception once swallowed: every later acquire took 3 s.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
+from tests.deadline import test_every_step as technique
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
 from tests.kit.tools import await_connection
-from tests.lease import test_every_step as technique
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,9 +20,9 @@ import pytest
 from distlock import LockUnavailable, zk_lock
 from distlock.queue.batch import Batch
 from distlock.session.registry import close_sessions
+from tests.deadline.test_every_step import PACKAGE
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
 from tests.kit.tools import PATIENCE, Tree, await_connection
-from tests.lease.test_every_step import PACKAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,35 +1,39 @@
-"""Fixtures of the lease tests: those of the mutex tests, and records of what happens."""
+"""Fixtures of the tests of persistent leases: those of the mutex, with more patience."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.engine import deadline
-from distlock.session import session
+from distlock.session.registry import close_sessions
+from distlock.testing.proxy import TcpProxy
+from tests.kit.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_django import Settings
+
+    from distlock.testing.server import ZooKeeper
 
 
 @pytest.fixture
-def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Lets the lease's clock jump ahead, as one that goes on while the machine is stopped."""
-    shift, real = 0.0, deadline.now
-
-    def jump(seconds: float) -> None:
-        nonlocal shift
-        shift += seconds
-
-    _replace_clock(monkeypatch, lambda: real() + shift)
-    return jump
+def two_sessions(distlock_settings: Settings) -> Settings:
+    """Beside "default" an alias "other" with the same tree: as a client in another process."""
+    default = distlock_settings.DISTLOCK["default"]
+    # A renewal and a release wait for an answer, however busy the machine is.
+    default = {**default, "TIMEOUT": PATIENCE, "CONNECT_TIMEOUT": PATIENCE}
+    distlock_settings.DISTLOCK = {"default": default, "other": default}
+    return distlock_settings
 
 
 @pytest.fixture
-def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lease's clock stands still, so that what is left of a lease can be told to the bit."""
-    now = deadline.now()
-    _replace_clock(monkeypatch, lambda: now)
-
-
-def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
-    for module in (deadline, session):
-        monkeypatch.setattr(module, "now", now)
+def link(two_sessions: Settings, zookeeper: ZooKeeper) -> Iterator[TcpProxy]:
+    """The link of the alias "default", whole at first; "other" is connected directly."""
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        default = {**two_sessions.DISTLOCK["default"], "HOSTS": proxy.address}
+        two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "default": default}
+        yield proxy
+        proxy.pass_through()
+        close_sessions()

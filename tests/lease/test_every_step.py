@@ -1,17 +1,8 @@
-"""An exception at every single step of acquire and release leaves nothing (promise 4).
+"""An exception at every single step of a persistent lease leaves nothing (promise 4).
 
-PITFALLS 3 (CURATOR-45, -79, -205): a soft time limit, Ctrl-C or a cancellation may land anywhere.
-Here one lands before each line of distlock that a call runs, one line a time, until the call gets
-through; and at each await of a task, before it and after it. Random moments, with real signals,
-are in tests/mutex/test_leaks.py.
-
-Left out is what no signal can do, though tracing can: to raise before a ``try:``, an instruction
-that does nothing, and before the call of ``__exit__`` when a ``with`` block is left, for which
-tracing stops at the first line of the block once more. Nor, from Python 3.12 on, the turn of a loop
-within one line: what tracing raises there passes by every handler of its frame (CPython 152375),
-what a signal raises does not. And one thing that a signal can do: an exception at the head of
-``Mutex.__exit__``, above its ``try``, comes before anything that an ``__exit__`` written in Python
-could do (CPython 74174).
+A lease that stays by mistake stays for its whole `ttl`, with nobody to end it. By the technique,
+and with the exceptions, of tests/deadline/test_every_step.py; besides, in what the standard library
+has in Python and a block runs through.
 """
 
 from __future__ import annotations
@@ -20,280 +11,193 @@ import asyncio
 import contextlib
 import itertools
 import linecache
-import sys
-import types
+import typing
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import distlock
-from distlock import LockBusy, zk_lock, zk_locked
-from distlock.locks.mutex import Mutex
-from distlock.owner.owner import current
+from distlock import LockBusy, zk_lease
+from distlock.lease.persistent import PersistentLease
 from distlock.session.registry import session_for
+from tests.deadline import test_every_step as technique
+from tests.deadline.test_every_step import (
+    KEY,
+    PACKAGE,
+    SoftLimit,
+    SoftTimeLimit,
+    cancel_everywhere,
+    interrupt_everywhere,
+)
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, Tree, await_connection, forgets_all
+from tests.lease.tools import LONG, node_path, said
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Callable
     from types import FrameType
 
     from distlock.testing.proxy import TcpProxy
 
-KEY = "key"
-PACKAGE = str(Path(distlock.__file__).parent)
-#: Comprehensions have no frame of their own any more (PEP 709), and turn in that of a ``try``.
-TURNS_ARE_OUT_OF_REACH = sys.version_info >= (3, 12)
-EXIT = Mutex.__exit__.__code__
+
+EXIT = PersistentLease.__exit__.__code__
 BODY_OF_EXIT = 1 + next(
     number
     for number in itertools.count(EXIT.co_firstlineno)
     if linecache.getline(EXIT.co_filename, number).strip() == "try:"
 )
 
-pytestmark = pytest.mark.usefixtures("tree")
+#: Made once, as a module has it: what one call leaves in it, the next one finds.
+LEASE = zk_lease(KEY, LONG, timeout=0)
+OWNED = zk_lease(KEY, LONG, owner="me", timeout=0)
 
 
-class SoftLimit(BaseException):
-    """What lands: such as SystemExit, which no `except Exception` may swallow."""
+@pytest.fixture(autouse=True)
+def _of_leases(monkeypatch: pytest.MonkeyPatch, tree: Tree) -> None:
+    out_of_reach = technique.out_of_reach
 
+    def also(frame: FrameType) -> bool:
+        return out_of_reach(frame) or (frame.f_code is EXIT and frame.f_lineno < BODY_OF_EXIT)
 
-class SoftTimeLimit(Exception):
-    """What lands: as Celery's, which an `except Exception` does catch."""
+    def nothing_is_left(tree: Tree, _: list[str]) -> None:
+        session = session_for()
+        eventually(lambda: said(tree, KEY) is None, PATIENCE, "a lease that was given back")
+        for lease in (LEASE, OWNED):
+            assert not lease.held
+            assert not lease._blocks
+        assert beneficiaries(session) == 0
+        forgets_all(session)
 
-
-def out_of_reach(frame: FrameType) -> bool:
-    """Whether no signal can raise before this step, or nothing can be done about it."""
-    code, number = frame.f_code, frame.f_lineno
-    statement = linecache.getline(code.co_filename, number).strip()
-    if statement.startswith(("with ", "async with ")):
-        return frame.f_lasti > min(start for start, _, line in code.co_lines() if line == number)
-    return statement == "try:" or (code is EXIT and number < BODY_OF_EXIT)
-
-
-class Interruption:
-    """Raises before the line number `step` that this thread runs in distlock."""
-
-    def __init__(self, step: int, error: type[BaseException]) -> None:
-        self._left = step
-        self._error = error
-        #: Whether it came so far.
-        self.landed = ""
-
-    def __enter__(self) -> None:
-        sys.settrace(self._call)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return partial(self._line, [0]) if frame.f_code.co_filename.startswith(PACKAGE) else None
-
-    def _line(self, last: list[int], frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            turns = last == [frame.f_lineno]
-            last[:] = [frame.f_lineno]
-            if not (turns and TURNS_ARE_OUT_OF_REACH) and not out_of_reach(frame):
-                self._step(frame)
-        return frame.f_trace
-
-    def _step(self, frame: FrameType) -> None:
-        self._left -= 1
-        if self._left == 0:
-            self.landed = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
-            sys.settrace(None)
-            raise self._error
-
-
-def acquire_and_release() -> None:
-    lock = zk_lock(KEY, timeout=0)
-    if lock.acquire():
-        try:
-            lock.release()
-        except BaseException:
-            if lock.held:  # it never began: a release can be repeated
-                lock.release()
-            raise
+    monkeypatch.setattr(technique, "PACKAGE", (PACKAGE, contextlib.__file__, typing.__file__))
+    monkeypatch.setattr(technique, "out_of_reach", also)
+    monkeypatch.setattr(technique, "nothing_is_left", nothing_is_left)
+    tree.client.create(node_path(tree, "keeps-the-parents"), b"", makepath=True)
 
 
 def block() -> None:
-    with suppress(LockBusy), zk_lock(KEY, timeout=0):
-        pass
+    with LEASE as hold:
+        assert hold.valid_for() > 0
 
 
-def reentrant_blocks() -> None:
-    with suppress(LockBusy), zk_lock(KEY, timeout=0), zk_lock(KEY):
-        pass
+def nested_blocks() -> None:
+    with OWNED, zk_lease(KEY, LONG, owner="me") as hold:
+        assert hold.valid_for() > 0
 
 
-@zk_locked(KEY, timeout=0, on_busy="skip")
-def locked() -> None:
-    pass
+def acquire_and_release() -> None:
+    try:
+        if OWNED.acquire():
+            OWNED.release()
+    except BaseException:
+        if OWNED.held:  # it never began, or nobody knows: a release can be repeated
+            with suppress(RuntimeError):
+                OWNED.release()
+        raise
 
 
-def nothing_is_left(tree: Tree, line: list[str]) -> None:
-    session = session_for()
-    assert not current().held
-    assert beneficiaries(session) == 0
-    eventually(lambda: tree.line(KEY) == line, PATIENCE, "the line as it was")
-    forgets_all(session)
-
-
-def interrupt_everywhere(
-    tree: Tree, call: Callable[[], None], error: type[BaseException]
-) -> list[str]:
-    """Interrupt a call at each of its lines, and return these."""
-    await_connection()
-    steps: list[str] = []
-    line = tree.line(KEY)
-    for step in itertools.count(1):
-        interruption = Interruption(step, error)
-        with suppress(error), interruption:
-            call()
-        if not interruption.landed:
-            return steps
-        steps.append(interruption.landed)
-        try:
-            nothing_is_left(tree, line)
-        except AssertionError as failure:
-            raise AssertionError(f"interrupted at {interruption.landed}: {failure}") from failure
-    raise AssertionError("unreachable")
-
-
-@pytest.fixture
-def parents(tree: Tree) -> None:
-    """The parents of the lock, which the server does not remove."""
-    with zk_lock(KEY):
-        tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
-    tree.await_line(KEY, 0)
-
-
-@pytest.mark.usefixtures("parents")
 @pytest.mark.parametrize("error", [SoftLimit, SoftTimeLimit])
-@pytest.mark.parametrize("call", [acquire_and_release, reentrant_blocks, locked])
+@pytest.mark.parametrize("call", [nested_blocks, acquire_and_release])
 def test_an_exception_before_any_line_of_a_call_leaves_nothing(
     tree: Tree, call: Callable[[], None], error: type[BaseException]
 ) -> None:
     steps = interrupt_everywhere(tree, call, error)
     assert len(steps) > 80
-    assert {"mutex.py", "contender.py", "session.py", "client.py"} <= {
+    assert {"persistent.py", "acquisition.py", "operation.py", "session.py"} <= {
         step.partition(":")[0] for step in steps
     }
 
 
-@pytest.mark.usefixtures("holder")
-@pytest.mark.parametrize("call", [acquire_and_release, block])
-def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
-    tree: Tree, call: Callable[[], None]
-) -> None:
-    assert len(interrupt_everywhere(tree, call, SoftLimit)) > 80
+def test_an_exception_before_any_line_of_a_block_keeps_the_lease_of_its_owner(tree: Tree) -> None:
+    """What the owner had before the block, an interrupted beginning does not take away."""
+    assert OWNED.acquire()
+    token = (said(tree, KEY) or {}).get("token")
+    kept: list[Any] = []
+
+    def call() -> None:
+        began = False
+        try:
+            with OWNED:
+                began = True
+        except BaseException:
+            kept.append(began or said(tree, KEY) is not None)
+            raise
+        finally:
+            OWNED.acquire()
+
+    def ends_with_its_block(tree: Tree, _: list[str]) -> None:
+        assert not OWNED._blocks
+        with OWNED as hold:
+            assert len(hold.blocks) == 1
+        eventually(lambda: said(tree, KEY) is None, PATIENCE, "a block that releases")
+        assert OWNED.acquire()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(technique, "nothing_is_left", ends_with_its_block)
+        assert len(interrupt_everywhere(tree, call, SoftLimit)) > 80
+    assert all(kept)
+    assert token is None or isinstance(token, int)
+    OWNED.release()
 
 
-@pytest.mark.usefixtures("parents")
-def test_an_exception_before_any_line_of_an_exit_stack_leaves_nothing(
+def test_an_exception_before_any_line_of_a_refused_block_leaves_nothing(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the standard library has in Python can be interrupted as well."""
-    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", (PACKAGE, contextlib.__file__))
-    steps = interrupt_everywhere(tree, locked, SoftLimit)
-    assert "contextlib.py" in {step.partition(":")[0] for step in steps}
+    theirs = zk_lease(KEY, LONG, owner="you", using="other")
+    assert theirs.acquire()
+
+    def nothing_but_theirs(tree: Tree, _: list[str]) -> None:
+        session = session_for()
+        assert (said(tree, KEY) or {})["owner"] == "you"
+        assert not LEASE._blocks
+        eventually(lambda: beneficiaries(session) == 0, PATIENCE)
+        forgets_all(session)
+
+    def refused() -> None:
+        with suppress(LockBusy):
+            block()
+
+    monkeypatch.setattr(technique, "nothing_is_left", nothing_but_theirs)
+    assert len(interrupt_everywhere(tree, refused, SoftLimit)) > 80
+    theirs.release()
 
 
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-@types.coroutine
-def cancelled_at(
-    step: int, coroutine: Coroutine[Any, Any, bool], *, late: bool
-) -> Generator[Any, Any, bool]:
-    """Run a coroutine and cancel its task at its await number `step`.
-
-    :param late: when what it awaits has come, and just before the task goes on
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    error: BaseException | None = None
-    for number in itertools.count(1):
-        try:
-            awaited = coroutine.send(None) if error is None else coroutine.throw(error)
-        except StopIteration as done:
-            return bool(done.value)
-        error = None
-        if number == step and late and awaited is not None:
-            awaited.add_done_callback(lambda _: task.cancel())
-        elif number == step:
-            task.cancel()
-        try:
-            yield awaited
-        except BaseException as thrown:  # noqa: BLE001 - goes on in the coroutine
-            error = thrown
-    raise AssertionError("unreachable")
-
-
-async def acquire_and_release_async() -> None:
-    lock = zk_lock(KEY, timeout=5)
-    await lock.aacquire()
-    await lock.arelease()
-
-
 async def block_async() -> None:
-    async with zk_lock(KEY, timeout=5):
+    async with zk_lease(KEY, LONG, timeout=5):
         await asyncio.sleep(0)
 
 
-async def refused_async() -> None:
-    with suppress(LockBusy):
-        async with zk_lock(KEY, timeout=0.01):
-            pass
-
-
-def cancel_everywhere(
-    tree: Tree, call: Callable[[], Awaitable[None]], *, late: bool, after: Callable[[], None]
-) -> int:
-    """Cancel a call at each of its awaits, and return how many there are."""
-
-    async def through(step: int) -> bool:
-        async def called() -> bool:
-            await call()
-            assert not current().held
-            return True
-
-        with suppress(asyncio.CancelledError):
-            return await cancelled_at(step, called(), late=late)
-        assert not current().held
-        return False
-
-    line = tree.line(KEY)
-    for step in itertools.count(1):
-        got_through = asyncio.run(through(step))
-        after()
-        nothing_is_left(tree, line)
-        if got_through:
-            return step - 1
-    raise AssertionError("unreachable")
-
-
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("call", [acquire_and_release_async, block_async])
 def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, broken_link: TcpProxy, call: Callable[[], Awaitable[None]], late: bool
+    tree: Tree, link: TcpProxy, late: bool
 ) -> None:
     await_connection()
-    broken_link.delay(0.02)  # no answer is there before the task awaits it
-    assert cancel_everywhere(tree, call, late=late, after=lambda: None) >= 1
+    link.delay(0.02)  # no answer is there before the task awaits it
+    assert cancel_everywhere(tree, block_async, late=late, after=lambda: None) >= 2
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_refused_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, holder: Owner, late: bool
+def test_a_block_interrupted_in_an_outage_is_given_back_after_it(
+    tree: Tree, link: TcpProxy
 ) -> None:
+    """The request that gives it back waits for the connection; it is not forgotten."""
+
+    async def use() -> None:
+        async with LEASE:
+            await asyncio.to_thread(link.cut)
+            await asyncio.to_thread(
+                eventually, lambda: not session_for().connected, PATIENCE, "a cut"
+            )
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_later(0.05, task.cancel)
+
     await_connection()
-
-    def still_held() -> None:
-        assert holder.now(lambda: zk_lock(KEY, using="other").held)
-
-    assert cancel_everywhere(tree, refused_async, late=late, after=still_held) >= 1
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(use())
+    assert said(tree, KEY) is not None
+    assert not LEASE.held
+    link.pass_through()
+    eventually(lambda: said(tree, KEY) is None, PATIENCE, "a lease that was given back")

@@ -1,10 +1,10 @@
-"""The tests of tests/leases on the ZooKeeper in memory."""
+"""The tests of tests/lease on the ZooKeeper in memory."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.leases import test_bad_input, test_expiry, test_leases
+from tests.lease import test_bad_input, test_expiry, test_leases
 from tests.memory.borrowed import borrow
 
 pytestmark = pytest.mark.usefixtures("tree")

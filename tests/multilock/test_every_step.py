@@ -1,7 +1,7 @@
 """An exception at every single step of a multi-lock leaves nothing (promise 4).
 
 Between two of its acquires, too. tests/interrupts has the lines of its locks. By the technique, and
-with the exceptions, of tests/lease/test_every_step.py.
+with the exceptions, of tests/deadline/test_every_step.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import pytest
 from distlock import LockBusy, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
-from tests.lease import test_every_step as technique
-from tests.lease.test_every_step import (
+from tests.deadline import test_every_step as technique
+from tests.deadline.test_every_step import (
     KEY,
     SoftLimit,
     SoftTimeLimit,
     cancel_everywhere,
     interrupt_everywhere,
 )
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -1,7 +1,7 @@
 """Curator's TestInterProcessMutexBase and TestInterProcessMutex, by intent.
 
 Where Curator opens two clients in one JVM, these tests use two aliases: two sessions.
-testRevoking is in ``tests/revocation``, testPersistentLock in ``tests/leases``.
+testRevoking is in ``tests/revocation``, testPersistentLock in ``tests/lease``.
 """
 
 from __future__ import annotations

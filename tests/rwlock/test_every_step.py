@@ -1,6 +1,6 @@
 """An exception at every single step of a read/write lock leaves nothing (promise 4).
 
-By the technique, and with the exceptions, of tests/lease/test_every_step.py.
+By the technique, and with the exceptions, of tests/deadline/test_every_step.py.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, zk_rwlock
-from tests.kit.tools import await_connection
-from tests.lease.test_every_step import (
+from tests.deadline.test_every_step import (
     KEY,
     SoftLimit,
     cancel_everywhere,
     interrupt_everywhere,
 )
+from tests.kit.tools import await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

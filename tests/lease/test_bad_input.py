@@ -10,7 +10,7 @@ import pytest
 
 from distlock import LockBusy, LockKeyError, zk_lease
 from distlock.lease.nodes import LONGEST
-from tests.leases.tools import LONG, node_path
+from tests.lease.tools import LONG, node_path
 
 if TYPE_CHECKING:
     from tests.kit.tools import Tree

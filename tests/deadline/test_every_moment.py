@@ -1,6 +1,6 @@
 """An exception at every moment at which a signal can come leaves nothing (promise 4).
 
-Between the lines, too, which tests/lease/test_every_step.py does not reach: Python runs the
+Between the lines, too, which tests/deadline/test_every_step.py does not reach: Python runs the
 handlers of signals when a function begins, when a loop turns, and when a call of something that is
 written in C has returned, whose result is lost then. Left out is the head of the ``__exit__`` of a
 lock, as there. From Python 3.12 on, which can tell of these moments (PEP 669).
@@ -23,9 +23,7 @@ from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
 from distlock.locks.permits import Permits
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
-from tests.lease.test_every_step import (
+from tests.deadline.test_every_step import (
     KEY,
     PACKAGE,
     SoftLimit,
@@ -36,6 +34,8 @@ from tests.lease.test_every_step import (
     nothing_is_left,
     reentrant_blocks,
 )
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
 from tests.rwlock.test_every_step import read_inside_write
 
 if TYPE_CHECKING:

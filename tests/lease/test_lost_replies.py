@@ -22,7 +22,7 @@ from tests.kit.tools import (
     forgets_all,
     within,
 )
-from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
+from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

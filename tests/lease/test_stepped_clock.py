@@ -13,7 +13,7 @@ from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
-from tests.leases.tools import LONG, SHORT, await_end, owner_of
+from tests.lease.tools import LONG, SHORT, await_end, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,7 +18,7 @@ from distlock.management.subcommands import sweep as subcommand
 from distlock.testing.server import free_ports
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
-from tests.leases.tools import LONG, await_end, node_path, said
+from tests.lease.tools import LONG, await_end, node_path, said
 
 if TYPE_CHECKING:
     from pytest_django import Settings

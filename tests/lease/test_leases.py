@@ -19,7 +19,7 @@ from distlock.session.registry import session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
-from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of, said
+from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -19,7 +19,7 @@ from distlock.queue.timer import call_later
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-from tests.leases.tools import LONG, SHORT, await_end, node_path, owner_of
+from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -72,7 +72,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.kit.tools import set_up
 set_up(sys.argv[1], sys.argv[2], CONNECT_TIMEOUT=15)
 from distlock.session.registry import session_for
-from tests.leases.test_expiry import take_turns
+from tests.lease.test_expiry import take_turns
 from tests.kit.tools import await_connection
 await_connection()
 print("ready")

@@ -1,0 +1,35 @@
+"""Fixtures of the lease tests: those of the mutex tests, and records of what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from distlock.engine import deadline
+from distlock.session import session
+
+
+@pytest.fixture
+def shift_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets the lease's clock jump ahead, as one that goes on while the machine is stopped."""
+    shift, real = 0.0, deadline.now
+
+    def jump(seconds: float) -> None:
+        nonlocal shift
+        shift += seconds
+
+    _replace_clock(monkeypatch, lambda: real() + shift)
+    return jump
+
+
+@pytest.fixture
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease's clock stands still, so that what is left of a lease can be told to the bit."""
+    now = deadline.now()
+    _replace_clock(monkeypatch, lambda: now)
+
+
+def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
+    for module in (deadline, session):
+        monkeypatch.setattr(module, "now", now)
