@@ -66,8 +66,8 @@ def wake(app: Any, task_id: str) -> None:
 def pause_per_ticket(app: Any) -> float:
     """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``.
 
-    Where wakes arrive, a pause helps only if one was lost. Whoever comes too early takes a slot,
-    and goes to the end of the broker's queue again.
+    Where wakes arrive, a pause helps only if one was lost. A task that comes too early takes a
+    slot, and goes to the end of the broker's queue again.
     """
     connection = app.producer_pool.connections.connection
     arrive = (
