@@ -14,6 +14,7 @@ import importlib
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -42,8 +43,9 @@ from kazoo.retry import KazooRetry
 
 from distlock.logs.loggers import safe
 
-from .connection import Connection, Handler, guarded
+from .connection import Connection
 from .credentials import sasl_options, tls_context
+from .handler import Handler, guarded
 from .requests import Requests, access_list
 
 if TYPE_CHECKING:
@@ -112,21 +114,18 @@ class Reply:
         #: The session in which the request was sent.
         self.session_id = session_id
 
-    def set(self, value: Any = None) -> None:
-        """Take the server's answer."""
-        if self._done is None and self._orphan is not None:
-            guarded(self._orphan, value)
-        self._settle(value, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Take the server's refusal, or the news that there will be no answer."""
-        self._settle(None, error)
-
-    def _settle(self, value: Any, error: BaseException | None) -> None:
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Take the server's answer, or the news that there will be none."""
         done, self._done = self._done, None
         self._settled(self)
         if done is not None:
             guarded(done, value, error)
+        elif error is None and self._orphan is not None:
+            guarded(self._orphan, value)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Take the news that there will be no answer; kazoo calls it so."""
+        self.settle(None, error)
 
 
 def failure(outcomes: list[Any]) -> Exception | None:
@@ -241,11 +240,25 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return trouble
 
     def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
-        """Send a request; where it must be queued, before all others if `first`. Never blocks."""
-        if not self._connection.transmit(request, reply):
-            self._queue_up(
-                self._queue.appendleft if first else self._queue.append, (request, reply)
-            )
+        """Send a request from the calling thread, or let the connection thread send it.
+
+        The latter sends what it submits itself, for it sends all that a reply leads to in one go;
+        what comes after something that is queued; what is submitted while another thread sends; and
+        everything with TLS. Never blocks.
+
+        :param first: before all others, where it must be queued
+        """
+        connection, queue = self._connection, self._queue
+        wire = connection.wire
+        if (
+            wire is None
+            or queue
+            or connection.thread == threading.get_ident()
+            or not wire.transmit(request, reply)
+        ):
+            self._queue_up(queue.appendleft if first else queue.append, (request, reply))
+        elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
+            connection.wake()
 
     def soon(self, step: Callable[[], None]) -> None:
         """Call `step` on the connection thread while there is a connection; never blocks."""

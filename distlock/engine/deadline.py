@@ -24,7 +24,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from .connection import guarded
+from .handler import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3

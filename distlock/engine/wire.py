@@ -13,16 +13,32 @@ the process ends at once.
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from typing import Any, TypeAlias
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionLoss
 
 #: A request, where its outcome goes (None for nowhere), and its number.
 Sent: TypeAlias = "tuple[Any, Any, int]"
+
+
+#: The length of what follows, the number of the request, and its type.
+_PREFIX: Final = struct.Struct("!iii")
+#: The numbers go on over reconnections, other than kazoo's: a server may send the reply to a
+#: request of the connection before.
+_numbers: Final = count()
+
+
+def packed(request: Any) -> tuple[int, bytes]:
+    """Return a new number for a request, and the request as bytes."""
+    content = request.serialize()
+    number = next(_numbers) % 0x7FFFFFFF + 1
+    return number, _PREFIX.pack(len(content) + 8, number, request.type) + content
 
 
 class Wire(socket.socket):
@@ -46,14 +62,12 @@ class Wire(socket.socket):
         self.unfinished = False
         #: Whether the connection thread has closed it.
         self.over = False
-        #: When a thread has sent last (`time.monotonic`).
+        #: When a request was last sent (`time.monotonic`).
         self.sent_at = 0.0
 
-    def transmit(self, sent: Sent, message: bytes) -> bool:
-        """Send a request from any thread; return False, with nothing done, if that must wait.
-
-        :param message: the request as bytes
-        """
+    def transmit(self, request: Any, reply: Any) -> bool:
+        """Send a request from any thread; return False, with nothing done, if that must wait."""
+        number, message = packed(request)
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -63,24 +77,20 @@ class Wire(socket.socket):
                 self.cut()
                 return False
             self.unfinished = True
-            self.pending.append(sent)
-            self._send(message)
+            self.pending.append((request, reply, number))
+            try:
+                self.rest = message[self.send(message) :]
+            except BlockingIOError:
+                self.rest = message
+            except OSError:  # broken: the connection thread notices, too
+                pass
             self.unfinished = False
             self.sent_at = time.monotonic()
         finally:
             self.lock.release()
-        self._look_whether_over()
+        if self.over:  # since just now: whoever looks second finds what is pending
+            self.fail_pending()  # type: ignore[unreachable] - another thread sets it
         return True
-
-    def _send(self, message: bytes) -> None:
-        try:
-            taken = self.send(message)
-        except BlockingIOError:
-            taken = 0
-        except OSError:  # broken: the connection thread notices, too
-            return
-        if taken < len(message):
-            self.rest = message[taken:]
 
     def cut(self) -> None:
         """End the connection; from any thread. The connection thread notices and reconnects."""
@@ -99,10 +109,6 @@ class Wire(socket.socket):
 
     def __del__(self) -> None:
         super().close()
-
-    def _look_whether_over(self) -> None:
-        if self.over:  # since just now: whoever looks second finds what is pending
-            self.fail_pending()
 
     def fail_pending(self) -> None:
         """Report to all who wait for a reply that it is lost, once to each."""

@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakMethod
 
-from distlock.engine.connection import guarded
+from distlock.engine.handler import guarded
 from distlock.process import in_child
 
 if TYPE_CHECKING:

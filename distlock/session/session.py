@@ -25,8 +25,8 @@ from distlock.engine.client import (
     SessionOver,
     refusal,
 )
-from distlock.engine.connection import guarded
 from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
+from distlock.engine.handler import guarded
 from distlock.logs.loggers import safe
 from distlock.queue.local_contenders import LocalContenders
 

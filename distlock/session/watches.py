@@ -9,7 +9,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock.engine.connection import guarded
+from distlock.engine.handler import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

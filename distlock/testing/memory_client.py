@@ -35,7 +35,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
-from distlock.engine.connection import guarded
+from distlock.engine.handler import guarded
 from distlock.engine.requests import Requests, access_list
 
 if TYPE_CHECKING:
@@ -238,12 +238,9 @@ class MemoryClient(Requests):
         reply, self._pending = self._pending, None
         if reply is None:  # it was lost with the connection
             return
-        if error is not None:
-            reply.set_exception(error)
-            return
-        reply.set(value)
+        reply.settle(value, error)
         watcher = getattr(request, "watcher", None)
-        if watcher is not None:
+        if watcher is not None and error is None:
             of_children = isinstance(request, GetChildren)
             watchers = self._child_watchers if of_children else self._data_watchers
             watchers.setdefault(request.path, set()).add(watcher)

@@ -92,7 +92,7 @@ def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
 
     def answer(client: Client, request: Any, reply: Any, **how: Any) -> None:
         if isinstance(request, Transaction):
-            client.soon(lambda: reply.set([outcome]))
+            client.soon(lambda: reply.settle([outcome], None))
         else:
             submit(client, request, reply, **how)
 

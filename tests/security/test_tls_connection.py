@@ -12,8 +12,8 @@ import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.client import Client
-from distlock.engine.connection import Handler
 from distlock.engine.credentials import tls_context
+from distlock.engine.handler import Handler
 from tests.security.certificates import Authority
 
 if TYPE_CHECKING:

@@ -42,7 +42,7 @@ def goes(monkeypatch: pytest.MonkeyPatch) -> dict[object, list[str]]:
     """The requests that are sent in one go: by the caller, or in consequence of one answer."""
     sent: dict[object, list[str]] = {}
     answers: list[object] = [None]
-    submit, settle = Client.submit, Reply._settle
+    submit, settle = Client.submit, Reply.settle
 
     def record(client: Client, request: Any, reply: Reply, **how: Any) -> None:
         of_the_caller = threading.current_thread() is threading.main_thread()
@@ -55,7 +55,7 @@ def goes(monkeypatch: pytest.MonkeyPatch) -> dict[object, list[str]]:
         settle(reply, value, error)
 
     monkeypatch.setattr(Client, "submit", record)
-    monkeypatch.setattr(Reply, "_settle", note)
+    monkeypatch.setattr(Reply, "settle", note)
     return sent
 
 

@@ -325,7 +325,7 @@ def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     expire(one, zookeeper)
     eventually(lambda: found)
     assert type(found[0]) is SessionOver
-    lost[0].set(("path", "stat"))
+    lost[0].settle(("path", "stat"), None)
     assert orphans == [("path", "stat")]
     assert len(found) == 1
 
