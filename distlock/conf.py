@@ -84,17 +84,13 @@ class Problem(NamedTuple):
     hint: str
 
 
+@cache
+@sensitive_variables()  # error mails show variables
 def configuration(alias: str = "default") -> Configuration:
     """Return the checked settings of `alias`.
 
     :raises ImproperlyConfigured: no such alias, or a value that cannot work
     """
-    return _configuration(alias)
-
-
-@cache
-@sensitive_variables()  # error mails show variables
-def _configuration(alias: str) -> Configuration:
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     if not isinstance(aliases, Mapping) or alias not in aliases:
         known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else "none"
@@ -129,7 +125,7 @@ def takes_old_keys(alias: str) -> bool:
 
 def _forget(*, setting: str, **_: Any) -> None:
     if setting == "DISTLOCK":
-        _configuration.cache_clear()
+        configuration.cache_clear()
 
 
 setting_changed.connect(_forget)

@@ -3,9 +3,10 @@
 `client` and `connection` are the only modules that know kazoo, with `requests`, which holds the
 requests that kazoo has no API for, and `handler`, which stands in for kazoo's threads. Every thread
 writes its own requests to the `wire`; one thread a connection reads. `deadline` measures until when
-the server cannot have expired the session. `credentials` and `roles` read TLS, SASL and ACLs from the settings, `ensemble` asks the servers of
-``HOSTS`` one by one, and `bulk_reads` reads many nodes against one deadline. `session_reaper` is a
-program of its own, which needs only the standard library.
+the server cannot have expired the session. `credentials` and `roles` read TLS, SASL and ACLs from
+the settings, `ensemble` asks the servers of ``HOSTS`` one by one, and `bulk_reads` reads many nodes
+against one deadline. `session_reaper` is a program of its own, which needs only the standard
+library.
 """
 
 from __future__ import annotations

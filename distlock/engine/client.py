@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.client import KazooClient
+from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
@@ -38,7 +38,7 @@ from kazoo.exceptions import (
     UnimplementedError,
 )
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from distlock.logs.loggers import safe
@@ -148,10 +148,11 @@ def refusal(answer: Any) -> Exception | None:
 class Client(KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 
-    :param changed: called on the connection thread when a connection came (True) or went (False)
+    :param changed: called on the connection thread when a connection came (True) or went (False),
+        with the id of the session, 0 for none
     """
 
-    def __init__(self, conf: Configuration, changed: Callable[[bool], None]) -> None:
+    def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
         servers = conf.hosts.partition("/")[0].count(",") + 1
         # So that one silent server, such as one that is just starting, leaves time for another try.
         per_server = max(conf.connect_timeout / (servers + 1), 0.2)
@@ -180,18 +181,29 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         self.steps: deque[Callable[[], None]] = deque()
         self._acl = access_list(conf)
         self._changed = changed
-        self.add_listener(self._state_changed)
+        #: Whether it will never connect again.
+        self.stopped = False
 
-    def _state_changed(self, state: str) -> None:
-        if state == KazooState.SUSPENDED:
+    def _session_callback(self, state: str) -> None:
+        """Report a loss before kazoo fails what is pending, and a connection when it is usable."""
+        if state == self._state:
+            return
+        connected = state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
+        was_connected = self._live.is_set()
+        if was_connected:
             self._connection.lost_at = time.monotonic()
-        self._changed(state == KazooState.CONNECTED)
+        if was_connected or state in CLOSED_STATES:
+            guarded(self._changed, False, 0 if state in CLOSED_STATES else self.session_id)
+        super()._session_callback(state)
+        if connected:
+            guarded(self._changed, True, self.session_id)
 
     def connect(self) -> None:
         """Begin to connect, and stay connected until `say_goodbye`; does not block."""
         try:
             self.start_async()
         except BaseException:  # no thread could be started, for example
+            self.stopped = True
             self._stopped.set()
             self._connection.abandon()
             raise
@@ -222,31 +234,20 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return float(self._connection.negotiated_timeout)
 
     @property
-    def live(self) -> bool:
-        """Whether there is a connection; kazoo may be late to notice that it is dead."""
-        return bool(self._live.is_set())
-
-    @property
-    def stopped(self) -> bool:
-        """Whether it will never connect again."""
-        # Thread.is_alive() would do, but declares a living thread dead when a signal's exception
-        # lands inside it (CPython, bpo-45274).
-        return self._stopped.is_set() or self._connection.ended
-
-    @property
     def trouble(self) -> BaseException | None:
         """Return the reason why it cannot connect, if one is known."""
         trouble: BaseException | None = self._connection.trouble
         return trouble
 
-    def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
-        """Send a request from the calling thread, or let the connection thread send it.
+    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
+        """Send requests in one go from the calling thread, or let the connection thread do it.
 
         The latter sends what it submits itself, for it sends all that a reply leads to in one go;
         what comes after something that is queued; what is submitted while another thread sends; and
         everything with TLS. Never blocks.
 
-        :param first: before all others, where it must be queued
+        :param calls: each request, and where its outcome goes
+        :param first: before all others, where they must be queued
         """
         connection, queue = self._connection, self._queue
         wire = connection.wire
@@ -254,9 +255,9 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             wire is None
             or queue
             or connection.thread == threading.get_ident()
-            or not wire.transmit(request, reply)
+            or not wire.transmit(*calls)
         ):
-            self._queue_up(queue.appendleft if first else queue.append, (request, reply))
+            self._queue_up(queue.extendleft if first else queue.extend, calls)
         elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
             connection.wake()
 
@@ -294,6 +295,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
 
         kazoo's ``stop`` may take ten seconds and more.
         """
+        self.stopped = True
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already

@@ -74,7 +74,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     _socket: Any
     negotiated_timeout = 0.0
     connect_timeout = 1.0
-    ended = False
     #: Whether the server has acknowledged the end of the session.
     closed_session = False
     #: When the last connection was lost.
@@ -107,7 +106,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except InterruptedError:
             logger.debug("The connection was closed while it waited to reconnect.")
         finally:
-            self.ended = True
+            self.client.stopped = True
             self._socket = self.wire = None
             self.close()
 
@@ -150,7 +149,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         kazoo goes round its loop once for each request and each reply. This one sends all that is
         queued in one go, takes all replies that are there, and sleeps where nothing is to be done.
         """
-        waking = self._read_sock
+        client, wire, waking = self.client, self.wire, self._read_sock
         inputs = select.poll()
         inputs.register(self._socket, select.POLLIN)
         inputs.register(waking, select.POLLIN)
@@ -159,15 +158,16 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._heard = True
         while not self.closed_session:
             self.asleep = True  # before it looks for work: see `wake`
-            if self._send_queued(read_timeout):
-                patience = _BUSY_SECONDS if self._busy else 0.0
+            rest = wire.rest if wire is not None else self._socket.pending()
+            if client.steps or client._queue or rest:
+                patience = self._send_queued(read_timeout)
             else:
                 patience = max(ping_at - time.monotonic(), 0.0)
             ready = dict(inputs.poll(patience * 1000))
             self.asleep = False
             if ready.pop(waking.fileno(), None):
                 waking.recv(_MANY)
-            if ready or self.wire is None:  # what TLS has decrypted does not show on the socket
+            if ready or wire is None:  # what TLS has decrypted does not show on the socket
                 self._receive()
             if time.monotonic() >= ping_at:
                 self._send_ping(read_timeout)
@@ -189,15 +189,14 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     # --- sending ---------------------------------------------------------------------------------
 
-    def _send_queued(self, timeout: float) -> bool:
-        """Do and send what is queued; return whether something is left to do."""
+    def _send_queued(self, timeout: float) -> float:
+        """Do and send what is queued; return for how many seconds another thread may keep it."""
         steps, queue, wire = self.client.steps, self.client._queue, self.wire
         while steps:
             guarded(steps.popleft())
         if wire is None:
             self._send_all(queue, timeout)
-            return bool(steps or queue or self._socket.pending())
-        if (queue or wire.rest) and self._reserve(wire):
+        elif (queue or wire.rest) and self._reserve(wire):
             try:
                 message, wire.rest = wire.rest, b""
                 if message:
@@ -206,7 +205,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 wire.sent_at = time.monotonic()
             finally:
                 wire.lock.release()
-        return bool(steps or queue or wire.rest)
+        return _BUSY_SECONDS if self._busy else 0.0
 
     def _reserve(self, wire: Wire) -> bool:
         """Keep other threads from sending; return False while one does."""
@@ -248,7 +247,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._heard = False
             super()._send_ping(connect_timeout)
         elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
-            self._heard = not wire.pending  # every request is a ping, too
+            self._heard = not wire.unanswered  # every request is a ping, too
         elif not wire.rest and self._reserve(wire):
             self._heard = False
             try:
@@ -266,8 +265,15 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _receive(self) -> None:
         """Take what has come, and act on each reply and each watch event in it."""
-        self._fetch()
+        try:
+            chunk = self._socket.recv(_MANY)
+        except _WOULD_BLOCK:
+            return
+        if not chunk:
+            raise ConnectionDropped("The server has closed the connection.")
+        self._heard = True
         unread = self._unread
+        unread += chunk
         while len(unread) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(unread)
             if not _HEADER.size <= length <= _LONGEST_REPLY:
@@ -317,30 +323,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             watchers = client._child_watchers if children else client._data_watchers
             watchers[request.path].add(watcher)
 
-    def _fetch(self) -> bool:
-        """Take what has come; return False if nothing has."""
-        try:
-            chunk = self._socket.recv(_MANY)
-        except _WOULD_BLOCK:
-            return False
-        if not chunk:
-            raise ConnectionDropped("The server has closed the connection.")
-        self._unread += chunk
-        self._heard = True
-        return True
-
-    def _read(self, length: int, timeout: float) -> bytes:
-        """Wait for so many bytes of the first replies on a connection."""
-        unread = self._unread
+    def _read(self, length: int, timeout: float) -> Any:
         if not 0 <= length <= _LONGEST_REPLY:
             raise ConnectionDropped(f"The server sent a reply of {length} bytes.")
-        with self._socket_error_handling():
-            while len(unread) < length:
-                if not (self._fetch() or self.handler.select([self._socket], [], [], timeout)[0]):
-                    raise KazooTimeoutError("The server does not answer.")
-        taken = bytes(unread[:length])
-        del unread[:length]
-        return taken
+        return super()._read(length, timeout)
 
     # --- connecting ------------------------------------------------------------------------------
 
@@ -369,7 +355,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._admitted = True
         self._busy = 0
         if isinstance(self._socket, Wire):
-            self.client._pending = self._socket.pending
+            self.client._pending = self._socket.unanswered
             self.wire = self._socket
         return timeouts
 

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
@@ -29,12 +30,8 @@ from .handler import guarded
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def now() -> float:
-    """Return the seconds of a clock that neither jumps nor stops."""
-    return time.clock_gettime(_CLOCK)
+#: Returns the seconds of a clock that neither jumps nor stops.
+now: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class SessionDeadline:
@@ -67,7 +64,7 @@ class SessionDeadline:
 
     def renew(self, sent_at: float, session_timeout: float) -> None:
         """Extend the deadline for an acknowledged write that was sent at `sent_at`."""
-        if not self.running:
+        if now() >= self._until:
             self.epoch += 1
         self._until = max(self._until, sent_at + session_timeout * 2 / 3)
         self.at_risk = False

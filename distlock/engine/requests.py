@@ -85,7 +85,7 @@ class Requests:
 
         :param changed: called at the next change of these names, as `reading` does
         """
-        return GetChildren(path, _watcher(changed))
+        return GetChildren(path, None if changed is None else _watcher(changed))
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """Read a node; answers (data, stat).
@@ -93,7 +93,7 @@ class Requests:
         :param changed: called at its next change, with whether it was deleted; and with False when
             the connection, and the watch with it, is lost
         """
-        return GetData(path, _watcher(changed))
+        return GetData(path, None if changed is None else _watcher(changed))
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
@@ -141,9 +141,7 @@ class Requests:
         return _RemoveWatches(path, children=children)
 
 
-def _watcher(changed: Callable[[bool], None] | None) -> Callable[[Any], None] | None:
-    if changed is None:
-        return None
+def _watcher(changed: Callable[[bool], None]) -> Callable[[Any], None]:
     return lambda event: changed(event.type == EventType.DELETED)
 
 

@@ -54,7 +54,7 @@ class Wire(socket.socket):
         #: Held by the thread that sends.
         self.lock = threading.Lock()
         #: Requests that the server has not answered yet, in the order in which they were sent.
-        self.pending: deque[Sent] = deque()
+        self.unanswered: deque[Sent] = deque()
         #: The end of a message of which the kernel has taken the beginning. The connection thread
         #: sends it.
         self.rest = b""
@@ -65,9 +65,17 @@ class Wire(socket.socket):
         #: When a request was last sent (`time.monotonic`).
         self.sent_at = 0.0
 
-    def transmit(self, request: Any, reply: Any) -> bool:
-        """Send a request from any thread; return False, with nothing done, if that must wait."""
-        number, message = packed(request)
+    def transmit(self, *calls: tuple[Any, Any]) -> bool:
+        """Send requests from any thread; return False, with nothing done, if that must wait.
+
+        :param calls: each request, and where its outcome goes
+        """
+        sent: list[Sent] = []
+        message = b""
+        for request, reply in calls:
+            number, part = packed(request)
+            sent.append((request, reply, number))
+            message += part
         if not self.lock.acquire(blocking=False):
             return False
         try:
@@ -77,7 +85,7 @@ class Wire(socket.socket):
                 self.cut()
                 return False
             self.unfinished = True
-            self.pending.append((request, reply, number))
+            self.unanswered.extend(sent)
             try:
                 self.rest = message[self.send(message) :]
             except BlockingIOError:
@@ -88,8 +96,8 @@ class Wire(socket.socket):
             self.sent_at = time.monotonic()
         finally:
             self.lock.release()
-        if self.over:  # since just now: whoever looks second finds what is pending
-            self.fail_pending()  # type: ignore[unreachable] - another thread sets it
+        if self.over:  # since just now: whoever looks second finds what is unanswered
+            self.fail_unanswered()  # type: ignore[unreachable]  # another thread sets it
         return True
 
     def cut(self) -> None:
@@ -105,14 +113,14 @@ class Wire(socket.socket):
         """
         self.over = True
         self.cut()
-        self.fail_pending()
+        self.fail_unanswered()
 
     def __del__(self) -> None:
         super().close()
 
-    def fail_pending(self) -> None:
+    def fail_unanswered(self) -> None:
         """Report to all who wait for a reply that it is lost, once to each."""
-        while self.pending:
-            _, reply, _ = self.pending.popleft()
+        while self.unanswered:
+            _, reply, _ = self.unanswered.popleft()
             if reply is not None:
                 reply.set_exception(ConnectionLoss())

@@ -248,12 +248,14 @@ class Mutex:
 
     def _limit(self, blocking: bool, timeout: Any) -> float | None:
         """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
-        if timeout is UNSET:
+        if timeout is not UNSET:
+            timeout = seconds(timeout)
+        elif self._timeout is not UNSET:
             timeout = self._timeout
-        if timeout is UNSET:
+        else:
             timeout = configuration(self.using).timeout
-        limit = seconds(timeout)
-        return limit if blocking else 0.0
+        limit: float | None = timeout if blocking else 0.0
+        return limit
 
     def _line(
         self, owner: Owner, limit: float | None
@@ -265,7 +267,7 @@ class Mutex:
     ]:
         """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
         conf = configuration(self.using)
-        beside = self._beside(owner)
+        beside = self._beside(owner) if owner.held else None
         if beside is not None:
             self._join_beside(beside)
         elif conf.in_transaction == "raise":
@@ -278,14 +280,15 @@ class Mutex:
             key=self.key,
             data=owner.describe(conf),
             try_only=limit == 0,
-            on_revoke=listener(self._on_revoke, self),
+            on_revoke=None if self._on_revoke is None else listener(self._on_revoke, self),
         )
-        return place_for, limit, partial(self._conclude, owner), self._detector(owner, limit)
+        detector = self._detector(owner, limit) if owner.held else None
+        return place_for, limit, partial(self._conclude, owner), detector
 
     def _detector(self, owner: Owner, limit: float | None) -> DeadlockDetector | None:
         """Return a deadlock detector, if `owner` holds something and may wait long enough."""
         after = configuration(self.using).deadlock_after
-        if after is None or not owner.held or (limit is not None and limit <= after):
+        if after is None or (limit is not None and limit <= after):
             return None
         return DeadlockDetector(owner, after)
 
@@ -453,7 +456,6 @@ def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list
 
 
 def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
-    held.hold.lost  # noqa: B018 - settles it before the delete
     # In this order, an interrupted call can be repeated.
     held.place.leave()
     owner.held.pop(identity, None)

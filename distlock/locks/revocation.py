@@ -73,10 +73,8 @@ def check_listener(on_revoke: object) -> None:
         )
 
 
-def listener(on_revoke: Callable[[_L], object] | None, lock: _L) -> Callable[[], None] | None:
+def listener(on_revoke: Callable[[_L], object], lock: _L) -> Callable[[], None]:
     """Return a function that runs ``on_revoke(lock)`` in a thread of its own."""
-    if on_revoke is None:
-        return None
     listening = partial(_run, on_revoke, lock)
 
     def asked() -> None:

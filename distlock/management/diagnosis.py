@@ -256,7 +256,7 @@ def _shortest_timeout(session: Session, reads: Reads) -> float:
         return session.timeout
     connected = threading.Event()
     conf = replace(session.conf, session_timeout=_LEAST)
-    client = sessions.new_client(conf, lambda live: connected.set() if live else None)
+    client = sessions.new_client(conf, lambda live, _: connected.set() if live else None)
     client.connect()
     try:
         return client.session_timeout if connected.wait(reads.left) else 0.0

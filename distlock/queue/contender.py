@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
+    from distlock.engine.client import Done
     from distlock.session.session import Session
 
 
@@ -66,6 +67,8 @@ class Place:
     shared = False
     #: Whether it keeps a node while it waits. Without one it counts as busy until the list is read.
     queues = True
+    #: The sequence number that the node is to have, empty for the next one.
+    _number = ""
     #: Why the grant was lost.
     lost_reason: Literal["session", "broken", "max_hold"] = "session"
     #: When the hold is given up at the latest, by `heartbeat.now`.
@@ -124,13 +127,19 @@ class Place:
 
     def leave(self) -> None:
         """Give the place up, granted or not; the node is deleted for certain. May be repeated."""
+        if self.granted:
+            self.lost  # noqa: B018 - settles it before the node goes
         self.left = True
+        self._hand_over()
         self.session.heartbeat.dismiss(self)
         node = self.node  # read once: the connection thread may be about to forget it
         if node is not None:
             self._delete(node)
         else:
             self._leave_without_a_node()
+
+    def _hand_over(self) -> None:
+        """Let another contender of this process have what was given up."""
 
     def _leave_without_a_node(self) -> None:
         """Take back what a place has that waits without a node."""
@@ -147,7 +156,12 @@ class Place:
         """Whether the grant is, or was at any moment until it was left, not certain any more."""
         if self._lost or self.left:
             return self._lost
-        if not (self.session.deadline.unbroken(self.epoch) and self.standing):
+        node, session = self.node, self.session
+        if (
+            node is None
+            or node.session_id != session.id
+            or not session.deadline.unbroken(self.epoch)
+        ):
             self._lose("session")  # and never back: another thread may know more
         return self._lost
 
@@ -261,21 +275,19 @@ class Place:
             self.ahead = None
         self.asked_at = time.monotonic()
         self._revoked_at_version = 0
-        self._prefix = znodes.protected_prefix()
-        self._ask(self._prefix)
-
-    def _ask(self, prefix: str) -> None:
-        """Create a node and list the line in one go: the server answers in order."""
-        self._create(prefix)
-        self._list(prefix)
-
-    def _create(self, prefix: str) -> None:
+        prefix = self._prefix = znodes.protected_prefix()
         self.session.create_contender(
-            f"{self.path}/{prefix}{self.kind}",
+            f"{self.path}/{prefix}{self.kind}{self._number}",
             self._data,
             partial(self._created, prefix),
             self._delete_orphan,
+            sequential=not self._number,
+            also=self._first_look(prefix),
         )
+
+    def _first_look(self, prefix: str) -> tuple[Any, Done]:
+        """Return what is to be asked with the create: the server answers in order."""
+        return self.session.make.listing(self.path), partial(self._listed, prefix)
 
     def _join_anew(self) -> None:
         self.session.when_connected(self._join)

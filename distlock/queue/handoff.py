@@ -24,6 +24,7 @@ from .order import FairPlace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.engine.client import Done
     from distlock.keys.znodes import NodeName
 
     from .contender import Node
@@ -44,15 +45,11 @@ class MutexPlace(FairPlace):
 
     # --- for the caller --------------------------------------------------------------------------
 
-    def leave(self) -> None:
-        if self.granted:
-            self.lost  # noqa: B018 - settles it: a lost lock is not handed over
-        self.left = True
-        after = self.after  # in this order: who comes after looks at the two in the other one
+    def _hand_over(self) -> None:
+        after = self.after  # after `left`: who comes after looks at the two in the other order
         if after is not None:
             after.take_over(self)
         self.session.local_contenders.leave(self)
-        super().leave()
 
     @property
     def head(self) -> str:
@@ -68,13 +65,10 @@ class MutexPlace(FairPlace):
 
     # --- local contenders ------------------------------------------------------------------------
 
-    def _ask(self, prefix: str) -> None:
-        follows = self.session.local_contenders.follow(self)
-        self._create(prefix)
-        if follows:
-            self.session.read(self.path, partial(self._line_read, prefix))
-        else:
-            self._list(prefix)
+    def _first_look(self, prefix: str) -> tuple[Any, Done]:
+        if self.session.local_contenders.follow(self):
+            return self.session.make.reading(self.path), partial(self._line_read, prefix)
+        return super()._first_look(prefix)
 
     def _stand_on(self, node: Node) -> None:
         super()._stand_on(node)

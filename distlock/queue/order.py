@@ -262,14 +262,7 @@ class DowngradedPlace(Place):
         super().__init__(*args, **options)
         self._write = write
         self._writer = cast("Node", write.node)
-
-    def _create(self, prefix: str) -> None:
-        self.session.create_ephemeral(
-            f"{self.path}/{prefix}{self.kind}{znodes.sequence_of(self._writer.name)}",
-            self._data,
-            partial(self._created, prefix),
-            self._delete_orphan,
-        )
+        self._number = znodes.sequence_of(self._writer.name)
 
     def _join(self) -> None:
         if self._write.lost:

@@ -37,7 +37,12 @@ class PermitPlace(Place):
 
     def make(self) -> None:
         """Send for the node."""
-        self._create(self._prefix)
+        self.session.create_contender(
+            f"{self.path}/{self._prefix}{self.kind}",
+            self._data,
+            partial(self._created, self._prefix),
+            self._delete_orphan,
+        )
 
     def is_among(self, names: list[str]) -> bool:
         """Whether it is there, and not of an earlier session (CURATOR-604)."""

@@ -9,7 +9,6 @@ import asyncio
 import math
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -70,7 +69,9 @@ class Attempt:
             return None
         now = time.monotonic()
         # To the deadline first: the state of the queue then decides whether to go on.
-        ends_at = self._deadline if now < self._deadline < self._ends_at() else self._ends_at()
+        ends_at = self._ends_at()
+        if now < self._deadline:
+            ends_at = min(ends_at, self._deadline)
         remaining = ends_at - now
         if remaining <= 0:
             return None
@@ -222,8 +223,10 @@ class Latch:
         self._lock.acquire()
 
     def open(self) -> None:
-        with suppress(RuntimeError):  # open already
+        try:  # noqa: SIM105 - suppress() makes three calls, at each acquire
             self._lock.release()
+        except RuntimeError:  # open already
+            pass
 
     def wait(self, seconds: float) -> None:
         if self._lock.acquire(timeout=seconds):

@@ -17,6 +17,7 @@ from distlock.engine.client import (
     explain,
     failure,
 )
+from distlock.engine.deadline import now
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
 from distlock.queue.waiting import Latch
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
     from distlock.engine.client import Client, Done
+    from distlock.engine.deadline import SessionDeadline
     from distlock.engine.requests import Requests
 
     from .guaranteed_delete import GuaranteedDelete
@@ -37,10 +39,14 @@ class SessionRequests:
     """The requests of a session; `Session` sends them and knows the state of the connection."""
 
     deletes: GuaranteedDelete
+    deadline: SessionDeadline
+    timeout: float
 
     def __init__(self, conf: Configuration, client: Client) -> None:
         self.conf = conf
         self._client = client
+        #: Makes a request that goes along with another.
+        self.make: Requests = client
         #: The nodes that end with the session.
         self.nodes = NodeBytes(conf.max_node_bytes)
         #: One entry for each create under way.
@@ -57,19 +63,45 @@ class SessionRequests:
         *,
         orphan: Callable[[Any], None] | None = None,
         first: bool = False,
+        also: tuple[Any, Done] | None = None,
     ) -> None:
         """Send one request; see `Session.send`."""
         raise NotImplementedError
 
-    def _proof(self, done: Done) -> Done:
-        """Let the answer to a write that is sent now renew the session deadline."""
-        raise NotImplementedError
-
     def create_contender(
-        self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+        self,
+        path: str,
+        data: bytes,
+        done: Done,
+        orphan: Callable[[Any], None],
+        *,
+        sequential: bool = True,
+        also: tuple[Any, Done] | None = None,
     ) -> None:
-        """Create an ephemeral sequential node; the value is (path, stat)."""
-        self._create_node(prefix, self._client.contender(prefix, data), done, orphan)
+        """Create an ephemeral node, sequential by default; the value is (path, stat).
+
+        :param path: of a sequential node, all but the number
+        :param also: a request that goes along, and what gets its outcome
+        """
+        if self.nodes.full(path, len(self._creating)):
+            done(None, self._too_many_locks())
+            return
+        make = self._client.contender if sequential else self._client.ephemeral
+        sent_at = now()
+
+        def created(value: Any, error: BaseException | None) -> None:
+            self._creating.discard(created)
+            if error is None:
+                self.deadline.renew(sent_at, self.timeout)
+                self.nodes.add(value[0])
+            done(value, error)
+
+        try:
+            self._creating.add(created)
+            self.send(make(path, data), created, orphan=orphan, also=also)
+        except BaseException:  # a soft time limit landed here
+            self._creating.discard(created)
+            raise
 
     def create_containers(self, path: str, done: Done) -> None:
         """Create what is missing of `path` and above it, in one round trip.
@@ -100,27 +132,7 @@ class SessionRequests:
         self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
     ) -> None:
         """Create an ephemeral node of just this name; the value is (path, stat)."""
-        self._create_node(path, self._client.ephemeral(path, data), done, orphan)
-
-    def _create_node(
-        self, path: str, request: Any, done: Done, orphan: Callable[[Any], None]
-    ) -> None:
-        if self.nodes.full(path, len(self._creating)):
-            done(None, self._too_many_locks())
-            return
-
-        def created(value: Any, error: BaseException | None) -> None:
-            self._creating.discard(created)
-            if error is None:
-                self.nodes.add(value[0])
-            done(value, error)
-
-        try:
-            self._creating.add(created)
-            self.send(request, self._proof(created), orphan=orphan)
-        except BaseException:  # a soft time limit landed here
-            self._creating.discard(created)
-            raise
+        self.create_contender(path, data, done, orphan, sequential=False)
 
     def _too_many_locks(self) -> TooManyLocks:
         return TooManyLocks(

@@ -52,7 +52,7 @@ BATCH = 500
 CLOSE_MANY_SECONDS = 5.0
 
 #: Makes the client of a session. `distlock.testing` puts one here that needs no server.
-new_client: Callable[[Configuration, Callable[[bool], None]], Client] = Client
+new_client: Callable[[Configuration, Callable[[bool, int], None]], Client] = Client
 
 #: Gets the configuration of a session, its id, and its password or None; see `observe_sessions`.
 Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"
@@ -69,6 +69,12 @@ class Session(SessionRequests):
     """
 
     def __init__(self, conf: Configuration) -> None:
+        #: The id that ZooKeeper gave the session, 0 while there is none.
+        self.id = 0
+        #: Whether there is a connection, as far as is known.
+        self.connected = False
+        #: The session timeout that the server granted, in seconds; until then, the setting.
+        self.timeout = conf.session_timeout
         client = new_client(conf, self._connection_changed)
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
@@ -97,16 +103,6 @@ class Session(SessionRequests):
         client.connect()
 
     @property
-    def id(self) -> int:
-        """The id that ZooKeeper gave the session, 0 before the first connection."""
-        return self._client.session_id
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection, as far as is known."""
-        return self._client.live
-
-    @property
     def began(self) -> bool:
         """Whether it has ever had a connection."""
         return bool(self._deadline_of)
@@ -121,11 +117,6 @@ class Session(SessionRequests):
         """Whether this object is of no use any more: closed, or refused for good."""
         return self._client.stopped
 
-    @property
-    def timeout(self) -> float:
-        """The session timeout that the server granted, in seconds; until then, the setting."""
-        return self._client.session_timeout or self.conf.session_timeout
-
     # --- sending, from any thread ----------------------------------------------------------------
 
     def when_connected(self, step: Callable[[], None]) -> None:
@@ -134,8 +125,8 @@ class Session(SessionRequests):
             step()
             return
         self._parked.append(step)
-        if self._client.live:  # since just now: one of the two threads finds the step
-            self.soon(self._unpark)
+        if self.connected:  # since just now: one of the two threads finds the step
+            self.soon(self._unpark)  # type: ignore[unreachable]  # another thread sets it
 
     def soon(self, step: Callable[[], None]) -> None:
         """Run `step` on the connection thread as soon as there is a connection; never blocks."""
@@ -149,24 +140,33 @@ class Session(SessionRequests):
         *,
         orphan: Callable[[Any], None] | None = None,
         first: bool = False,
+        also: tuple[Any, Done] | None = None,
     ) -> None:
         """Send one request; never blocks.
 
         :param done: gets the outcome; at once and in this thread when there is no connection
         :param orphan: gets a value that arrives after `done` has got a failure
         :param first: send it before the requests that are still queued
+        :param also: another request that goes along, and what gets its outcome
         """
         if not self.connected:
             done(None, NotConnected())
+            if also is not None:
+                also[1](None, NotConnected())
             return
-        reply = Reply(done, orphan, self._in_flight.discard, self.id)
+        calls = [(request, Reply(done, orphan, self._in_flight.discard, self.id))]
+        if also is not None:
+            calls.append((also[0], Reply(also[1], None, self._in_flight.discard, self.id)))
         try:
-            self._in_flight.add(reply)
-            self._client.submit(request, reply, first=first)
+            for _, reply in calls:
+                self._in_flight.add(reply)
+            self._client.submit(*calls, first=first)
         except OSError as error:  # closed in this instant
-            reply.set_exception(NotConnected(str(error)))
+            for _, reply in calls:
+                reply.set_exception(NotConnected(str(error)))
         except BaseException:  # a soft time limit landed here
-            self._in_flight.discard(reply)
+            for _, reply in calls:
+                self._in_flight.discard(reply)
             raise
 
     def verify(self, path: str, done: Done) -> None:
@@ -191,24 +191,16 @@ class Session(SessionRequests):
         """
         late = self.deadline.remaining < self.timeout / 3
         request = self._client.proof(self.root, by_write=self.conf.strict or late)
-        proof = self._proof(lambda _, error: then(error is None))
+        sent_at = now()
 
         def answered(value: Any, error: BaseException | None) -> None:
-            proof(value, error or refusal(value))
+            acknowledged = (error or refusal(value)) is None
+            if acknowledged:
+                self.deadline.renew(sent_at, self.timeout)
+            then(acknowledged)
 
         # Ahead of a burst of ours, so that a busy link does not look like a dead one.
         self.send(request, answered, first=True)
-
-    def _proof(self, done: Done) -> Done:
-        """Let the answer to a request that is sent now renew the deadline."""
-        sent_at = now()
-
-        def proved(value: Any, error: BaseException | None) -> None:
-            if error is None:
-                self.deadline.renew(sent_at, self.timeout)
-            done(value, error)
-
-        return proved
 
     # --- watches and deletes ---------------------------------------------------------------------
 
@@ -230,7 +222,9 @@ class Session(SessionRequests):
 
     # --- states ----------------------------------------------------------------------------------
 
-    def _connection_changed(self, connected: bool) -> None:
+    def _connection_changed(self, connected: bool, session_id: int) -> None:
+        self.id = session_id
+        self.connected = connected
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
             self.local_contenders.part()
@@ -238,6 +232,7 @@ class Session(SessionRequests):
             self.heartbeat.hurry()
             return
         self.disconnected_at = None
+        self.timeout = self._client.session_timeout
         first = not self._deadline_of
         if self._deadline_of != self.id:  # proofs of another session say nothing of this one
             self._deadline_of = self.id

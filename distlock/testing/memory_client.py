@@ -59,12 +59,13 @@ class MemoryClient(Requests):
 
     A method without a docstring here has that of `Client`.
 
-    :param changed: called on the connection thread when a connection came (True) or went (False)
+    :param changed: called on the connection thread when a connection came (True) or went (False),
+        with the id of the session, 0 for none
     :raises RuntimeError: the tree belongs to the process from which this one was forked
     """
 
     def __init__(
-        self, conf: Configuration, changed: Callable[[bool], None], *, tree: MemoryTree
+        self, conf: Configuration, changed: Callable[[bool, int], None], *, tree: MemoryTree
     ) -> None:
         if tree.pid != os.getpid():
             raise RuntimeError(
@@ -117,11 +118,11 @@ class MemoryClient(Requests):
     def server(self) -> str:
         return "memory" if self.live else ""
 
-    def submit(self, request: Any, reply: Reply, *, first: bool = False) -> None:
+    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
         if self._ended.is_set():
             raise ConnectionError("The connection has been closed.")
         try:
-            (self._queue.appendleft if first else self._queue.append)((request, reply))
+            (self._queue.extendleft if first else self._queue.extend)(calls)
             self._wake()
         except BaseException:  # a soft time limit landed between the two
             self._wake()
@@ -341,9 +342,9 @@ class MemoryClient(Requests):
         unanswered = [] if pending is None else [pending]
         while self._queue:
             unanswered.append(self._queue.popleft()[1])
+        guarded(self._changed, False, self.session_id)
         for reply in unanswered:
             reply.set_exception(ConnectionLoss())
-        guarded(self._changed, False)
         lost = [*self._data_watchers.values(), *self._child_watchers.values()]
         self._data_watchers, self._child_watchers = {}, {}
         for watcher in [watcher for watchers in lost for watcher in watchers]:
@@ -356,10 +357,10 @@ class MemoryClient(Requests):
         self._expires_at = None
         if not self.tree.alive(self.session_id):
             if self.session_id:
-                guarded(self._changed, False)
+                guarded(self._changed, False, 0)
             self.session_id = self.tree.open_session(self)
         self.live = True
-        guarded(self._changed, True)
+        guarded(self._changed, True, self.session_id)
 
     def _say_goodbye(self) -> None:
         """End the session, or while cut off let it end by itself."""
@@ -368,6 +369,7 @@ class MemoryClient(Requests):
             self.tree.end_session(self.session_id)
             self._lose()
         session_id, self.session_id = self.session_id, 0
+        guarded(self._changed, False, 0)
         self._ended.set()
         if remaining is not None:
             self.tree.closed.wait(remaining)

@@ -90,11 +90,12 @@ def test_a_write_that_the_leader_refuses_to_the_session_proves_nothing(
     """ZooKeeper answers a transaction of an ending session with an error among its outcomes."""
     submit = Client.submit
 
-    def answer(client: Client, request: Any, reply: Any, **how: Any) -> None:
+    def answer(client: Client, call: tuple[Any, Any], **how: Any) -> None:
+        request, reply = call
         if isinstance(request, Transaction):
             client.soon(lambda: reply.settle([outcome], None))
         else:
-            submit(client, request, reply, **how)
+            submit(client, call, **how)
 
     monkeypatch.setattr(Client, "submit", answer)
     assert prove(quiet) is proven

@@ -43,11 +43,11 @@ class Rig:
 
     def __init__(self, at_once: int) -> None:
         mine, self._server = socket.socketpair()
-        self.client = Client(configuration(), lambda _: None)
+        self.client = Client(configuration(), lambda *_: None)
         self.connection = connection = self.client._connection
         connection._read_sock, connection._write_sock = connection.handler.create_socket_pair()
         self.wire = connection._socket = connection.wire = Wire(mine)
-        self.client._pending = self.wire.pending
+        self.client._pending = self.wire.unanswered
         self._another_sends = False
         send = self.wire.send
 
@@ -67,7 +67,7 @@ class Rig:
 
     def submit(self, number: int) -> None:
         reply = Reply(lambda *_: None, None, lambda _: None, 0)
-        self.client.submit(self.client.deletion(f"/{number}"), reply)
+        self.client.submit((self.client.deletion(f"/{number}"), reply))
 
     def submit_all(self) -> None:
         for number in range(REQUESTS):
@@ -131,7 +131,7 @@ def assert_in_order(rig: Rig) -> None:
     rig.finish()
     sent = rig.sent()
     assert [path for path, _ in sent] == [f"/{number}" for number in range(REQUESTS)]
-    assert [xid for _, xid in sent] == [xid for *_, xid in rig.wire.pending]
+    assert [xid for _, xid in sent] == [xid for *_, xid in rig.wire.unanswered]
     rig.close()
 
 

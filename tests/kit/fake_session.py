@@ -201,6 +201,10 @@ class FakeSession:
         self.deadline = SessionDeadline()
         self.deadline.renew(now(), AN_HOUR)
         self.local_contenders = LocalContenders()
+        self.make = SimpleNamespace(
+            listing=lambda path: partial(self.children, path),
+            reading=lambda path: partial(self.read, path),
+        )
         self.conf = SimpleNamespace(retry_after=1.0, alias="default")
         self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
         #: request → the error that the next one of these gets instead of being carried out
@@ -235,9 +239,19 @@ class FakeSession:
         return LockUnavailable(repr(error), key=key)
 
     def create_contender(
-        self, prefix: str, data: bytes, done: Done, orphan: Callable[[Any], None]
+        self,
+        prefix: str,
+        data: bytes,
+        done: Done,
+        orphan: Callable[[Any], None],
+        *,
+        sequential: bool = True,
+        also: tuple[Callable[[Done], None], Done] | None = None,
     ) -> None:
         self._request("create", partial(self._create, prefix, done), done)
+        if also is not None:
+            ask, looked = also
+            ask(looked)
 
     def create_containers(self, path: str, done: Done) -> None:
         def make() -> None:

@@ -167,9 +167,9 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, client: type[Any]) -> list[
     sent: list[str] = []
     submit = client.submit
 
-    def record(self: Any, request: Any, reply: Any, **how: Any) -> None:
-        sent.append(type(request).__name__)
-        submit(self, request, reply, **how)
+    def record(self: Any, *calls: tuple[Any, Any], **how: Any) -> None:
+        sent.extend(type(request).__name__ for request, _ in calls)
+        submit(self, *calls, **how)
 
     monkeypatch.setattr(client, "submit", record)
     return sent

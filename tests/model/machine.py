@@ -46,7 +46,7 @@ class Guards:
     owner_of_found_node_is_read: bool = True
     #: PITFALLS 25i: `place._watched_changed` calls `_look_again`, whatever happened.
     look_again_when_predecessor_goes: bool = True
-    #: ``sent_at`` in `session._proof`, taken before the request is sent.
+    #: ``sent_at`` in `SessionRequests.create_contender`, taken before the request is sent.
     deadline_from_send_time: bool = True
     #: PITFALLS 25d: ``session.deadline.remaining > 0`` in `Place.lost`, which every check asks.
     check_reads_the_clock: bool = True

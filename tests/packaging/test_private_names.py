@@ -39,6 +39,7 @@ KAZOO: Final[dict[type, set[str]]] = {
         "_session_callback",
         "_session_id",
         "_session_passwd",
+        "_state",
         "_stopped",
     },
     ConnectionHandler: {

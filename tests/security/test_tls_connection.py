@@ -59,7 +59,7 @@ def test_an_answer_that_came_with_the_one_before_it_does_not_wait(ends: Ends) ->
 def test_a_dropped_connection_sends_nothing_in_the_clear(ends: Ends) -> None:
     """`SSLSocket.shutdown` would leave a plain socket to the connection thread."""
     client, _ = ends
-    one = Client(Configuration(), lambda _: None)
+    one = Client(Configuration(), lambda *_: None)
     one._connection._socket = client
     one.drop()
     assert client.version() is not None

@@ -44,11 +44,11 @@ def goes(monkeypatch: pytest.MonkeyPatch) -> dict[object, list[str]]:
     answers: list[object] = [None]
     submit, settle = Client.submit, Reply.settle
 
-    def record(client: Client, request: Any, reply: Reply, **how: Any) -> None:
+    def record(client: Client, *calls: tuple[Any, Reply], **how: Any) -> None:
         of_the_caller = threading.current_thread() is threading.main_thread()
         cause = "the caller" if of_the_caller else answers[-1]
-        sent.setdefault(cause, []).append(type(request).__name__)
-        submit(client, request, reply, **how)
+        sent.setdefault(cause, []).extend(type(request).__name__ for request, _ in calls)
+        submit(client, *calls, **how)
 
     def note(reply: Reply, value: Any, error: BaseException | None) -> None:
         answers.append(reply)

@@ -110,11 +110,12 @@ def test_a_list_does_not_count_where_the_sync_before_it_was_lost(
     one = make_session()
     submit = one._client.submit
 
-    def lose_syncs(request: Any, reply: Reply, *, first: bool = False) -> None:
+    def lose_syncs(call: tuple[Any, Reply], *, first: bool = False) -> None:
+        request, reply = call
         if isinstance(request, Sync):
             reply.set_exception(ConnectionLoss())
         else:
-            submit(request, reply, first=first)
+            submit(call, first=first)
 
     monkeypatch.setattr(one._client, "submit", lose_syncs)
     with pytest.raises(ConnectionLoss):
@@ -316,7 +317,7 @@ def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     lost: list[Any] = []
     orphans: list[Any] = []
     with monkeypatch.context() as patch:
-        patch.setattr(one._client, "submit", lambda *sent, **_: lost.append(sent[1]))
+        patch.setattr(one._client, "submit", lambda call, **_: lost.append(call[1]))
         one.create_contender(
             f"{one.root}/n-", b"", lambda *outcome: found.append(outcome[1]), orphans.append
         )

@@ -24,17 +24,23 @@ if TYPE_CHECKING:
 class Side:
     """A connection to one of the two, whose answers are told so that they can be compared."""
 
-    def __init__(self, make: Callable[[Configuration, Callable[[bool], None]], Any], hosts: str):
+    def __init__(
+        self, make: Callable[[Configuration, Callable[[bool, int], None]], Any], hosts: str
+    ):
         self.conf = Configuration(hosts=hosts, session_timeout=30)
         #: The watch events since the last look: (which watch, whether the node was deleted).
         self.events: list[tuple[str, bool]] = []
-        self.client = make(self.conf, lambda _: None)
+        self.connected = False
+        self.client = make(self.conf, self._changed)
         self.client.connect()
         self.await_connection()
 
+    def _changed(self, connected: bool, session_id: int) -> None:
+        self.connected = connected
+
     def await_connection(self, other_than: int = 0) -> None:
         eventually(
-            lambda: self.client.live and self.client.session_id not in (0, other_than), PATIENCE
+            lambda: self.connected and self.client.session_id not in (0, other_than), PATIENCE
         )
 
     def ask(self, request: Callable[[Requests], Any]) -> Any:
@@ -53,7 +59,7 @@ class Side:
 
         for request in requests:
             reply = Reply(done, None, lambda _: None, self.client.session_id)
-            self.client.submit(request, reply)
+            self.client.submit((request, reply))
         assert told.wait(PATIENCE)
         return answers
 
@@ -73,7 +79,7 @@ class Side:
         marks = ["lost"]
         self.ask(lambda make: make.reading("/", lambda _: marks.clear()))
         self.client.drop()
-        eventually(lambda: not marks and self.client.live, PATIENCE)
+        eventually(lambda: not marks and self.connected, PATIENCE)
 
 
 class World:
