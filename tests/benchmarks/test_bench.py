@@ -111,9 +111,10 @@ def test_a_target_is_met_or_missed_or_was_not_measured() -> None:
         each.what: each.met
         for each in targets.judge(results([5.0, 6.0, 5.0], [1.0, 1.0, 1.0], works.THREADS))
     }
-    assert found["8 threads of one process, strict FIFO, acquisitions to kazoo's `Lock`"] is True
-    assert found["the same with `handoff=50`, to Curator"] is None
-    assert found["8 processes, acquisitions to kazoo's `Lock`"] is None
+    threads = "8 threads of one process, strict FIFO: acquisitions relative to kazoo's `Lock`"
+    assert found[threads] is True
+    assert found["the same with `handoff=50`, relative to Curator"] is None
+    assert found["8 processes: acquisitions relative to kazoo's `Lock`"] is None
 
 
 def test_time_is_to_be_less_and_acquisitions_are_to_be_more() -> None:

@@ -42,7 +42,7 @@ def test_a_hold_whose_turn_is_over_writes_no_more(tree: Tree, make_owner: MakeOw
         assert token_of(holds[-1]) == holds[0].token
         owner.now(lock.release)
         holds.append(coming.result(PATIENCE))
-        with pytest.raises(StaleToken, match="was given back"):
+        with pytest.raises(StaleToken, match="was released"):
             token_of(holds[-2])
     owners[-1].now(lock.release)
     assert token_of(holds[-1]) == holds[0].token  # nobody came after it
