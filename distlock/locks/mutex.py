@@ -216,6 +216,9 @@ class Mutex:
         """
         owner = current()
         held = owner.held.get(self._id)
+        if held is not None and held.place.left:  # its release was interrupted
+            _let_go(owner, self._id, held)
+            held = None
         depth = held.count if held is not None else 0
         try:
             if held is not None:
@@ -230,6 +233,9 @@ class Mutex:
     ) -> _T:
         owner = current()
         held = owner.held.get(self._id)
+        if held is not None and held.place.left:  # its release was interrupted
+            _let_go(owner, self._id, held)
+            held = None
         depth = held.count if held is not None else 0
         try:
             if held is not None:

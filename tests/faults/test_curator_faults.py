@@ -16,6 +16,7 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
+from distlock.queue.contender import Place
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually, raw_client
@@ -49,21 +50,28 @@ def lists_fail(
 ) -> list[str]:
     """Let the next lists of children fail, so many times or always; returns which were asked."""
     asked: list[str] = []
-    children = Session.children
+    children, first_look = Session.children, Place._first_look
 
-    def fail(session: Session, path: str, done: Done, *, sync: bool = False) -> None:
+    def failing(path: str, done: Done) -> Done:
         asked.append(path)
         if times is not None and len(asked) > times:
-            children(session, path, done, sync=sync)
-            return
+            return done
 
         def failed(_value: Any, _error: BaseException | None) -> None:
             before()
             done(None, error())
 
-        children(session, path, failed, sync=sync)
+        return failed
 
-    monkeypatch.setattr(Session, "children", fail)
+    def list_(session: Session, path: str, done: Done, *, sync: bool = False) -> None:
+        children(session, path, failing(path, done), sync=sync)
+
+    def look(place: Place, prefix: str) -> tuple[Any, Done]:
+        request, done = first_look(place, prefix)
+        return request, failing(place.path, done)
+
+    monkeypatch.setattr(Session, "children", list_)
+    monkeypatch.setattr(Place, "_first_look", look)
     return asked
 
 
