@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
-from distlock.queue.timer import call_later
+from distlock.engine.timer import call_later
 
 from .nodes import encode
 from .operation import UNKNOWN, Renewal

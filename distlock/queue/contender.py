@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from distlock import signals
 from distlock.engine.client import ConnectionLost, NoNode, SessionOver
 from distlock.engine.deadline import now
+from distlock.engine.timer import call_later
 from distlock.keys import znodes
-
-from .timer import call_later
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,11 +11,11 @@ import pytest
 
 from distlock import LockLost, NotOwner, zk_lease
 from distlock.engine.deadline import now
+from distlock.engine.timer import call_later
 from distlock.lease import acquisition, operation
 from distlock.lease import sweep as sweeping
 from distlock.lease.hold import DRIFT
 from distlock.lease.persistent import sweep
-from distlock.queue.timer import call_later
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree

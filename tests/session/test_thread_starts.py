@@ -18,8 +18,8 @@ from distlock.admin import session_panel
 from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
 from distlock.conf import Configuration
+from distlock.engine import timer
 from distlock.engine.deadline import Heartbeat, SessionDeadline
-from distlock.queue import timer
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from distlock.queue import timer
-from distlock.queue.timer import call_later
+from distlock.engine import timer
+from distlock.engine.timer import call_later
 from tests.kit.helpers import eventually
 
 PATIENCE = 20.0

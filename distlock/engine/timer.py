@@ -11,8 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakMethod
 
-from distlock.engine.handler import guarded
 from distlock.process import in_child
+
+from .handler import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 
-from distlock.queue.timer import call_later
+from distlock.engine.timer import call_later
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
