@@ -94,7 +94,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self.asleep = False
         #: How often in a row the wire was busy.
         self._busy = 0
-        #: What the server has sent and nobody has looked at.
+        #: Bytes from the server that are not read yet.
         self._unread = bytearray()
         #: Whether the server has sent anything since it was asked last.
         self._heard = True

@@ -79,7 +79,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             len(readers) > 1
         ):  # kazoo's loop: `Connection._read_socket` serves until the connection ends
             return readers[:1], [], []
-        # What has been decrypted already does not show on the socket.
+        # Decrypted bytes do not show on the socket.
         ready = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
         if ready:
             return ready, [], []
