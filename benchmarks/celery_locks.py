@@ -13,26 +13,21 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any
 
 from benchmarks import pages
-from distlock.testing.guard import GuardedProcess
+from benchmarks.celery_workers import PATIENCE, ROOT, until, worker
 from distlock.testing.server import ZooKeeper
 from tests.kit.services import Redis
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "discussion" / "celery-locks.md"
 
 #: Whose tasks are measured: the names of the tasks in `contenders.celery_app`.
 BASELINE = "none"
 LOCKS = ("celery-once", "celery-singleton", "distlock", "distlock, QueuedOnce")
-#: When something that must come is given up, in seconds.
-PATIENCE = 60.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stale: dict[str, list[float]] = {name: [] for name in LOCKS}
         cost: dict[str, list[float]] = {name: [] for name in (BASELINE, *LOCKS)}
         publishing: dict[str, list[float]] = {name: [] for name in cost}
-        with worker(Path(folder, "worker.log")):
+        with worker("celery_app", Path(folder, "worker.log"), processes=2):
             for name in cost:  # so that everybody is connected
                 bench.cost(name, 10)
             for round_ in range(1, options.rounds + 1):
@@ -123,32 +118,6 @@ class Bench:
     def _new_key(self) -> str:
         self._keys += 1
         return f"k{self._keys}"
-
-
-@contextmanager
-def worker(log: Path) -> Iterator[None]:
-    """A worker with two processes, in the environment of this one."""
-    command = "-m celery -A benchmarks.contenders.celery_app worker -P prefork -c 2 -l INFO"
-    process = GuardedProcess([sys.executable, *command.split()], output=log, cwd=ROOT)
-    try:
-        until(lambda: " ready." in log.read_text())
-        yield
-    except TimeoutError as error:
-        raise TimeoutError(f"{error}\n{log.read_text()[-3000:]}") from error
-    finally:
-        process.send(signal.SIGTERM)
-        try:
-            process.wait(PATIENCE)
-        except TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Something did not come within {PATIENCE:g} s.")
-        time.sleep(0.01)
 
 
 def tables(

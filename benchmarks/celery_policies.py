@@ -9,30 +9,25 @@ import argparse
 import os
 import platform
 import random
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import combinations
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any
 
-from distlock.testing.guard import GuardedProcess
+from benchmarks.celery_workers import ROOT, until, worker
 from distlock.testing.server import ZooKeeper
 from tests.kit.rabbitmq import RabbitMQ
 from tests.kit.services import Redis
 
-ROOT = Path(__file__).resolve().parent.parent
-
 POLICIES = ("retry", "wait", "queue")
 BROKERS = ("redis", "rabbitmq", "quorum")
-#: When something that must come is given up, in seconds.
+#: When tasks that do not end are given up, in seconds.
 PATIENCE = 300.0
 
 
@@ -75,7 +70,7 @@ def measure(options: argparse.Namespace) -> int:
     board = policies_app.board
     with (
         tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder,
-        worker(Path(folder), options.slots),
+        worker("policies_app", Path(folder, "worker.log"), processes=options.slots),
     ):
         for policy in POLICIES:  # so that everybody is connected
             keys = keys_of(4 * options.slots, options.keys, f"warm-{policy}")
@@ -118,39 +113,12 @@ def run(policies_app: Any, policy: str, keys: list[str], seconds: float) -> floa
     started = time.monotonic()
     for key in keys:
         policies_app.app.tasks[policy].delay(key, seconds)
-    until(lambda: int(board.get("done") or 0) >= len(keys))
+    until(lambda: int(board.get("done") or 0) >= len(keys), PATIENCE)
     spent = time.monotonic() - started
     ran = [one for key in set(keys) for one in board.lrange(f"served:{key}", 0, -1)]
     if not len(ran) == len(set(ran)) == len(keys):
         raise AssertionError(f"{len(ran)} runs of {len(set(ran))} tasks, and not of {len(keys)}.")
     return spent
-
-
-@contextmanager
-def worker(folder: Path, slots: int) -> Iterator[None]:
-    """A worker in the environment of this process."""
-    log = folder / "worker.log"
-    command = f"-m celery -A benchmarks.contenders.policies_app worker -P prefork -c {slots}"
-    process = GuardedProcess([sys.executable, *command.split(), "-l", "INFO"], output=log, cwd=ROOT)
-    try:
-        until(lambda: " ready." in log.read_text())
-        yield
-    except TimeoutError as error:
-        raise TimeoutError(f"{error}\n{log.read_text()[-3000:]}") from error
-    finally:
-        process.send(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Something did not come within {PATIENCE:g} s.")
-        time.sleep(0.02)
 
 
 def table(options: argparse.Namespace, lines: Sequence[str]) -> str:
