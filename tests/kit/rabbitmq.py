@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +16,9 @@ from unittest.mock import patch
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.server import free_ports
 
-from .services import STOP_TIMEOUT
+from .services import STOP_TIMEOUT, Service
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 #: The Erlang machine starts slowly where several test processes share a core.
@@ -32,7 +29,7 @@ class RabbitMQNotInstalled(RuntimeError):
     """No RabbitMQ on this machine."""
 
 
-class RabbitMQ:
+class RabbitMQ(Service):
     """A RabbitMQ server on free loopback ports, with all its files in a temporary folder.
 
     Its port mapper (epmd), its cookie and its node name are its own, so that it meets no other
@@ -45,12 +42,11 @@ class RabbitMQ:
 
     def __init__(self) -> None:
         self._processes: list[GuardedProcess] = []
-        self._folder: Path | None = None
         self._hosts = itertools.count()
 
     def start(self) -> Self:
         server, epmd = _programs()
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="distlock-rabbitmq-"))
+        folder = self._new_folder("rabbitmq")
         self._port, distribution, mapper = free_ports(3)
         (folder / "definitions.json").write_text(json.dumps(_definitions(self.HOSTS)))
         (folder / "rabbitmq.conf").write_text(
@@ -99,20 +95,7 @@ class RabbitMQ:
             process = self._processes.pop()
             process.send(signal.SIGKILL)  # nothing is to be saved
             process.wait(STOP_TIMEOUT)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        self._remove_folder()
 
     def new_host(self) -> str:
         """The URL of a virtual host that nobody has used."""

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -26,11 +27,45 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
 
 
+class Service(ABC):
+    """A server with all its files in a temporary folder; a block starts and stops it."""
+
+    _folder: Path | None = None
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Return when it serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it. Repeating it is fine."""
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _new_folder(self, name: str) -> Path:
+        folder = self._folder = Path(tempfile.mkdtemp(prefix=f"distlock-{name}-"))
+        return folder
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
 class PostgresNotInstalled(RuntimeError):
     """No PostgreSQL server programs on this machine, and no `DATABASE_URL`."""
 
 
-class Postgres:
+class Postgres(Service):
     """A PostgreSQL cluster of the tests' own, or the server that `DATABASE_URL` names.
 
     The cluster lives in a temporary folder on a free loopback port, writes without fsync, and
@@ -40,7 +75,6 @@ class Postgres:
     def __init__(self) -> None:
         self.url = os.environ.get("DATABASE_URL", "")
         self._process: GuardedProcess | None = None
-        self._folder: Path | None = None
 
     def start(self) -> Self:
         if self.url:
@@ -63,20 +97,7 @@ class Postgres:
                 self._process.wait(STOP_TIMEOUT)
             self._process = None
             self.url = ""
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        self._remove_folder()
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """The value of Django's `DATABASES`."""
@@ -94,7 +115,7 @@ class Postgres:
 
     def _start_cluster(self) -> None:
         programs = _programs()
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="distlock-postgres-"))
+        folder = self._new_folder("postgres")
         as_user: list[str | Path] = []
         if os.geteuid() == 0:
             # PostgreSQL refuses to run as root. setpriv becomes the program and keeps its id.
@@ -167,7 +188,7 @@ class RedisNotInstalled(RuntimeError):
     """No redis-server on this machine."""
 
 
-class Redis:
+class Redis(Service):
     """A Redis server of the tests' own: loopback, a free port, nothing on disk.
 
     It ends with `stop` and with this process, however that ends.
@@ -177,7 +198,6 @@ class Redis:
 
     def __init__(self) -> None:
         self._process: GuardedProcess | None = None
-        self._folder: Path | None = None
         self._databases = itertools.count()
 
     def start(self) -> Self:
@@ -187,7 +207,7 @@ class Redis:
                 "redis-server was not found. Install it with `apt-get install redis-server` "
                 "(Debian, Ubuntu) or `brew install redis` (macOS)."
             )
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
+        folder = self._new_folder("redis")
         (self._port,) = free_ports(1)
         log = folder / "redis.log"
         options = f"--bind 127.0.0.1 --port {self._port} --save --appendonly no"
@@ -211,20 +231,7 @@ class Redis:
             self._process.send(signal.SIGKILL)  # nothing is to be saved
             self._process.wait(STOP_TIMEOUT)
             self._process = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        self._remove_folder()
 
     def new_database(self) -> str:
         """The URL of a database that nobody has used."""
