@@ -28,6 +28,4 @@ class DistlockConfig(AppConfig):
 
             history.connect()
         if "celery" in sys.modules:  # for a site that has it
-            from .celery import receivers as celery  # noqa: PLC0415
-
-            celery.connect()
+            from .celery import receivers  # noqa: F401, PLC0415 - it connects to Celery's signals
