@@ -203,9 +203,10 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         try:
             self.start_async()
         except BaseException:  # no thread could be started, for example
-            self.stopped = True
-            self._stopped.set()
-            self._connection.abandon()
+            self._stop()
+            connection = self._connection
+            if connection.connection_stopped.is_set():  # or else its thread closes the sockets
+                connection.close()
             raise
 
     @property
@@ -295,13 +296,16 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
 
         kazoo's ``stop`` may take ten seconds and more.
         """
+        self._stop()
+        self._connection._connection_routine.join(seconds)
+        return bool(self._connection.closed_session)
+
+    def _stop(self) -> None:
         self.stopped = True
         self._stopped.set()
         self._queue.append((CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
             self._connection.wake()
-        self._connection._connection_routine.join(seconds)
-        return bool(self._connection.closed_session)
 
 
 def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: PLR0911 - by cause

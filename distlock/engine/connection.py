@@ -110,15 +110,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self._socket = self.wire = None
             self.close()
 
-    def abandon(self) -> None:
-        """Close the sockets of a client that was told to stop, if its thread does not."""
-        if self.connection_stopped.is_set():  # the thread has not begun, or is at its end
-            self.close()
-        else:
-            self.client._queue.append((CloseInstance, None))  # it may have connected already
-            with suppress(OSError):  # it has closed them in this instant
-                self.wake()
-
     def _connect_loop(self, retry: Any) -> Any:
         try:
             return super()._connect_loop(retry)

@@ -75,9 +75,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def select(
         self, readers: Any, writers: Any, errors: Any, timeout: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        if (
-            len(readers) > 1
-        ):  # kazoo's loop: `Connection._read_socket` serves until the connection ends
+        if len(readers) > 1:
+            # In kazoo's loop: `Connection._read_socket` serves until the connection ends.
             return readers[:1], [], []
         # Decrypted bytes do not show on the socket.
         ready = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
