@@ -102,7 +102,7 @@ def _latency(session: Session, timeout: float) -> float | None:
     started = time.monotonic()
     try:
         # Any read would do; a list of names could be long.
-        session.answer(session.ask(session.read, "/"), max(timeout, 0), key="/")
+        session.call(session.read, "/", timeout=max(timeout, 0), key="/")
     except LockUnavailable as error:
         if isinstance(error.__cause__, TIMED_OUT) or not session.connected:
             return None  # a refusal is an answer, too

@@ -224,7 +224,7 @@ class _Runs:
 
     def _ask(self, method: Callable[..., None], *args: Any) -> Any:
         timeout = self._session.conf.connect_timeout
-        return self._session.answer(self._session.ask(method, *args), timeout, key=self._key)
+        return self._session.call(method, *args, timeout=timeout, key=self._key)
 
 
 def _read(data: bytes) -> dict[str, float]:

@@ -123,7 +123,7 @@ class Ticket:
 
     def _ask(self, method: Any, *args: Any) -> Any:
         timeout = self._session.conf.connect_timeout
-        return self._session.answer(self._session.ask(method, *args), timeout, key=self._key)
+        return self._session.call(method, *args, timeout=timeout, key=self._key)
 
     def _renewed(self, data: bytes) -> int | None:
         """Renew the ticket and return the server's time, None without a ticket."""
@@ -176,7 +176,7 @@ def sweep_tickets(using: str = "default") -> int:
 
     def ask(method: Any, *args: Any) -> Any:
         timeout = session.conf.connect_timeout
-        return session.answer(session.ask(method, *args), timeout, key="@tickets")
+        return session.call(method, *args, timeout=timeout, key="@tickets")
 
     try:
         now = ask(session.write, parent, b"", -1).mtime

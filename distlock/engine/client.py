@@ -77,6 +77,11 @@ _logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging)
 #: Called once with (value, None) or (None, error), on the connection thread.
 Done = Callable[[Any, BaseException | None], None]
 
+
+def ignore(value: Any, error: BaseException | None) -> None:
+    """Take an outcome that changes nothing: a `Done`."""
+
+
 NoNode: Final = NoNodeError
 NotEmpty: Final = NotEmptyError
 NodeExists: Final = NodeExistsError

@@ -39,7 +39,7 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
 
     def ask(method: Callable[..., None], *args: Any) -> Any:
         left = max(deadline - time.monotonic(), 0)
-        return session.answer(session.ask(method, *args), left, key=participant.path)
+        return session.call(method, *args, timeout=left, key=participant.path)
 
     while True:
         try:

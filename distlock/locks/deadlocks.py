@@ -29,7 +29,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from distlock.engine.bulk_reads import BATCH
-from distlock.engine.client import NoAuth, NodeExists, NoNode
+from distlock.engine.client import NoAuth, NodeExists, NoNode, ignore
 from distlock.exceptions import DeadlockDetected
 from distlock.inspection.key_batch import MODES, listed_lock
 from distlock.inspection.snapshot import Contender, Lock, key_of
@@ -249,18 +249,14 @@ class _Notice:
         elif isinstance(error, NodeExists):  # only its owner's, of this wait or the one before
             if self._written != data:
                 self._written = data
-                self._session.write(self._path, data, -1, _ignore)
+                self._session.write(self._path, data, -1, ignore)
         elif isinstance(error, NoNode) and tries and not self._down:
-            self._session.create_containers(f"{self._session.root}/{WAITS}", _ignore)
+            self._session.create_containers(f"{self._session.root}/{WAITS}", ignore)
             self._create(data, tries - 1)
 
     def _made_late(self, value: Any) -> None:
         if self._down:
             self.take_down()
-
-
-def _ignore(value: Any, error: BaseException | None) -> None:
-    """Ignore an outcome that the next look will reveal."""
 
 
 # --- questions and answers -----------------------------------------------------------------------

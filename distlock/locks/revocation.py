@@ -52,9 +52,9 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
             "it: manage.py distlock break KEY."
         )
     session = session_for(using)
-    written = session.ask(session.write, participant.path, REVOKE, -1)
+    path, timeout = participant.path, session.conf.connect_timeout
     try:
-        session.answer(written, session.conf.connect_timeout, key=participant.path)
+        session.call(session.write, path, REVOKE, -1, timeout=timeout, key=path)
     except NoNode:
         return False
     return True

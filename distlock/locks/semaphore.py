@@ -114,7 +114,7 @@ class Semaphore(Permits):
 
         def ask(method: Callable[..., None], *args: Any) -> None:
             timeout = max(deadline - time.monotonic(), 0)
-            session.answer(session.ask(method, *args), timeout, key=self.key)
+            session.call(method, *args, timeout=timeout, key=self.key)
 
         while True:
             try:

@@ -74,7 +74,7 @@ def create_namespace(reads: Reads) -> None:
     above = session.root.rpartition("/")[0]
 
     def ask(method: Any, *args: Any) -> None:
-        session.answer(session.ask(method, *args), reads.left, key=session.root)
+        session.call(method, *args, timeout=reads.left, key=session.root)
 
     if above and reads.nodes([above]) == [GONE]:
         ask(session.create_containers, above)

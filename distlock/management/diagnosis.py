@@ -366,7 +366,7 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
     """Write under the namespace as a lock does, and clean up."""
 
     def ask(method: Callable[..., None], *args: Any) -> Any:
-        return session.answer(session.ask(method, *args), reads.left, key=session.root)
+        return session.call(method, *args, timeout=reads.left, key=session.root)
 
     parent = f"{session.root}/@doctor-{uuid4().hex}"
     step, permission = "", ""

@@ -133,7 +133,7 @@ class Hold:
         self.check()
         session = self._place.session
         try:
-            session.answer(session.ask(session.verify, self.path), timeout, key=self.key)
+            session.call(session.verify, self.path, timeout=timeout, key=self.key)
         except NoNode:
             self._place.lose()
         self.check()

@@ -9,7 +9,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.client import ConnectionLost, NoNode, SessionOver
+from distlock.engine.client import ConnectionLost, NoNode, SessionOver, ignore
 from distlock.keys import znodes
 
 from .contender import Place
@@ -392,11 +392,7 @@ class SemaphorePlace(Place):
 
     def _announce(self, version: int) -> None:
         """Write what our limit is, unless somebody was faster; not waited for."""
-        self.session.write(self.path, self.limit.announcement, version, _ignore)
-
-
-def _ignore(value: Any, error: BaseException | None) -> None:
-    """For requests whose outcome changes nothing."""
+        self.session.write(self.path, self.limit.announcement, version, ignore)
 
 
 def _nobody_waits() -> None:

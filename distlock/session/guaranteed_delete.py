@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.client import ConnectionLost, NoNode, SessionOver
+from distlock.engine.client import ConnectionLost, NoNode, SessionOver, ignore
 from distlock.logs.loggers import safe
 
 if TYPE_CHECKING:
@@ -106,8 +106,4 @@ class GuaranteedDelete:
     ) -> None:
         """Remove a container if it is still the one that was made."""
         if error is None and value[1].czxid == czxid:
-            self._session.send(self._client.deletion(path), _ignore)  # refused if it has children
-
-
-def _ignore(value: Any, error: BaseException | None) -> None:
-    """Take an outcome that changes nothing."""
+            self._session.send(self._client.deletion(path), ignore)  # refused if it has children

@@ -238,6 +238,10 @@ class SessionRequests:
         except Exception as error:
             raise self.unavailable(key, error) from error
 
+    def call(self, method: Callable[..., None], *args: Any, timeout: float, key: str) -> Any:
+        """Call one of these methods, wait for its outcome, and return that: `ask` and `answer`."""
+        return self.answer(self.ask(method, *args), timeout, key=key)
+
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         """Return the error for a caller that got no answer, or the answer `error`."""
         if isinstance(error, TooManyLocks):
@@ -264,7 +268,3 @@ class _Answer(Future[Any]):
     def result(self, timeout: float | None = None) -> Any:
         self._latch.wait(-1 if timeout is None else max(timeout, 0))
         return super().result(0)
-
-
-def _ignore(value: Any, error: BaseException | None) -> None:
-    """For requests whose outcome changes nothing."""
