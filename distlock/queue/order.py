@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock.engine.client import ConnectionLost, NoNode, NotEmpty, SessionOver
@@ -16,6 +15,7 @@ from distlock.exceptions import IncompatiblePeer, LockLost, LockUnavailable
 from distlock.keys import znodes
 
 from .contender import Node, Place
+from .policies import first_writer, of_the_other_family, predecessor
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import NodeName
@@ -55,7 +55,7 @@ class FairPlace(Place):
             )  # where nobody is, one who tries waits for the answer
             self._step_aside(line[:own] + line[own + 1 :])
             return
-        other = self._of_the_other_family(line, own) if len(line) > 1 else None
+        other = of_the_other_family(line, own) if len(line) > 1 else None
         if other is not None and other.name != self._compatible:
             judge = partial(self._judge, self._prefix, other, names)
             self.session.read(f"{self.path}/{other.name}", judge)
@@ -71,9 +71,8 @@ class FairPlace(Place):
         else:
             self._wait_behind(line, blocking)
 
-    def _blocking(self, line: list[NodeName], own: int) -> NodeName | None:
-        """Return whom the contender at index `own` waits for, None when it is its turn."""
-        return line[own - 1] if own else None
+    #: Returns the one that the contender at an index waits for, None when it is its turn.
+    _blocking = staticmethod(predecessor)
 
     def _wait_behind(self, line: list[NodeName], blocking: NodeName) -> None:
         self._wait_for(blocking.name)
@@ -179,16 +178,6 @@ class FairPlace(Place):
 
     # --- peers -----------------------------------------------------------------------------------
 
-    def _of_the_other_family(self, line: list[NodeName], own: int) -> NodeName | None:
-        """Return the nearest mutex ahead of a reader or writer, or the reverse; else one behind.
-
-        distlock's mutexes, readers and writers wait for each other. Curator's mutex passes over the
-        nodes of its read/write lock, and that passes over those of the mutex.
-        """
-        mutex = self.kind == znodes.LOCK
-        nearest = chain(reversed(line[:own]), line[own + 1 :])
-        return next((other for other in nearest if (other.kind == znodes.LOCK) != mutex), None)
-
     def _judge(
         self, prefix: str, other: NodeName, names: list[str], value: Any, error: Any
     ) -> None:
@@ -243,8 +232,7 @@ class ReaderPlace(FairPlace):
     kind = znodes.READ
     shared = True
 
-    def _blocking(self, line: list[NodeName], own: int) -> NodeName | None:
-        return next((other for other in line[:own] if other.kind != znodes.READ), None)
+    _blocking = staticmethod(first_writer)
 
 
 class DowngradedPlace(Place):
