@@ -332,6 +332,24 @@ def seconds(timeout: object) -> float | None:
     return None if math.isinf(timeout) else float(timeout)
 
 
+def wait_limit(blocking: bool, timeout: Any, own: Any, using: str) -> float | None:
+    """Return the seconds that an acquire may wait: 0 tries once, None waits for ever.
+
+    :param timeout: the argument of the call
+    :param own: the lock's own, which counts without an argument, in seconds or `UNSET`; without
+        both, the setting ``TIMEOUT`` counts
+    :raises TypeError, ValueError: an invalid `timeout`, also where the call does not block
+    """
+    limit: float | None
+    if timeout is not UNSET:
+        limit = seconds(timeout)
+    elif own is not UNSET:
+        limit = own
+    else:
+        limit = configuration(using).timeout
+    return limit if blocking else 0.0
+
+
 def warn_unless_installed(used: str, *, stacklevel: int) -> None:
     """Warn a site that uses `used` without the app.
 

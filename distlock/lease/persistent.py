@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, seconds
+from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.exceptions import (
     DistlockError,
     LockBusy,
@@ -248,10 +248,7 @@ class PersistentLease:
                 f"The lease {self.key!r} has no owner, so nobody could release it after this "
                 "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
             )
-        conf = configuration(self.using)
-        limits = (timeout, self._timeout, conf.timeout)
-        limit = seconds(next(one for one in limits if one is not UNSET))
-        limit = limit if blocking else 0.0
+        limit = wait_limit(blocking, timeout, self._timeout, self.using)
         operation = self._operation(
             LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
         )

@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from distlock.conf import UNSET, configuration, seconds
+from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
@@ -181,12 +181,7 @@ class MultiLock:
         ]
 
     def _limit(self, blocking: bool, timeout: Any) -> float | None:
-        if timeout is UNSET:
-            timeout = self._timeout
-        if timeout is UNSET:
-            timeout = configuration(self._using).timeout
-        limit = seconds(timeout)
-        return limit if blocking else 0.0
+        return wait_limit(blocking, timeout, self._timeout, self._using)
 
 
 class _Call:

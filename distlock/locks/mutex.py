@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from django.db import transaction
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, positive_seconds, seconds
+from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
@@ -223,7 +223,7 @@ class Mutex:
         try:
             if held is not None:
                 return then(self._reenter(held, timeout))
-            return then(wait(*self._line(owner, self._limit(blocking, timeout))))
+            return then(wait(*self._line(owner, blocking, timeout)))
         except BaseException:
             self._back_to(depth, owner)
             raise
@@ -240,7 +240,7 @@ class Mutex:
         try:
             if held is not None:
                 return await then(self._reenter(held, timeout))
-            return await then(await wait_async(*self._line(owner, self._limit(blocking, timeout))))
+            return await then(await wait_async(*self._line(owner, blocking, timeout)))
         except BaseException:
             self._back_to(depth, owner)
             raise
@@ -252,19 +252,8 @@ class Mutex:
         held.count += 1
         return held.hold
 
-    def _limit(self, blocking: bool, timeout: Any) -> float | None:
-        """Return the seconds that an acquire may wait: 0 tries once, None is for ever."""
-        if timeout is not UNSET:
-            timeout = seconds(timeout)
-        elif self._timeout is not UNSET:
-            timeout = self._timeout
-        else:
-            timeout = configuration(self.using).timeout
-        limit: float | None = timeout if blocking else 0.0
-        return limit
-
     def _line(
-        self, owner: Owner, limit: float | None
+        self, owner: Owner, blocking: bool, timeout: Any
     ) -> tuple[
         Callable[..., Place],
         float | None,
@@ -272,6 +261,7 @@ class Mutex:
         DeadlockDetector | None,
     ]:
         """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
+        limit = wait_limit(blocking, timeout, self._timeout, self.using)
         conf = configuration(self.using)
         beside = self._beside(owner) if owner.held else None
         if beside is not None:

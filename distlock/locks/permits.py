@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, positive_seconds, seconds
+from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.engine.client import NoNode
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participants
@@ -108,9 +108,9 @@ class Permits:
         :raises LockUnavailable: ZooKeeper did not answer in time
         """
         session = session_for(self.using)
-        read = session.ask(session.read, f"{self._path(session)}/leases")
+        path, timeout = f"{self._path(session)}/leases", session.conf.connect_timeout
         try:
-            data, stat = session.answer(read, session.conf.connect_timeout, key=self.key)
+            data, stat = session.call(session.read, path, timeout=timeout, key=self.key)
         except NoNode:
             return False
         self._limit.read(data)
@@ -188,9 +188,7 @@ class Permits:
     ) -> tuple[Callable[..., SemaphorePlace], float | None, Callable[[Attempt], Hold | Attempt]]:
         """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
         conf = configuration(self.using)
-        for default in (self._timeout, conf.timeout):
-            timeout = default if timeout is UNSET else timeout
-        limit = seconds(timeout) if blocking else 0.0
+        limit = wait_limit(True, timeout, self._timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
         place_for = partial(
             SemaphorePlace,

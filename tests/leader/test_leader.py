@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, LockKeyError, LockLost, zk_leader, zk_lock
-from distlock.conf import UNSET
+from distlock.conf import UNSET, wait_limit
 from distlock.keys.templates import key_of, znode_name
 from distlock.locks.leader import PREFIX, Leader
 from distlock.session.registry import session_for
@@ -80,8 +80,11 @@ def test_the_next_in_line_leads_when_the_leader_leaves(tree: Tree, make_owner: M
 
 
 def test_it_waits_for_ever_unless_a_timeout_is_given() -> None:
-    assert zk_leader(NAME)._limit(True, UNSET) is None
-    assert zk_leader(NAME, timeout=timedelta(seconds=2))._limit(True, UNSET) == 2
+    def limit(leader: Leader) -> float | None:
+        return wait_limit(True, UNSET, leader._timeout, leader.using)
+
+    assert limit(zk_leader(NAME)) is None
+    assert limit(zk_leader(NAME, timeout=timedelta(seconds=2))) == 2
 
 
 def test_a_candidate_gives_up_after_its_timeout(make_owner: MakeOwner) -> None:
