@@ -265,7 +265,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self._heard = True
         unread = self._unread
         unread += chunk
-        while len(unread) >= _LENGTH.size:
+        while len(unread) >= _LENGTH.size and not self.closed_session:
             (length,) = _LENGTH.unpack_from(unread)
             if not _HEADER.size <= length <= _LONGEST_REPLY:
                 raise ConnectionDropped(f"The server sent a reply of {length} bytes.")

@@ -190,6 +190,20 @@ def test_a_reply_to_a_request_of_the_connection_before_is_not_taken_for_another(
     assert numbers == sorted(set(numbers))
 
 
+def test_nothing_counts_that_comes_after_the_end_of_the_session(
+    altered: FrameProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server may answer what was sent just after the good-bye, too: the session has expired."""
+    assert_healthy()
+    assert not zk_lock("key").locked()  # the replies to all earlier requests have come
+    one_more = with_header(ahead=1, err=-112)
+    altered.alter = lambda content: frame(content) + (one_more(content) or b"")
+    with caplog.at_level(logging.WARNING, "distlock"):
+        assert session_for()._client.say_goodbye(10)
+    assert not caplog.messages
+    assert altered.accepted == 1
+
+
 class Unforeseen(BaseException):
     """An error that no code of ours, or kazoo's, knows."""
 
