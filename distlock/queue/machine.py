@@ -1,6 +1,6 @@
 """A contender in the wait queue as a state machine: events in, effects out, and no I/O.
 
-`Contender.apply` takes an event and returns the effects: what to send to the server, what to tell
+`Machine.apply` takes an event and returns the effects: what to send to the server, what to tell
 the caller (`events`). `states` has the table of what happens in which state. Here is no thread,
 clock, socket or lock, so `tests.queue.explore` takes every order in which events can come. The
 driver still runs `contender`, and nothing in the package uses this yet.
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .local_line import Local
 
 
-class Contender(Joining):
+class Machine(Joining):
     """One caller's way through the line."""
 
     __slots__ = ()

@@ -1,6 +1,6 @@
 """Policies: the differences between the kinds of locks.
 
-A policy is a value. `machine.Contender` asks it for its node's name and for the one ahead that it
+A policy is a value. `machine.Machine` asks it for its node's name and for the one ahead that it
 waits for, and does all the rest in one way for all of them.
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
-from distlock.queue.machine import Contender
+from distlock.queue.machine import Machine
 from tests.queue.invariants import violation
 from tests.queue.steps import steps
 from tests.queue.world import Faults, Process, beginning
@@ -57,7 +57,7 @@ class Scope:
     #: How many steps the test looks ahead.
     depth: int = 1000
 
-    def beginning(self, machine: type[Contender] = Contender, *, slow: bool = False) -> World:
+    def beginning(self, machine: type[Machine] = Machine, *, slow: bool = False) -> World:
         """Return the first world of the scope."""
         return beginning(
             self.policies,
@@ -105,7 +105,7 @@ def _steps(way: Way) -> list[str]:
 
 
 #: It takes the place of contender 0.
-DOWNGRADED = policies.downgraded(Contender(policies.WRITER, Process(0, ()), LocalLine(), me=0))
+DOWNGRADED = policies.downgraded(Machine(policies.WRITER, Process(0, ()), LocalLine(), me=0))
 MUTEXES = (policies.MUTEX,) * 3
 NO_MORE = {"leaves": 0, "releases": 0}
 ALL = Faults(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)

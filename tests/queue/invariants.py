@@ -11,7 +11,7 @@ from tests.queue.world import AT_REST, NAMES, UNSURE, Process, World
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.queue.machine import Contender
+    from distlock.queue.machine import Machine
 
 
 def violation(world: World) -> str | None:
@@ -40,7 +40,7 @@ def _violations(world: World) -> Iterator[str]:
         yield from _at_rest(world, contenders)
 
 
-def _two_holders(world: World, contenders: list[tuple[Process, int, Contender]]) -> Iterator[str]:
+def _two_holders(world: World, contenders: list[tuple[Process, int, Machine]]) -> Iterator[str]:
     """Yield two who believe, each by its own clock, that they hold the lock.
 
     A writer and the reader that takes its place have one owner.
@@ -81,7 +81,7 @@ def _creates(answer: object, name: str) -> bool:
     return getattr(getattr(answer, "node", None), "name", None) == name
 
 
-def _sleeps(world: World, process: Process, number: int, contender: Contender) -> bool:
+def _sleeps(world: World, process: Process, number: int, contender: Machine) -> bool:
     """Whether no request, watch, neighbour or caller will wake a contender."""
     caller = process.callers[number]
     return not (
@@ -98,11 +98,11 @@ def _sleeps(world: World, process: Process, number: int, contender: Contender) -
     )
 
 
-def _is_broken(world: World, contender: Contender) -> bool:
+def _is_broken(world: World, contender: Machine) -> bool:
     return contender.node is not None and not world.server.has(contender.node.name)
 
 
-def _has_watch(world: World, process: Process, number: int, contender: Contender) -> bool:
+def _has_watch(world: World, process: Process, number: int, contender: Machine) -> bool:
     """Whether a contender watches the one ahead."""
     watched = contender._watched
     return (
@@ -112,7 +112,7 @@ def _has_watch(world: World, process: Process, number: int, contender: Contender
     )
 
 
-def _has_neighbour(process: Process, number: int, contender: Contender) -> bool:
+def _has_neighbour(process: Process, number: int, contender: Machine) -> bool:
     """Whether a neighbour will tell a contender when it leaves."""
     return contender.state is State.BEHIND and any(
         local.name == contender._watched and local.follower == number
@@ -130,7 +130,7 @@ def _wakes_at_heartbeat(process: Process, number: int) -> bool:
     return contender.state is not state
 
 
-def _is_unaware(world: World, process: Process, number: int, contender: Contender) -> bool:
+def _is_unaware(world: World, process: Process, number: int, contender: Machine) -> bool:
     """Whether a holder will never hear that its node is gone."""
     return (
         _is_broken(world, contender)
@@ -150,7 +150,7 @@ def _is_quiet(process: Process) -> bool:
     )
 
 
-def _at_rest(world: World, contenders: list[tuple[Process, int, Contender]]) -> Iterator[str]:
+def _at_rest(world: World, contenders: list[tuple[Process, int, Machine]]) -> Iterator[str]:
     """Yield what is wrong while no message is under way."""
     here = [
         (process, number, contender)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distlock.keys import znodes
 from distlock.queue import events as e
 from distlock.queue import policies
-from distlock.queue.machine import Contender
+from distlock.queue.machine import Machine
 from distlock.queue.states import State
 from tests.queue.explore import DOWNGRADED, Scope
 from tests.queue.world import Faults
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.queue.world import World
 
 
-class NodeOfAnEarlierSessionCounts(Contender):
+class NodeOfAnEarlierSessionCounts(Machine):
     """CURATOR-604: the list of the new session still shows the old one's node."""
 
     @property
@@ -32,7 +32,7 @@ class NodeOfAnEarlierSessionCounts(Contender):
         return self.node is not None
 
 
-class FoundNodeIsTaken(Contender):
+class FoundNodeIsTaken(Machine):
     """CURATOR-498: the node that is found after a lost reply belongs to the dying session."""
 
     def _identified(self, event: e.NodeRead) -> None:
@@ -41,14 +41,14 @@ class FoundNodeIsTaken(Contender):
         super()._identified(event)
 
 
-class LateCreateIsForgotten(Contender):
+class LateCreateIsForgotten(Machine):
     """CURATOR-45, -79, -205: the create is done on the server, and its caller has gone."""
 
     def _created_in_vain(self, event: e.Created | e.NodeRead) -> None:
         self.state = State.LEFT
 
 
-class LostReplyOfOneWhoLeftIsForgotten(Contender):
+class LostReplyOfOneWhoLeftIsForgotten(Machine):
     """An orphan node: the caller leaves, and the reply to its create is lost."""
 
     def _search(self, event: Event) -> None:
@@ -58,7 +58,7 @@ class LostReplyOfOneWhoLeftIsForgotten(Contender):
             super()._search(event)
 
 
-class LostReplyJoinsAnew(Contender):
+class LostReplyJoinsAnew(Machine):
     """kazoo's recipes: a create is sent again after a lost reply."""
 
     def _find(self, event: e.Connected) -> None:
@@ -68,14 +68,14 @@ class LostReplyJoinsAnew(Contender):
             super()._find(event)
 
 
-class RecoveryWithoutSync(Contender):
+class RecoveryWithoutSync(Machine):
     """Curator and kazoo: the server that is asked after a lost reply lags behind."""
 
     def _find(self, _: e.Connected) -> None:
         self._do(e.List())
 
 
-class NoLookBetweenEventAndWait(Contender):
+class NoLookBetweenEventAndWait(Machine):
     """CURATOR-527, -641: the one ahead has gone before the watch on it is set."""
 
     def _ahead_watched(self, event: e.Watched) -> None:
@@ -83,7 +83,7 @@ class NoLookBetweenEventAndWait(Contender):
             super()._ahead_watched(event)
 
 
-class PredecessorGoneMeansOurTurn(Contender):
+class PredecessorGoneMeansOurTurn(Machine):
     """PITFALLS 25i: the one ahead has only given up waiting, in the middle of the line."""
 
     def _ahead_changed(self, event: e.Changed) -> None:
@@ -93,7 +93,7 @@ class PredecessorGoneMeansOurTurn(Contender):
             super()._ahead_changed(event)
 
 
-class WatchIsForgotten(Contender):
+class WatchIsForgotten(Machine):
     """PITFALLS 8: one watch stays behind for every wait that timed out."""
 
     def _unwait(self) -> None:
@@ -101,7 +101,7 @@ class WatchIsForgotten(Contender):
             super()._unwait()
 
 
-class WatchByExists(Contender):
+class WatchByExists(Machine):
     """CURATOR-107: a watch by exists stays on a node that is gone."""
 
     def apply(self, event: Event) -> Sequence[Effect]:
@@ -115,7 +115,7 @@ class WatchWithExists(NamedTuple):
     name: str
 
 
-class HandOverWithoutSessionCheck(Contender):
+class HandOverWithoutSessionCheck(Machine):
     """A holder whose session may have ended hands the lock to its neighbour."""
 
     def _leave(self, event: e.Leave) -> None:
@@ -131,14 +131,14 @@ class HandOverWithoutSessionCheck(Contender):
             super()._neighbour_left(event)
 
 
-class NumberWithoutAgeOfLine(Contender):
+class NumberWithoutAgeOfLine(Machine):
     """The number before ours is of a neighbour in a line that was removed since."""
 
     def _line_read(self, event: e.LineRead) -> None:
         super()._line_read(event._replace(token=0))
 
 
-class LeaveForgetsTheNeighbour(Contender):
+class LeaveForgetsTheNeighbour(Machine):
     """A waiter that gives up tells nobody."""
 
     def _part(self, node: e.Node, epoch: int | None) -> None:
@@ -148,35 +148,35 @@ class LeaveForgetsTheNeighbour(Contender):
             self.local.leave(node)
 
 
-class GrantWithoutProof(Contender):
+class GrantWithoutProof(Machine):
     """PITFALLS 25b: granted by a list, though the session may have expired."""
 
     def _have_turn(self) -> None:
         self._grant(self.session.epoch)
 
 
-class LapseIsHealed(Contender):
+class LapseIsHealed(Machine):
     """CURATOR-206: a session deadline that has passed is forgotten with the next heartbeat."""
 
     def _unbroken(self, epoch: int) -> bool:
         return self.session.running
 
 
-class OwnNodeIsNotMissed(Contender):
+class OwnNodeIsNotMissed(Machine):
     """CURATOR-211, -307: a node that an operator has deleted is waited with for ever."""
 
     def _own_gone(self) -> None:
         pass
 
 
-class OwnNodeIsNotWatched(Contender):
+class OwnNodeIsNotWatched(Machine):
     """A waiter that lists nothing does not hear that an operator has deleted its node."""
 
     def _watch_own(self) -> None:
         self._own_watched = True
 
 
-class LineIsMadeOnce(Contender):
+class LineIsMadeOnce(Machine):
     """CURATOR-173, -180: the line's own node is removed between two steps, and not made again."""
 
     def _created(self, event: e.Created) -> None:
@@ -186,7 +186,7 @@ class LineIsMadeOnce(Contender):
             super()._created(event)
 
 
-class NeighboursOutliveTheConnection(Contender):
+class NeighboursOutliveTheConnection(Machine):
     """A neighbour that was known before a cut is waited for after it."""
 
     def _disconnected(self, event: e.Disconnected) -> None:
@@ -194,14 +194,14 @@ class NeighboursOutliveTheConnection(Contender):
             super()._disconnected(event)
 
 
-class InterruptedJoinIsTrusted(Contender):
+class InterruptedJoinIsTrusted(Machine):
     """PITFALLS 3: an exception lands in the join, and the answer to a create never comes."""
 
     def _leave_while_joining(self, _: e.Leave) -> None:
         self.state = State.LEAVING
 
 
-class DowngradedAtTheEnd(Contender):
+class DowngradedAtTheEnd(Machine):
     """CURATOR-621: the reader gets a number of its own, and a queued writer comes first."""
 
     def _do(self, *effects: Effect) -> None:
@@ -211,14 +211,14 @@ class DowngradedAtTheEnd(Contender):
             super()._do(effect)
 
 
-class EarlierListCounts(Contender):
+class EarlierListCounts(Machine):
     """Found by `explore`: a list of an earlier attempt is taken for the one after ``sync``."""
 
     def _found_in_vain(self, event: e.Listed) -> None:
         super()._found_in_vain(event._replace(sync=True))
 
 
-class ReleasedNodeIsForgotten(Contender):
+class ReleasedNodeIsForgotten(Machine):
     """CURATOR-678: the release drops the node, and the delete is never sent."""
 
     def _give_up_node(self, epoch: int | None = None) -> None:
@@ -235,7 +235,7 @@ def a_writer_directly_ahead(line: list[znodes.NodeName], own: int) -> znodes.Nod
 class Mutation(NamedTuple):
     """A bug, and where it shows."""
 
-    machine: type[Contender]
+    machine: type[Machine]
     scope: Scope
     #: Part of what `explore` says.
     harm: str
@@ -298,7 +298,7 @@ MUTATIONS = [
     Mutation(DowngradedAtTheEnd, DOWNGRADES, TWO_HOLD),
     Mutation(ReleasedNodeIsForgotten, scope(), FORGOTTEN),
     Mutation(
-        Contender,
+        Machine,
         Scope(READERS, Faults(leaves=0, releases=0), (0, 1, 1)),
         TWO_HOLD,
         (policies.WRITER, HASTY, HASTY),

@@ -9,7 +9,7 @@ from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong, name_of
 
 if TYPE_CHECKING:
-    from distlock.queue.machine import Contender
+    from distlock.queue.machine import Machine
 
 
 # --- what the driver does -------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
         deliver(world, process, tell.contender, tell.event)
 
 
-def _note_grant(world: World, contender: Contender) -> None:
+def _note_grant(world: World, contender: Machine) -> None:
     node, server = contender.node, world.server
     assert node is not None
     if not contender.valid:

@@ -13,7 +13,7 @@ from tests.queue.world import AT_REST, NAMES, Caller, Process, World, Wrong, clo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.queue.machine import Contender
+    from distlock.queue.machine import Machine
 
     Step = tuple[str, World]
 
@@ -131,7 +131,7 @@ def _notice_lapse(world: World, process: Process) -> None:
 
 
 def _of_caller(
-    world: World, process: Process, number: int, contender: Contender
+    world: World, process: Process, number: int, contender: Machine
 ) -> Iterator[tuple[str, Any]]:
     caller = process.callers[number]
     state = contender.state
@@ -170,14 +170,14 @@ def _is_next(process: Process, number: int) -> bool:
     )
 
 
-def _may_downgrade(process: Process, contender: Contender) -> bool:
+def _may_downgrade(process: Process, contender: Machine) -> bool:
     """Whether a contender need not take the place of a writer, or may."""
     return contender.policy.spot is None or (
         contender.policy.spot.valid and not process.callers[0].left
     )
 
 
-def _is_downgrading(process: Process, contender: Contender) -> bool:
+def _is_downgrading(process: Process, contender: Machine) -> bool:
     """Whether another contender is about to take the place of this one."""
     return any(
         c.policy.spot is contender and c.state not in AT_REST for c in process.contenders.values()

@@ -16,7 +16,7 @@ from distlock.keys.znodes import READ, REVOKE, WORN, WRITE
 from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
-from distlock.queue.machine import Contender
+from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class Line:
         self.local = LocalLine()
         self.made = 0
 
-    def contender(self, policy: policies.Policy = policies.MUTEX, **options: Any) -> Contender:
+    def contender(self, policy: policies.Policy = policies.MUTEX, **options: Any) -> Machine:
         self.made += 1
         prefix = f"_c_{self.made}-"
-        return Contender(
+        return Machine(
             policy, self.session, self.local, me=self.made, new_prefix=lambda: prefix, **options
         )
 
-    def create(self, contender: Contender) -> list[Any]:
+    def create(self, contender: Machine) -> list[Any]:
         """Answer a create."""
         name = f"{contender.prefix}{contender.policy.kind}{self.number:010d}"
         self.number += 1
@@ -59,7 +59,7 @@ class Line:
 
     def joined(
         self, policy: policies.Policy = policies.MUTEX, *ahead: str, **options: Any
-    ) -> Contender:
+    ) -> Machine:
         """Return a contender that has seen the line, with these nodes and its own."""
         contender = self.contender(policy, **options)
         contender.apply(e.Join())
@@ -73,7 +73,7 @@ def other(number: int = 0, kind: str = "lock-") -> str:
     return f"_c_other-{kind}{number:010d}"
 
 
-def own(contender: Contender) -> str:
+def own(contender: Machine) -> str:
     assert contender.node is not None
     return contender.node.name
 

@@ -8,7 +8,7 @@ import pytest
 
 from distlock.queue import events as e
 from distlock.queue import states
-from distlock.queue.machine import Contender
+from distlock.queue.machine import Machine
 from distlock.queue.states import RULES, State
 
 
@@ -40,4 +40,4 @@ def test_each_state_but_the_last_ends_by_leaving() -> None:
 
 @pytest.mark.parametrize("event", RULES)
 def test_each_rule_names_a_method(event: type) -> None:
-    assert all(hasattr(Contender, name) for name in RULES[event].values())
+    assert all(hasattr(Machine, name) for name in RULES[event].values())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.queue.joining import Joining
 from distlock.queue.local_line import LocalLine
-from distlock.queue.machine import Contender
+from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Process:
         self.unseen: tuple[str, ...] = ()
         self.lag: tuple[str, ...] = ()
         self.local = LocalLine()
-        self.contenders: dict[int, Contender] = {}
+        self.contenders: dict[int, Machine] = {}
         self.callers = dict.fromkeys(contenders, Caller())
         self._key: Any = None
 
@@ -181,7 +181,7 @@ class Process:
             )
         return self._key
 
-    def would_watch(self, contender: Contender) -> bool:
+    def would_watch(self, contender: Machine) -> bool:
         """Whether a contender would set a watch on its own node at the next heartbeat."""
         return not contender._own_watched and (
             contender.state in (State.HOLDING, State.BEHIND)
@@ -209,7 +209,7 @@ _copy_process = _copier(_PLAIN)
 _copy_contender = _copier(COPIED)
 
 
-def clone(contender: Contender, process: Process) -> Contender:
+def clone(contender: Machine, process: Process) -> Machine:
     """Return a copy of a contender for a copy of its process."""
     new = object.__new__(type(contender))
     _copy_contender(contender, new)
@@ -219,13 +219,13 @@ def clone(contender: Contender, process: Process) -> Contender:
     return new
 
 
-def next_prefix(contender: Contender) -> str:
+def next_prefix(contender: Machine) -> str:
     """Return the prefix of a contender's next attempt."""
     attempt = int(contender.prefix[4]) + 1 if contender.prefix else 1
     return f"_c_{name_of(contender)}{attempt}-"
 
 
-def name_of(contender: Contender) -> str:
+def name_of(contender: Machine) -> str:
     """Return the letter of a contender."""
     assert isinstance(contender.me, int)
     return NAMES[contender.me]
@@ -267,7 +267,7 @@ class World:
         """Note that a fault has happened."""
         self.faults = self.faults._replace(**{fault: getattr(self.faults, fault) - 1})
 
-    def contenders(self) -> list[tuple[Process, int, Contender]]:
+    def contenders(self) -> list[tuple[Process, int, Machine]]:
         return [
             (process, number, contender)
             for process in self.processes
@@ -280,7 +280,7 @@ def beginning(
     faults: Faults,
     *,
     homes: Sequence[int] = (0, 0, 1),
-    machine: type[Contender] = Contender,
+    machine: type[Machine] = Machine,
     line: bool = True,
     slow: bool = False,
     try_only: Sequence[int] = (),
