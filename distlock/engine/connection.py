@@ -61,10 +61,10 @@ _MANY: Final = 65536
 _LONGEST_REPLY: Final = 2**28
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
-#: How long the connection thread waits for a thread that sends, and how often: then the send has
-#: been interrupted, and the connection is dropped.
-_BUSY_SECONDS: Final = 0.005
-_BUSY_LOOKS: Final = 50
+#: How often the connection thread looks whether another thread still sends, and how long one send
+#: may take. A longer one has been interrupted, and the connection is dropped.
+_LOOK_SECONDS: Final = 0.005
+_SEND_SECONDS: Final = 0.25
 _WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
@@ -92,8 +92,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         self.thread = 0
         #: Whether that sleeps, or is about to.
         self.asleep = False
-        #: How often in a row the wire was busy.
-        self._busy = 0
+        #: When the wire was found busy (`time.monotonic`), None if it was free at the last look.
+        self._busy_since: float | None = None
         #: Bytes from the server that are not read yet.
         self._unread = bytearray()
         #: Whether the server has sent anything since it was asked last.
@@ -187,7 +187,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             guarded(steps.popleft())
         if wire is None:
             self._send_all(queue, timeout)
-        elif (queue or wire.rest) and self._reserve(wire):
+        elif queue or wire.rest:
+            if not self._reserve(wire):
+                return self._time_to_next_look(wire)
             try:
                 message, wire.rest = wire.rest, b""
                 if message:
@@ -196,21 +198,29 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 wire.sent_at = time.monotonic()
             finally:
                 wire.lock.release()
-        return _BUSY_SECONDS if self._busy else 0.0
+            self._busy_since = None
+        return 0.0
 
     def _reserve(self, wire: Wire) -> bool:
         """Keep other threads from sending; return False while one does."""
-        if wire.lock.acquire(blocking=False):
-            self._busy = 0
-            if not wire.unfinished:
-                return True
+        if not wire.lock.acquire(blocking=False):
+            return False
+        if wire.unfinished:
             wire.lock.release()
-        else:
-            # A signal handler may run in the middle of a send, and wait for an answer itself.
-            self._busy += 1
-            if self._busy < _BUSY_LOOKS:
-                return False
-        raise ConnectionDropped("A send was interrupted.")
+            raise ConnectionDropped("A send was interrupted.")
+        return True
+
+    def _time_to_next_look(self, wire: Wire) -> float:
+        """Return how long another thread may go on sending, in seconds.
+
+        A signal handler may run in the middle of a send, and wait for an answer itself.
+        """
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - max(self._busy_since, wire.sent_at) >= _SEND_SECONDS:
+            raise ConnectionDropped("A send was interrupted.")
+        return _LOOK_SECONDS
 
     def _send_all(self, queue: deque[tuple[Any, Reply | None]], timeout: float) -> None:
         parts: list[bytes] = []
@@ -344,7 +354,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped(str(error)) from error
         self.trouble = None
         self._admitted = True
-        self._busy = 0
+        self._busy_since = None
         if isinstance(self._socket, Wire):
             self.client._pending = self._socket.unanswered
             self.wire = self._socket

@@ -13,10 +13,12 @@ import socket
 import struct
 import sys
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kazoo.protocol.connection import ConnectionDropped
 
 from distlock.conf import configuration
 from distlock.engine import client as client_module
@@ -24,9 +26,10 @@ from distlock.engine import connection as connection_module
 from distlock.engine import wire as wire_module
 from distlock.engine.client import Client, Reply
 from distlock.engine.wire import Wire
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
 SOURCES = {module.__file__ for module in (client_module, connection_module, wire_module)}
@@ -75,7 +78,11 @@ class Rig:
 
     def send_queued(self) -> None:
         """Do what the connection thread does once it is awake."""
-        self.connection._busy = 0
+        self.connection._busy_since = None  # a trace takes its time
+        self.look()
+
+    def look(self) -> None:
+        """Do the same once more, after the wire was found busy."""
         self.connection._send_queued(1)
 
     def begin_another_send(self) -> None:
@@ -178,3 +185,49 @@ def test_requests_keep_their_order_while_the_connection_thread_sends_the_first(
             if step > lines:
                 assert lines > 20
                 break
+
+
+@pytest.fixture
+def busy_rig() -> Iterator[Rig]:
+    """A request is queued, for another thread is in the middle of a send."""
+    rig = Rig(1 << 16)
+    rig.begin_another_send()
+    rig.submit(0)
+    yield rig
+    rig.end_another_send()
+    rig.close()
+
+
+def keep_looking(rig: Rig, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        rig.look()
+
+
+def test_a_burst_of_looks_does_not_interrupt_the_send_of_another_thread(busy_rig: Rig) -> None:
+    for _ in range(100):
+        busy_rig.look()
+    busy_rig.finish()
+    assert len(busy_rig.sent()) == 1
+
+
+def test_a_send_that_does_not_end_was_interrupted(
+    busy_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_SEND_SECONDS", 0.05)
+    started = time.monotonic()
+    with pytest.raises(ConnectionDropped, match="interrupted"):
+        keep_looking(busy_rig, PATIENCE)
+    assert time.monotonic() - started >= 0.05
+
+
+def test_the_sends_of_several_threads_are_told_apart(
+    busy_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_SEND_SECONDS", 0.05)
+    until = time.monotonic() + 0.2
+    while time.monotonic() < until:
+        busy_rig.wire.sent_at = time.monotonic()  # another one has ended, and one has begun
+        busy_rig.look()
+    busy_rig.finish()
+    assert len(busy_rig.sent()) == 1
