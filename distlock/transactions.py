@@ -26,7 +26,7 @@ def refuse_open_transaction(key: str) -> None:
     :raises LockInTransaction: on any database; the block of a `TestCase` does not count
     """
     for alias in connections.settings:
-        # connections.all() makes seven calls to find out that there is none.
+        # Public is connections.all(), which makes seven calls to find out that there is none.
         made = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001
         connection = getattr(made, alias, None)
         if connection is not None and _is_open(connection):
