@@ -29,9 +29,14 @@ from distlock.session import registry
 from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.urls import URLResolver
     from pytest_django import Settings
     from rest_framework.request import Request
+
+
+pytestmark = pytest.mark.usefixtures("own_functions")
 
 
 def found(*, deploy: bool = False) -> list[str | None]:
@@ -42,6 +47,17 @@ def found(*, deploy: bool = False) -> list[str | None]:
 def messages(*, deploy: bool = False) -> list[checks.CheckMessage]:
     said = checks.run_checks(include_deployment_checks=deploy)
     return [message for message in said if str(message.id).startswith("distlock")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _another_tests_function() -> Iterator[None]:
+    """A locked function that is wrong, and lives on: the garbage collector has not come yet."""
+
+    @zk_locked("<nothing>")
+    def wrong() -> None: ...
+
+    yield
+    del wrong
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_lock
+from distlock.decorators import declared
 from distlock.engine.client import Client
 from distlock.lease.persistent import PersistentLease
 from distlock.queue import waiting
@@ -199,3 +200,12 @@ def busy(tree: Tree, make_owner: MakeOwner) -> Iterator[None]:
 def no_server_time() -> None:
     """Nothing is known of the server's time."""
     server_time._clocks.clear()
+
+
+@pytest.fixture
+def own_functions() -> Iterator[None]:
+    """The system checks know the locked functions of this test, and of no other that live on."""
+    others = set(declared)
+    declared.clear()
+    yield
+    declared.update(others)

@@ -31,6 +31,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(
         refresh.apply_async(args, kwargs)
 
 
+@pytest.mark.usefixtures("own_functions")
 def test_a_bound_task_has_self_and_celery_does_not_ask_for_it(app: Celery) -> None:
     @app.task(bind=True, shared=False)
     @zk_locked("feed:<feed_id>:<self.name>")
@@ -68,6 +69,7 @@ def test_on_a_task_class_it_is_refused(app: Celery) -> None:
             pass
 
 
+@pytest.mark.usefixtures("own_functions")
 def test_a_template_that_names_no_argument_of_the_task_is_found_by_the_checks(app: Celery) -> None:
     @app.task(shared=False)
     @zk_locked("feed:<fed_id>")
