@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,14 +24,14 @@ COROUTINES = 1_000
 KEYS = [f"key-{number}" for number in range(10)]
 
 
-def threads() -> list[str]:
+def threads() -> Counter[str]:
     """The names of all threads, without those of the tests' own `asyncio.to_thread`."""
-    return sorted(
+    return Counter(
         name for one in threading.enumerate() if not (name := one.name).startswith("asyncio_")
     )
 
 
-def threads_beside_one_lock() -> list[str]:
+def threads_beside_one_lock() -> Counter[str]:
     """What a process that holds a single lock has: its connection and its heartbeat."""
     await_connection()
     with zk_lock("first"):
@@ -60,7 +61,7 @@ def test_a_thousand_coroutines_on_ten_keys_are_served_without_a_thread(
         crowd = [asyncio.create_task(buy(number)) for number in range(COROUTINES)]
         for key in KEYS:
             await asyncio.to_thread(tree.await_line, key, 1 + COROUTINES // len(KEYS))
-        assert threads() == before
+        assert threads() <= before  # one of an earlier test may end meanwhile
         for key in KEYS:
             holder.now(zk_lock(key, using="other").release)
         await asyncio.wait_for(asyncio.gather(*crowd), 120)
@@ -69,7 +70,7 @@ def test_a_thousand_coroutines_on_ten_keys_are_served_without_a_thread(
     for tokens in served.values():
         assert tokens == sorted(tokens)
         assert len(set(tokens)) == COROUTINES // len(KEYS)
-    assert threads() == before
+    assert threads() <= before
     eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")
     forgets_all(session_for())
 
@@ -109,7 +110,7 @@ def test_coroutines_that_wait_for_leases_take_no_thread(tree: Tree) -> None:
         async with zk_semaphore("mail", 3, timeout=None):
             inside += 1
             most = max(most, inside)
-            assert threads() == before
+            assert threads() <= before
             await asyncio.sleep(0)
             inside -= 1
 
@@ -118,7 +119,7 @@ def test_coroutines_that_wait_for_leases_take_no_thread(tree: Tree) -> None:
 
     asyncio.run(main())
     assert 1 <= most <= 3
-    assert threads() == before
+    assert threads() <= before
     for part in ("locks", "leases"):
         await_empty(tree, f"{tree.path('mail')}/{part}")
     forgets_all(session_for())
