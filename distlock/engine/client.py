@@ -41,6 +41,7 @@ from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
+from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import safe
 
 from .connection import Connection
@@ -341,7 +342,7 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
             return (
                 f"{where} did not answer in time. Is it running (`manage.py distlock server` "
                 "starts one), and reachable? A server also turns clients away in silence beyond "
-                "its maxClientCnxns (60 per address by default)."
+                f"its maxClientCnxns ({CONNECTIONS} per address by default)."
             )
         case _:
             return f"{where} could not serve the request: {error!r}."

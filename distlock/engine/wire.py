@@ -23,6 +23,8 @@ from typing import Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionLoss
 
+from distlock.keys.limits import MAX_INT
+
 #: A request, where its outcome goes (None for nowhere), and its number.
 Sent: TypeAlias = "tuple[Any, Any, int]"
 
@@ -37,7 +39,7 @@ _numbers: Final = count()
 def packed(request: Any) -> tuple[int, bytes]:
     """Return a new number for a request, and the request as bytes."""
     content = request.serialize()
-    number = next(_numbers) % 0x7FFFFFFF + 1
+    number = next(_numbers) % MAX_INT + 1
     return number, _PREFIX.pack(len(content) + 8, number, request.type) + content
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from distlock.process import in_child
 
+from .limits import MAX_INT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +36,7 @@ _LATEST: Final = 32_503_680_000
 
 #: The first number too close to the end of the counter: from there on a queue is *worn*. The rest,
 #: 67 million numbers, is for clients that do not begin queues anew.
-WORN: Final = 2**31 - 2**26
+WORN: Final = MAX_INT + 1 - 2**26
 
 # The server formats its signed 32-bit counter with %010d, so a wrapped one carries a minus sign.
 _SEQUENCE = r"(?P<sequence>[0-9]{10}|-[0-9]{9,10})"
@@ -91,7 +93,7 @@ def sequence_of(name: str) -> str:
 def is_worn(sequence: int) -> bool:
     """Return whether a queue is close to the end of its sequence numbers, or beyond it.
 
-    The server's counter does not wrap: it sticks at 2147483647 (ZOOKEEPER-3249), and nodes created
+    The server's counter does not wrap: it sticks at `MAX_INT` (ZOOKEEPER-3249), and nodes created
     in one go there get negative numbers. Older servers let it wrap to negative numbers.
     """
     return not 0 <= sequence < WORN
@@ -124,7 +126,7 @@ def leases(names: Iterable[str]) -> list[NodeName]:
 
 def _in_order(found: Iterable[NodeName | None]) -> list[NodeName]:
     nodes = sorted(filter(None, found), key=attrgetter("sequence"))
-    if nodes and nodes[-1].sequence - nodes[0].sequence >= 2**31:
+    if nodes and nodes[-1].sequence - nodes[0].sequence > MAX_INT:
         start = next(i for i, node in enumerate(nodes) if node.sequence >= 0)
         return nodes[start:] + nodes[:start]
     return nodes

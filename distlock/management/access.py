@@ -12,6 +12,7 @@ from uuid import uuid4
 from distlock.engine.bulk_reads import FORBIDDEN, GONE, UNREAD
 from distlock.engine.requests import access_list
 from distlock.engine.roles import BITS, ROLES
+from distlock.keys.limits import MAX_INT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from distlock.engine.bulk_reads import Outcome, Reads
 
 #: No node has this version, so a conditional write is refused after its permission was checked.
-_NO_VERSION: Final = 0x7FFFFFFF
+_NO_VERSION: Final = MAX_INT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from distlock.engine.ensemble import members
 from distlock.engine.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.inspection.tree import snapshot
+from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
 from distlock.session import session as sessions
 from distlock.session.node_bytes import size_of
@@ -42,8 +43,6 @@ Level: TypeAlias = Literal["ok", "warning", "error"]
 
 #: The difference of clocks that is worth a warning, in seconds.
 SKEW: Final = 1.0
-#: The longest message that a server reads by default, in bytes.
-_JUTE_MAXBUFFER: Final = 0xFFFFF
 #: The session timeout to ask for to learn the least one, in seconds: less than any two ticks.
 _LEAST: Final = 0.5
 #: The number of nodes whose ACLs are checked.
@@ -132,7 +131,7 @@ def _error(subject: str, message: str, advice: str) -> Finding:
 
 def _settings(conf: Configuration) -> Finding:
     message = f"{conf.namespace} on {conf.hosts}"
-    if conf.max_node_bytes > _JUTE_MAXBUFFER:
+    if conf.max_node_bytes > LONGEST_MESSAGE:
         return _warning(
             "settings",
             f"{message}, with MAX_NODE_BYTES = {conf.max_node_bytes}, which is more than a server "
@@ -210,10 +209,13 @@ def _session_timeout(session: Session) -> Finding:
     message = f"{granted:g} s granted, {asked:g} s asked for"
     if abs(asked - granted) < 0.001:
         return _ok("timeout", message)
-    bound, default = ("minSessionTimeout", 2) if granted > asked else ("maxSessionTimeout", 20)
+    bound, default = "maxSessionTimeout", MOST_TICKS
+    if granted > asked:
+        bound, default = "minSessionTimeout", LEAST_TICKS
     return _warning(
         "timeout",
-        f"{message}: the servers allow from 2 to 20 ticks unless they are told otherwise.",
+        f"{message}: unless they are told otherwise, the servers allow from {LEAST_TICKS} to "
+        f"{MOST_TICKS} ticks.",
         f"Change SESSION_TIMEOUT to {granted:g}, or {bound} of the servers ({default} times "
         "tickTime by default). Locks work with what is granted.",
     )
@@ -225,7 +227,8 @@ def _ticks(session: Session, reads: Reads) -> Finding:
     tick, source = ensemble_tick(session.conf, min(reads.left, 2.0)), "tickTime"
     if tick is None:
         shortest = _shortest_timeout(session, reads)
-        tick, source = shortest / 2, f"half of the shortest timeout granted, {shortest:g} s"
+        tick = shortest / LEAST_TICKS
+        source = f"half of the shortest timeout granted, {shortest:g} s"
     if not tick:
         return _warning(
             "ticks",

@@ -6,10 +6,10 @@ whole ensemble down (ZOOKEEPER-4306).
 
 from __future__ import annotations
 
+from distlock.keys.limits import SEQUENCE_DIGITS
+
 #: The bytes that precede each path.
 _LENGTH = 4
-#: The digits that the server appends to the path of a sequential node.
-_SEQUENCE = 10
 
 
 def size_of(path: str) -> int:
@@ -49,7 +49,7 @@ class NodeBytes:
 
         :param under_way: how many nodes like this one are being created
         """
-        return self.total + (under_way + 1) * (size_of(path) + _SEQUENCE) > self.limit
+        return self.total + (under_way + 1) * (size_of(path) + SEQUENCE_DIGITS) > self.limit
 
     def paths(self) -> list[str]:
         """Return the paths of the nodes."""

@@ -27,6 +27,7 @@ from distlock.engine.client import (
 )
 from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
 from distlock.engine.handler import guarded
+from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 from distlock.queue.local_contenders import LocalContenders
 
@@ -261,7 +262,7 @@ class Session(SessionRequests):
                 "True; `manage.py distlock doctor` shows the arithmetic.",
                 asked,
                 granted,
-                granted / 2 * TICKS,
+                granted / LEAST_TICKS * TICKS,
             )
 
     def _fail_forgotten(self) -> None:

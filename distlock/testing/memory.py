@@ -27,13 +27,13 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import EventType, ZnodeStat
 
+from distlock.keys.limits import MAX_INT, signed
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
-#: The last sequence number that a node counts to.
-LAST_NUMBER: Final = 2**31 - 1
 
 
 class Listener(Protocol):
@@ -66,7 +66,7 @@ class _Node:
             ctime=self.ctime,
             mtime=self.mtime,
             version=self.version,
-            cversion=_signed(2 * self.made - children),
+            cversion=signed(2 * self.made - children),
             aversion=0,
             ephemeralOwner=self.owner,
             dataLength=len(self.data),
@@ -200,9 +200,7 @@ class MemoryTree:
                 raise NodeExistsError
             if parent.owner:
                 raise NoChildrenForEphemeralsError
-            self._put(
-                above, replace(parent, made=min(parent.made + 1, LAST_NUMBER), pzxid=self._zxid)
-            )
+            self._put(above, replace(parent, made=min(parent.made + 1, MAX_INT), pzxid=self._zxid))
             self._put(path, replace(self._new(data), owner=owner, container=container))
             self._events += [(EventType.CREATED, path), (EventType.CHILD, above)]
             return path
@@ -219,7 +217,7 @@ class MemoryTree:
                 replace(
                     node,
                     data=data,
-                    version=_signed(node.version + 1),
+                    version=signed(node.version + 1),
                     mzxid=self._zxid,
                     mtime=_milliseconds(),
                 ),
@@ -289,11 +287,10 @@ class MemoryTree:
     def count_from(self, path: str, number: int) -> None:
         """Let the next sequence number under a node be `number`, which no server can be told.
 
-        :param number: from 0 to 2147483647, at which the counter of a server sticks
-            (ZOOKEEPER-3249)
+        :param number: from 0 to `MAX_INT`
         """
-        if not 0 <= number <= LAST_NUMBER:
-            raise ValueError(f"number is {number}: give one from 0 to {LAST_NUMBER}.")
+        if not 0 <= number <= MAX_INT:
+            raise ValueError(f"number is {number}: give one from 0 to {MAX_INT}.")
         with self.transaction():
             self._put(path, replace(self._node(path), made=number))
 
@@ -357,11 +354,6 @@ class MemoryTree:
 
 def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
-
-
-def _signed(number: int) -> int:
-    """Return a number as the server's signed 32-bit counters have it."""
-    return (number + 2**31) % 2**32 - 2**31
 
 
 def _milliseconds() -> int:

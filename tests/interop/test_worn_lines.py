@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks import curator, newer_curator
 from distlock import IncompatiblePeer, zk_lock
+from distlock.keys.limits import MAX_INT
 from distlock.keys.znodes import WORN
 from distlock.session.registry import close_sessions
-from distlock.testing.memory import LAST_NUMBER
 from distlock.testing.server import ZooKeeper
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually, raw_client
@@ -92,7 +92,7 @@ def contenders(make_owner: MakeOwner, witness_folder: Path) -> Callable[[], tupl
     return run
 
 
-@pytest.mark.parametrize("start", [WORN - 20, LAST_NUMBER - 20, LAST_NUMBER])
+@pytest.mark.parametrize("start", [WORN - 20, MAX_INT - 20, MAX_INT])
 def test_never_do_two_hold_and_the_line_begins_anew(
     server: ZooKeeper,
     count_from: CountFrom,
@@ -107,7 +107,7 @@ def test_never_do_two_hold_and_the_line_begins_anew(
 
 
 def test_the_counter_of_a_real_server_sticks(server: ZooKeeper, count_from: CountFrom) -> None:
-    path = count_from(LAST_NUMBER - 1)
+    path = count_from(MAX_INT - 1)
     with raw_client(server.hosts) as client:
         names = [client.create(f"{path}/{name}-", sequence=True) for name in "abc"]
     assert [name.rpartition("-")[2] for name in names] == ["2147483646", "2147483647", "2147483647"]

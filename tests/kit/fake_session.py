@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, cast
 from distlock.engine.client import NoNode, NotConnected, NotEmpty
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.exceptions import LockUnavailable
+from distlock.keys.limits import MAX_INT, signed
 from distlock.keys.znodes import REVOKE
 from distlock.queue.batch import BatchMember
 from distlock.queue.contender import Place
 from distlock.queue.handoff import MutexPlace
 from distlock.queue.local_contenders import LocalContenders
 from distlock.queue.order import FairPlace, UnfairPlace
-from distlock.testing.memory import LAST_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,8 +88,8 @@ class Tree:
         return self.nodes[name]
 
     def next_number(self) -> str:
-        number = (self.sequence + 2**31) % 2**32 - 2**31  # a signed counter of 32 bits
-        if not (self.sticks and self.sequence == LAST_NUMBER):
+        number = signed(self.sequence)
+        if not (self.sticks and self.sequence == MAX_INT):
             self.sequence += 1
         return f"{number:010d}"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from distlock.keys.limits import LEAST_TICKS, MOST_TICKS
 from distlock.testing.server import ZooKeeper
 
 from . import history, network, schedule
@@ -71,10 +72,10 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
     """
     if options.processes < 2:
         raise ValueError(f"processes is {options.processes}: two are the fewest that can collide.")
-    if not 2 <= options.session_timeout / options.tick <= 20:
+    if not LEAST_TICKS <= options.session_timeout / options.tick <= MOST_TICKS:
         raise ValueError(
             f"A session timeout of {options.session_timeout:g} s is not granted: ZooKeeper grants "
-            f"2 to 20 ticks, and a tick is {options.tick:g} s."
+            f"{LEAST_TICKS} to {MOST_TICKS} ticks, and a tick is {options.tick:g} s."
         )
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # it reports every fault of ours
     with ExitStack() as stack:
