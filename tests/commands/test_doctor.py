@@ -12,7 +12,7 @@ import pytest
 from kazoo.security import Permissions
 
 from distlock.checks import MIDDLEWARE
-from distlock.management.diagnosis import Finding, diagnose
+from distlock.management.diagnosis import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper, free_ports
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
+    from distlock.management.finding import Finding
     from tests.kit.tools import Tree
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.management.diagnosis import Finding
+    from distlock.management.finding import Finding
     from tests.security.conftest import Configure, SecureServer
 
 #: The user of each role, which is an alias in DISTLOCK, too.

@@ -14,7 +14,7 @@ from distlock.management.diagnosis import diagnose
 from distlock.management.output import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
 
 if TYPE_CHECKING:
-    from distlock.management.diagnosis import Finding
+    from distlock.management.finding import Finding
 
 HELP = "Look at settings, servers, session, clock and permissions, and say what to do."
 

@@ -1,0 +1,155 @@
+"""Finds who may touch the locks, and whether this user may: the doctor's checks of permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from distlock.engine.client import NodeExists, NoNode
+from distlock.exceptions import LockUnavailable
+from distlock.keys.znodes import LOCK, clipped, protected_prefix
+
+from . import access
+from .finding import failure, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from distlock.conf import Configuration
+    from distlock.engine.bulk_reads import Reads
+    from distlock.session.session import Session
+
+    from .finding import Finding
+
+#: The number of nodes whose ACLs are checked.
+_ACLS: Final = 1000
+_PERMISSIONS: Final = {
+    "c": "create",
+    "d": "delete",
+    "r": "read",
+    "w": "write",
+    "a": "set ACLs",
+}
+
+
+def findings(reads: Reads) -> Generator[Finding, None, bool]:
+    """Yield findings, and return whether this user may create nodes.
+
+    :raises LockUnavailable: the connection was lost
+    """
+    conf = reads.session.conf
+    yield _acl(conf, reads)
+    if access.has_roles(conf):
+        may = access.permissions(reads)
+        yield _role(reads.session, may)
+        if may is not None and "c" not in may:  # takes no locks, so it tries no nodes
+            return False
+    yield from _writes(reads.session, reads)
+    return True
+
+
+def _acl(conf: Configuration, reads: Reads) -> Finding:
+    if conf.acl != "open":
+        return _effective_acl(reads)
+    if not conf.auth and conf.tls is None:
+        return ok("ACL", "open: whoever reaches the servers may break every lock")
+    return warning(
+        "ACL",
+        "open, although there are credentials: whoever reaches the servers may break every lock.",
+        'Set ACL to "creator".',
+    )
+
+
+def _effective_acl(reads: Reads) -> Finding:
+    """Compare the ACLs of the namespace, and of some nodes under it, with the setting."""
+    found = access.audit(reads, limit=_ACLS)
+    if found.wrong:
+        return warning(
+            "ACL",
+            f"{len(found.wrong)} of {found.looked_at} nodes have another ACL than the setting's, "
+            f"{clipped(found.wrong[0])} among them: others may touch these locks, or we may not.",
+            "manage.py distlock set-acl --dry-run shows them all; without --dry-run it gives them "
+            "the setting's.",
+        )
+    if found.unread:
+        return warning(
+            "ACL",
+            f"{len(found.unread)} nodes may not be read, {clipped(found.unread[0])} among them.",
+            "Look who made them; manage.py distlock set-acl with the credentials of these changes "
+            "their ACL.",
+        )
+    return ok(
+        "ACL",
+        "only those whom ACL names may touch the locks; "
+        f"{found.looked_at} nodes have the setting's ACL",
+    )
+
+
+def _role(session: Session, may: str | None) -> Finding:
+    if may is None:
+        return warning(
+            "role",
+            f"{session.root} does not exist, so its ACL says nothing of this user.",
+            "Let manage.py distlock set-acl create it.",
+        )
+    words = ", ".join(_PERMISSIONS[letter] for letter in may) or "do nothing"
+    role = access.role(may)
+    if role is not None:
+        return ok("role", f"{role}: this user may {words}")
+    advice = "Compare AUTH with the users in ACL, and run manage.py distlock set-acl."
+    message = f"none of the three: this user may {words}"
+    return warning("role", message, advice) if "r" in may else failure("role", message, advice)
+
+
+def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
+    """Write under the namespace as a lock does, and clean up."""
+
+    def ask(method: Callable[..., None], *args: Any) -> Any:
+        return session.call(method, *args, timeout=reads.left, key=session.root)
+
+    parent = f"{session.root}/@doctor-{uuid4().hex}"
+    step, permission = "", ""
+    try:
+        step, permission = "make a container node", "CREATE"
+        if _make_namespace(session, ask):
+            yield ok("namespace", f"{session.root} is there")
+        else:
+            yield ok("namespace", f"{session.root} was made: nobody has used it yet")
+        ask(session.create_containers, parent)
+        step = "make a lock's node"
+        path, stat = ask(_contender, session, f"{parent}/{protected_prefix()}{LOCK}")
+        step, permission = "list", "READ"
+        ask(session.children, parent)
+        step = "read a lock's node"
+        ask(session.read, path)
+        step, permission = "write to a lock's node", "WRITE"
+        stat = ask(session.write, path, b"", stat.version)
+        step, permission = "delete a lock's node", "DELETE"
+        ask(session.remove, path, stat.version)
+        step = "delete an empty parent"
+        ask(session.remove, parent, -1)
+    except (LockUnavailable, NoNode, NodeExists) as error:
+        session.ask(session.remove, parent, -1)
+        yield failure(
+            "permissions",
+            f"It is not possible to {step} under {session.root}: {error}",
+            f"Give this client the permission {permission}, or let whoever made the nodes change "
+            "their ACL. Container nodes need ZooKeeper 3.5.3 or newer.",
+        )
+    else:
+        yield ok("permissions", "container nodes, create, read, write and delete work")
+
+
+def _contender(session: Session, prefix: str, done: Callable[..., None]) -> None:
+    # A node made after the time-out ends with this session.
+    session.create_contender(prefix, b"", done, lambda _: None)
+
+
+def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
+    """Create the missing nodes of the namespace; return whether it existed."""
+    try:
+        ask(session.read, session.root)
+    except NoNode:
+        ask(session.create_containers, session.root)
+        return False
+    return True
