@@ -6,13 +6,13 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction
-from django.db import connections, transaction
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
 
@@ -24,6 +24,7 @@ from .locks.mutex import Mutex
 from .locks.revocation import check_listener
 from .logs.loggers import safe
 from .queue.batch import check_handoff
+from .transactions import OpensOwnTransaction, claimed_databases
 
 if TYPE_CHECKING:
     from .owner.hold import Hold
@@ -219,8 +220,8 @@ class Locked:
         self.signature = inspect.signature(bound, follow_wrapped=self.bound is None)
         marker = getattr(function, "_non_atomic_requests", None)
         #: Of two locks on one view the inner one opens the transaction.
-        self.opens_transaction = not isinstance(marker, _OpensOwnTransaction)
-        self.marker = _OpensOwnTransaction(marker or ()) if self.opens_transaction else marker
+        self.opens_transaction = not isinstance(marker, OpensOwnTransaction)
+        self.marker = OpensOwnTransaction(marker or ()) if self.opens_transaction else marker
 
     def wrapper(self) -> Any:
         """Return the function to use in place of the decorated one."""
@@ -343,14 +344,9 @@ class Locked:
                 self.on_busy or "retry",
             )
 
-    def _databases(self, args: tuple[Any, ...]) -> Iterator[str]:
-        """Yield the databases whose ``ATOMIC_REQUESTS`` Django left to this wrapper."""
-        match = getattr(_request_in(args), "resolver_match", None)
-        marker = getattr(getattr(match, "func", None), "_non_atomic_requests", None)
-        if self.opens_transaction and isinstance(marker, _OpensOwnTransaction):
-            for alias, options in connections.settings.items():
-                if options["ATOMIC_REQUESTS"] and alias not in marker.exempt:
-                    yield alias
+    def _databases(self, args: tuple[Any, ...]) -> Iterable[str]:
+        """Return the databases whose ``ATOMIC_REQUESTS`` Django left to this wrapper."""
+        return claimed_databases(_request_in(args)) if self.opens_transaction else ()
 
 
 def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bool:
@@ -363,37 +359,6 @@ def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bo
         or getattr(inner, "__name__", "") == "dispatch"
         or inner.__module__ == method_decorator.__module__
     )
-
-
-class _OpensOwnTransaction(frozenset[str]):
-    """The ``_non_atomic_requests`` of a locked view: it claims every database.
-
-    Django wraps a view in ``atomic()`` from outside, around our lock, so the lock would be released
-    before COMMIT (django-pglocks 15). Django leaves a view with this mark alone, and the view opens
-    the transaction inside its lock. The set has the databases that the site itself exempts with
-    ``non_atomic_requests`` below our decorator. Above it, Django replaces this object, and
-    `reclaim_transactions` makes one for the view. It is frozen, since all ``as_view()`` of a class
-    share it.
-    """
-
-    def __contains__(self, alias: object) -> bool:
-        return True
-
-    @property
-    def exempt(self) -> frozenset[str]:
-        return frozenset(self)
-
-
-def reclaim_transactions(view: Any) -> None:
-    """Claim every database again for a locked view, before Django opens their transactions.
-
-    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the exempted
-    one.
-    """
-    locked = getattr(view, "distlock", None)
-    marker = getattr(view, "_non_atomic_requests", ())
-    if locked is not None and not isinstance(marker, _OpensOwnTransaction):
-        view._non_atomic_requests = _OpensOwnTransaction({*marker, *locked.marker})  # noqa: SLF001
 
 
 def _request_in(args: tuple[Any, ...]) -> HttpRequest | None:

@@ -18,11 +18,11 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from .conf import warn_unless_installed
-from .decorators import reclaim_transactions
 from .locks.mutex import release_all
 from .logs.loggers import safe
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
+from .transactions import reclaim_transactions
 
 if TYPE_CHECKING:
     from .conf import Configuration

@@ -1,4 +1,8 @@
-"""Refuses locks inside a database transaction, which would be released before COMMIT."""
+"""Keeps locks around database transactions: a lock inside one would be released before COMMIT.
+
+It refuses a lock inside an open transaction, and takes over the transaction of a locked view from
+Django.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from .exceptions import LockInTransaction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
+
+    from django.http import HttpRequest
 
 
 #: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
@@ -80,3 +87,44 @@ def _is_past(block: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+# --- ATOMIC_REQUESTS -----------------------------------------------------------------------------
+
+
+class OpensOwnTransaction(frozenset[str]):
+    """The ``_non_atomic_requests`` of a locked view: it claims every database.
+
+    Django wraps a view in ``atomic()`` from outside, around our lock, so the lock would be released
+    before COMMIT (django-pglocks 15). Django leaves a view with this mark alone, and the view opens
+    the transaction inside its lock. The set has the databases that the site itself exempts with
+    ``non_atomic_requests`` below our decorator. Above it, Django replaces this object, and
+    `reclaim_transactions` makes one for the view. It is frozen, since all ``as_view()`` of a class
+    share it.
+    """
+
+    def __contains__(self, alias: object) -> bool:
+        return True
+
+
+def claimed_databases(request: HttpRequest | None) -> Iterator[str]:
+    """Yield the databases whose ``ATOMIC_REQUESTS`` Django left to the view of a request."""
+    match = getattr(request, "resolver_match", None)
+    claim = getattr(getattr(match, "func", None), "_non_atomic_requests", None)
+    if isinstance(claim, OpensOwnTransaction):
+        exempt = set(claim)
+        for alias, options in connections.settings.items():
+            if options["ATOMIC_REQUESTS"] and alias not in exempt:
+                yield alias
+
+
+def reclaim_transactions(view: Any) -> None:
+    """Claim every database again for a locked view, before Django opens their transactions.
+
+    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the exempted
+    one.
+    """
+    locked = getattr(view, "distlock", None)
+    marker = getattr(view, "_non_atomic_requests", ())
+    if locked is not None and not isinstance(marker, OpensOwnTransaction):
+        view._non_atomic_requests = OpensOwnTransaction({*marker, *locked.marker})  # noqa: SLF001
