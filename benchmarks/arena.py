@@ -24,7 +24,6 @@ from distlock.testing.server import ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -188,12 +187,7 @@ class Arena:
         self.server = self._parts.enter_context(ZooKeeper()).servers[0]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._parts.close()
 
     @contextmanager

@@ -21,7 +21,6 @@ from distlock.testing.guard import GuardedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -116,12 +115,7 @@ class Pool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def processes(self, language: str, number: int) -> list[Process]:

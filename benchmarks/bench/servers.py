@@ -12,8 +12,6 @@ from distlock.testing.server import Server, ZooKeeper
 from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
     from benchmarks.bench.works import Kept
@@ -61,13 +59,8 @@ class Servers:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
 
     def described(self, hosts: str = "") -> dict[str, Any]:
         """Return what a process of contenders is to know.

@@ -14,8 +14,6 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 #: How often the thread asks to be woken, in seconds.
@@ -48,12 +46,7 @@ class Stopwatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended = time.monotonic()
         self._done.set()
         self._thread.join()

@@ -23,7 +23,7 @@ from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
     from typing_extensions import Self
 
@@ -221,12 +221,7 @@ class _Signals:
         self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, lambda *_: None)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -16,7 +16,6 @@ from distlock.keys.templates import znode_name
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -58,12 +57,7 @@ class Aim:
         self._client.start(timeout=10)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.stop()
         self._client.close()
 
