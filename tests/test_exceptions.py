@@ -27,7 +27,7 @@ from distlock import (
     zk_lock,
 )
 from distlock.keys.znodes import Participant
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.helpers import raw_client, spawn_python
 from tests.kit.stopwatch import Stopwatch
 

@@ -8,11 +8,10 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -44,12 +43,7 @@ class TcpProxy:
         self.pass_through()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._link.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_ANSWER_TIMEOUT)

@@ -11,24 +11,23 @@ production.
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.install import ServerError, ServerNotInstalled, java, zookeeper_jars
+from distlock.testing.ports import PortInUse, free_ports, require_free
 from distlock.testing.server_clock import compile_clock, set_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
 
     from typing_extensions import Self
 
@@ -39,7 +38,6 @@ __all__ = [
     "ServerFailed",
     "ServerNotInstalled",
     "ZooKeeper",
-    "free_ports",
 ]
 
 START_TIMEOUT = 30.0
@@ -83,10 +81,6 @@ log4j.appender.out.layout.ConversionPattern=%d{ISO8601} %-5p %c{1}: %m%n
 </configuration>
 """,
 }
-
-
-class PortInUse(ServerError):
-    """Another program listens on a port that was asked for. Stop it, or ask for another port."""
 
 
 class ServerFailed(ServerError):
@@ -319,12 +313,7 @@ class ZooKeeper:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def leader(self, timeout: float = START_TIMEOUT) -> Server:
@@ -352,7 +341,7 @@ class ZooKeeper:
         if self._stepping_clock:
             jars = [compile_clock(self.servers[0].folder.parent / "clock"), *jars]
         for server in self.servers:
-            _require_free(server.port)
+            require_free(server.port)
         for server in self.servers:
             server.configure([str(program), *self._jvm], jars, self._config)
 
@@ -374,39 +363,6 @@ class ZooKeeper:
             Server(port, self.data_dir / f"node-{number}", temporary=self._temporary)
             for number, port in enumerate(ports, start=1)
         ]
-
-
-def free_ports(count: int, *, other_than: Sequence[int] = ()) -> list[int]:
-    """Ports of loopback that nobody listens on, and that no outgoing connection will take.
-
-    They lie below the range from which systems pick the local port of a connection: a stopped
-    server finds its port free when it starts again, and a client that tries meanwhile cannot
-    connect to itself.
-    """
-    ports: list[int] = []
-    with ExitStack() as held:
-        for port in random.SystemRandom().sample(range(10_000, 32_000), 2_000):
-            if len(ports) == count:
-                return ports
-            if port in other_than:
-                continue
-            with suppress(OSError):
-                listener = held.enter_context(socket.socket())
-                listener.bind(("127.0.0.1", port))
-                ports.append(port)
-    raise PortInUse(f"No {count} free ports from 10000 to 32000 were found on 127.0.0.1.")
-
-
-def _require_free(port: int) -> None:
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind(("127.0.0.1", port))
-        except OSError as error:
-            raise PortInUse(
-                f"Port {port} of 127.0.0.1 cannot be used ({error.strerror}). "
-                "Stop the program that has it, or ask for another port."
-            ) from error
 
 
 def _eventually(condition: Callable[[], bool], timeout: float) -> bool:

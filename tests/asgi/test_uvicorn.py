@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from distlock.testing.guard import GuardedProcess
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.helpers import ROOT, eventually, raw_client
 from tests.kit.tools import PATIENCE, Tree
 

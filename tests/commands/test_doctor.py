@@ -15,7 +15,8 @@ from distlock.checks import MIDDLEWARE
 from distlock.management.diagnosis import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper, free_ports
+from distlock.testing.ports import free_ports
+from distlock.testing.server import ZooKeeper
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.helpers import eventually

@@ -13,7 +13,7 @@ from distlock.management import output
 from distlock.management.subcommands import show
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.commands.tools import Terminal, run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 

@@ -17,7 +17,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from distlock import zk_lock
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree

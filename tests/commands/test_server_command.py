@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 
 from distlock.management.commands.distlock import Command
 from distlock.testing import install
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.ensemble import _host_and_port, members
+from distlock.testing.ports import free_ports
 from distlock.testing.proxy import TcpProxy
-from distlock.testing.server import ZooKeeper, free_ports
+from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 

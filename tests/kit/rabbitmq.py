@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from distlock.testing.guard import GuardedProcess
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 
 from .services import STOP_TIMEOUT, Service
 

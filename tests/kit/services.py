@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from distlock.testing.guard import GuardedProcess
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from typing_extensions import Self
 
 START_TIMEOUT = 30.0
@@ -43,12 +41,7 @@ class Service(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _new_folder(self, name: str) -> Path:

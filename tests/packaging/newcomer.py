@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.helpers import ROOT, eventually
 from tests.packaging.environment import PATIENCE
 

@@ -11,7 +11,8 @@ import pytest
 from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ServerNotInstalled, ZooKeeper, free_ports
+from distlock.testing.ports import free_ports
+from distlock.testing.server import ServerNotInstalled, ZooKeeper
 from tests.security.certificates import KEY_PASSWORD, Authority
 
 if TYPE_CHECKING:

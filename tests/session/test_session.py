@@ -26,8 +26,9 @@ from distlock.engine.client import Reply, SessionOver
 from distlock.session import registry
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
+from distlock.testing.ports import free_ports
 from distlock.testing.proxy import TcpProxy
-from distlock.testing.server import ZooKeeper, free_ports
+from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
 

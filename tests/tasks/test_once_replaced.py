@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 from distlock import zk_lease, zk_locked
 from distlock.celery.queued_once import QueuedOnce
 from distlock.celery.replacing import Replaced, record_of
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import BROKERS, Message, broker_settings, free

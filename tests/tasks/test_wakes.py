@@ -12,7 +12,7 @@ from kombu.asynchronous import timer
 from distlock import zk_locked
 from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
-from distlock.testing.server import free_ports
+from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import Tree

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from distlock.testing import install
+from distlock.testing.ports import free_ports
 from distlock.testing.server import (
     PortInUse,
     ServerFailed,
     ServerNotInstalled,
     ZooKeeper,
-    free_ports,
 )
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 

@@ -12,7 +12,8 @@ import pytest
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
 from distlock.session.ending import end_session, report
-from distlock.testing.server import ZooKeeper, free_ports
+from distlock.testing.ports import free_ports
+from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE, within
 from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
