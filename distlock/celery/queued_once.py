@@ -33,25 +33,23 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
+from distlock.exceptions import LockBusy, LockLost, LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
 from distlock.locks.breaking import break_node
 
+from .once_lease import BEGUN, HEADER, has_begun, header_of, lease_of, release, warn_of_early_end
 from .replacing import drop, record
-from .runs import CopyDropped, locks_of, logger
+from .runs import CopyDropped, logger
+from .task_locks import locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
 
 OnDuplicate = Literal["return", "raise", "replace"]
 
-#: The message header with the key of the lease and its owner.
-HEADER: Final = "distlock_once"
 #: The seconds by which a task may begin after its expiry, by another host's clock.
 LATE: Final = 5.0
-#: The header of a task that has begun before, and released its lease.
-BEGUN: Final = {"begun": True}
 
 
 class AlreadyQueued(LockBusy):
@@ -116,14 +114,14 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         if (expires := options.get("expires", self.expires)) is not None:
             # RabbitMQ drops an expired message, and no worker learns of it.
             until_start = min(ttl, self._seconds_until(expires) + LATE)
-        lease = request and _lease_of(request, until_start)
+        lease = request and lease_of(request, until_start)
         if lease is None:
             key, using = self._key(tuple(args or ()), dict(kwargs or {}))
             lease = PersistentLease(key, until_start, owner=own, using=using)
         replaced: list[LeaseHolder] = []
         if request is not None:  # this run goes on: it is put off, or retries
             request.distlock_comes_again = True
-            if not _has_begun(request):
+            if not has_begun(request):
                 self._renew(lease)
         elif (first := self._first(lease, replaced)) is not None:
             if task_id is None and first.task_id and self.on_duplicate == "return":
@@ -134,14 +132,13 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 raise first
             self._fail(own, first, options)
             return self.AsyncResult(own)
-        header: dict[str, Any] = BEGUN
-        if request is None or not _has_begun(request):
-            header = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
+        begun = request is not None and has_begun(request)
+        header = BEGUN if begun else header_of(lease, own, ttl)
         headers = {**(options.pop("headers", None) or {}), HEADER: header}
         try:
             result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
         except BaseException:
-            _release(lease)
+            release(lease)
             raise
         for old in replaced:
             record(old, own, ttl=ttl, using=lease.using)
@@ -155,15 +152,15 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """
         request = self.request
         begins = self.unlock_at_start and locked is locks_of(self)[-1]
-        lease = _lease_of(request) if begins else None
-        if lease is None or _has_begun(request):
+        lease = lease_of(request) if begins else None
+        if lease is None or has_begun(request):
             return
         try:
             lease.release()
         except NotOwner:
             self._drop_if_replaced(lease)
             if not (request.delivery_info or {}).get("redelivered"):
-                _warn_of_early_end(lease)
+                warn_of_early_end(lease)
         request.distlock_begun = True
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
@@ -208,7 +205,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 continue
             if first.owner_id and self._state(first.owner_id) in states.READY_STATES:
                 ended = PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using)
-                _release(ended)
+                release(ended)
                 continue
             return AlreadyQueued(
                 f"{self.name} is queued or runs already: {first}. A chain, group or chord cannot "
@@ -240,7 +237,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             lease.renew()
         except LockLost:
             self._drop_if_replaced(lease)
-            _warn_of_early_end(lease)
+            warn_of_early_end(lease)
         except LockUnavailable as error:
             logger.warning("%r could not be renewed: %s", lease, error)
 
@@ -310,49 +307,11 @@ def _continues_chain(options: dict[str, Any]) -> bool:
     return bool(parent and current_task and current_task.request.id == parent)
 
 
-def _lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
-    """Return the lease of a message, None if it has none of its own.
-
-    :param ttl: seconds; by default those of the message
-    """
-    header: Any = (request.headers or {}).get(HEADER)
-    try:
-        if header["owner"] != request.id:
-            return None
-        key, using, ttl = header["key"], header["using"], ttl or header["ttl"]
-        return PersistentLease(key, ttl, owner=request.id, using=using)
-    except (TypeError, KeyError, ValueError, LockKeyError):
-        return None
-
-
-def _has_begun(request: Any) -> bool:
-    """Return whether this run, or an earlier one of the task, has released its lease."""
-    return bool(request.get("distlock_begun") or (request.headers or {}).get(HEADER) == BEGUN)
-
-
-def _warn_of_early_end(lease: PersistentLease) -> None:
-    logger.warning("%r had ended before the task: once_ttl is too short.", lease)
-
-
-def _release(lease: PersistentLease, *, expected: bool = False) -> None:
-    """Release a lease.
-
-    :param expected: whether its loss is worth a warning
-    """
-    try:
-        lease.release()
-    except NotOwner:
-        if expected:
-            _warn_of_early_end(lease)
-    except LockUnavailable as error:
-        logger.warning("%r is left to its expiry: %s", lease, error)
-
-
 def _run_begins(task: Any, **_: Any) -> None:
     """Extend the lease of an expiring task to its run."""
     if not isinstance(task, QueuedOnce) or task.request.expires is None or task.unlock_at_start:
         return
-    if lease := _lease_of(task.request):
+    if lease := lease_of(task.request):
         try:
             lease.renew()
         except (LockLost, LockUnavailable) as error:
@@ -370,11 +329,11 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
         or (isinstance(retval, Reject) and retval.requeue)
         or isinstance(retval, CopyDropped)  # the original runs
         or getattr(request, "distlock_comes_again", False)
-        or _has_begun(request)
+        or has_begun(request)
     )
-    lease = None if keeps else _lease_of(request)
+    lease = None if keeps else lease_of(request)
     if lease is not None:
-        _release(lease, expected=state is not None)  # the main process releases, too
+        release(lease, expected=state is not None)  # the main process releases, too
 
 
 def release_lost(request: Any) -> None:
@@ -382,8 +341,8 @@ def release_lost(request: Any) -> None:
 
     :param request: the task's request in the worker's main process
     """
-    if lease := _lease_of(request):
-        _release(lease)
+    if lease := lease_of(request):
+        release(lease)
 
 
 def _revoked(sender: Any, request: Any, **_: Any) -> None:

@@ -20,7 +20,8 @@ from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions
 
-from .runs import Run, label_of, locks_of, logger
+from .runs import Run, logger
+from .task_locks import label_of, locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
-from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import states
@@ -21,12 +20,14 @@ from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.keys.znodes import printable
 from distlock.logs.loggers import safe
+from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
 
 from . import task_refused
 from .brokers import pause_limits
 from .put_off import PutOff, Record, ignores_result
+from .task_locks import label_of
 from .tickets import Ticket
 from .wakes import pause_per_ticket, wake_first
 
@@ -50,7 +51,6 @@ NEAR = 1
 LATE = 30.0
 #: How late after its release a result may be stored, in seconds; a dead task's copy waits as long.
 RESULT_SECONDS = 1.0
-_MAX_LABEL = 200
 
 
 class CopyDropped(Ignore):  # type: ignore[misc]  # Celery has no types
@@ -202,7 +202,7 @@ class Run:
         return (
             self.in_worker
             and holder is not None
-            and len(own) < _MAX_LABEL
+            and len(own) < MAX_LABEL
             and (holder.label == own or holder.label.startswith(f"{own} "))
         )
 
@@ -360,41 +360,3 @@ class Run:
             waited=self.record.waited,
             put_off=self.record.put_off,
         )
-
-
-def label_of(task: Any, *, retries: int | None = None) -> str:
-    """Return the label of a task's nodes: ``feeds.tasks.refresh[<id>]``.
-
-    A task that retries while it holds a lock may still hold it when its next run asks. The next
-    run is no copy, so the label has its count: ``… retry 2``.
-    """
-    count = task.request.retries if retries is None else retries
-    task_id = f"[{task.request.id}]"
-    name = task.name[: _MAX_LABEL - len(task_id) - len(" retry 99999")]
-    return f"{name}{task_id}" + (f" retry {count}" if count else "")
-
-
-def locks_of(task: Any) -> list[Locked]:
-    """Return the locks on a task's own function, and on the functions that its class overrides."""
-    runs = [task.run, *(vars(base).get("run") for base in type(task).__mro__)]
-    layers: dict[int, Any] = {}
-    for run in runs:
-        _add_layers(run, layers)
-    locks = {getattr(layer, "distlock", None): None for layer in layers.values()}
-    return [locked for locked in locks if locked is not None]
-
-
-def _add_layers(function: Any, layers: dict[int, Any]) -> None:
-    """Add a function and those that it wraps, even if its decorator forgot `functools.wraps`."""
-    function = getattr(function, "__func__", function)
-    if function is None or id(function) in layers:
-        return
-    layers[id(function)] = function
-    if hasattr(function, "__wrapped__"):
-        _add_layers(function.__wrapped__, layers)
-        return
-    code = getattr(function, "__code__", None)
-    if code is not None and code.co_flags & CO_VARARGS and code.co_flags & CO_VARKEYWORDS:
-        for cell in function.__closure__ or ():
-            if isfunction(cell.cell_contents):
-                _add_layers(cell.cell_contents, layers)
