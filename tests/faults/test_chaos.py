@@ -18,9 +18,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from distlock.testing.chaos import harness, history
-from distlock.testing.chaos.checker import check
+from distlock.testing.chaos.analysis.checker import check
+from distlock.testing.chaos.analysis.timeline import Timeline
 from distlock.testing.chaos.schedule import plan
-from distlock.testing.chaos.timeline import Timeline
 from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
 from tests.faults.tools import Story
 from tests.kit.helpers import alive, eventually, spawn_python

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing.chaos import checker
+from distlock.testing.chaos.analysis import checker
 from tests.faults.tools import Story
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distlock.testing.chaos.checker import Violation, check
-from distlock.testing.chaos.timeline import Timeline
+from distlock.testing.chaos.analysis.checker import Violation, check
+from distlock.testing.chaos.analysis.timeline import Timeline
 
 if TYPE_CHECKING:
     from distlock.testing.chaos.history import Event

@@ -8,6 +8,5 @@
 - `fleet` and `worker`: the processes that do protected steps, each behind its own TCP proxies
 - `recipes`: the lock under test: one of distlock's, or kazoo's own `Lock` for comparison
 - `register`: what the lock protects
-- `history`, `timeline`, `exclusion`, `checker`, `report`: what happened, and whether it was allowed
-- `edn`: the history for Jepsen's tools
+- `history`: what happened; `analysis` tells whether it was allowed
 """

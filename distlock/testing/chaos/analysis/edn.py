@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from .history import Event
+    from distlock.testing.chaos.history import Event
+
     from .timeline import Call
 
 

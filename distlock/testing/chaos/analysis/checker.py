@@ -17,7 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from . import schedule
+from distlock.testing.chaos import schedule
+
 from .exclusion import (
     Violation,
     acts,
