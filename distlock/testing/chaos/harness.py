@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +20,13 @@ from distlock.keys.limits import LEAST_TICKS, MOST_TICKS
 from distlock.testing.server import ZooKeeper
 
 from . import history, network, schedule
+from .aim import Aim
 from .fleet import Fleet
 from .history import History
 from .nemesis import Nemesis
 from .recipes import Permits
 from .register import Registers
+from .scenes import Scenes
 from .worker import TIMEOUTS
 
 if TYPE_CHECKING:
@@ -124,13 +127,14 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
             "history": str(paths[1]),
         }
         fleet = stack.enter_context(Fleet(options.processes, zookeeper.servers, given, told))
+        aim_over = partial(Aim, namespace=NAMESPACE, recipe=options.recipe)
+        scenes = Scenes(zookeeper, fleet, registers, told, aim_over, keys=keys, progress=progress)
         nemesis = Nemesis(
             zookeeper,
             fleet,
-            registers,
             told,
-            namespace=NAMESPACE,
-            recipe=options.recipe,
+            aim_over(zookeeper.hosts),
+            scenes,
             keys=keys,
             session_timeout=options.session_timeout,
             progress=progress,

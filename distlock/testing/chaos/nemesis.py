@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Final
 from distlock.testing.proxy import TcpProxy
 
 from . import network, schedule
-from .aim import Aim
-from .scenes import Scenes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distlock.testing.server import Server, ZooKeeper
 
-    from .aim import Standing
+    from .aim import Aim, Standing
     from .fleet import Fleet, Worker
     from .history import History
-    from .register import Registers
+    from .scenes import Scenes
     from .schedule import Fault
 
 #: How long a hold goes on after a fault that it should outlive, in seconds.
@@ -34,6 +32,7 @@ _ON_SERVERS: Final = frozenset(schedule.OTHERS) - {"deaf", "interrupt"}
 class Nemesis:
     """Does what a schedule says to the workers and the servers of a run.
 
+    :param aim: finds the holder, through servers that serve
     :param progress: called with one line of text for each fault
     """
 
@@ -41,11 +40,10 @@ class Nemesis:
         self,
         zookeeper: ZooKeeper,
         fleet: Fleet,
-        registers: Registers,
         history: History,
+        aim: Aim,
+        scenes: Scenes,
         *,
-        namespace: str,
-        recipe: str,
         keys: Sequence[str],
         session_timeout: float,
         progress: Callable[[str], None],
@@ -53,17 +51,8 @@ class Nemesis:
         self._zookeeper = zookeeper
         self._fleet = fleet
         self._say = history.say
-        self._aim = Aim(zookeeper.hosts, namespace, recipe)
-        self._scenes = Scenes(
-            zookeeper,
-            fleet,
-            registers,
-            history,
-            namespace=namespace,
-            recipe=recipe,
-            keys=keys,
-            progress=progress,
-        )
+        self._aim = aim
+        self._scenes = scenes
         self._keys = keys
         self._session_timeout = session_timeout
         self._progress = progress

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import network
-from .aim import Aim
 
 if TYPE_CHECKING:
     import random
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import Server, ZooKeeper
 
+    from .aim import Aim
     from .fleet import Fleet, Worker
     from .history import History
     from .register import Registers
@@ -55,7 +55,10 @@ class Cast:
 
 
 class Scenes:
-    """Plays the faults of `schedule.SCENES`."""
+    """Plays the faults of `schedule.SCENES`.
+
+    :param aim_over: returns the aim through the servers of a connection string
+    """
 
     def __init__(
         self,
@@ -63,9 +66,8 @@ class Scenes:
         fleet: Fleet,
         registers: Registers,
         history: History,
+        aim_over: Callable[[str], Aim],
         *,
-        namespace: str,
-        recipe: str,
         keys: Sequence[str],
         progress: Callable[[str], None],
     ) -> None:
@@ -73,8 +75,7 @@ class Scenes:
         self._fleet = fleet
         self._registers = registers
         self._say = history.say
-        self._namespace = namespace
-        self._recipe = recipe
+        self._aim_over = aim_over
         self._keys = keys
         self._progress = progress
         self._numbers = itertools.count(1)
@@ -243,7 +244,7 @@ class Scenes:
 
     def _aim(self, *servers: Server) -> Aim:
         hosts = ",".join(server.address for server in servers or self._zookeeper.servers)
-        return Aim(hosts, self._namespace, self._recipe)
+        return self._aim_over(hosts)
 
     @contextmanager
     def _connected_to(self, worker: Worker, servers: list[Server]) -> Iterator[None]:
