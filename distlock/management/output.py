@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.exceptions import LockKeyError, LockUnavailable
+from distlock.exceptions import DistlockError, LockKeyError
 from distlock.keys.znodes import clipped, printable
 from distlock.lease.nodes import LeaseHolder
 
@@ -68,8 +68,8 @@ def exit_statuses() -> Iterator[None]:
         raise CommandError(str(error), returncode=USAGE) from None
     except ImproperlyConfigured as error:
         raise CommandError(str(error), returncode=MISCONFIGURED) from None
-    except LockUnavailable as error:
-        raise CommandError(str(error), returncode=UNAVAILABLE) from None
+    except DistlockError as error:
+        raise CommandError(str(error), returncode=UNAVAILABLE) from error
 
 
 # --- text ----------------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from argparse import REMAINDER, ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.exceptions import DistlockError, LockBusy, LockKeyError, LockLost
+from distlock.exceptions import LockBusy, LockLost
 from distlock.locks.mutex import zk_lock
+from distlock.management.output import USAGE, exit_statuses
 from distlock.management.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
@@ -33,10 +33,7 @@ HELP = "Run a command under a lock that all machines share, as flock(1) does on 
 
 #: Exit statuses beside the command's own: flock's, a shell's, and those of sysexits.h.
 BUSY: Final = 1
-USAGE: Final = 2
-UNAVAILABLE: Final = os.EX_UNAVAILABLE  # 69
 LOST: Final = os.EX_TEMPFAIL  # 75
-MISCONFIGURED: Final = os.EX_CONFIG  # 78
 
 #: The signals that we pass on to the command.
 PASSED_ON: Final = (
@@ -92,6 +89,13 @@ def add_arguments(parser: CommandParser) -> None:
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     argv = _argv(options["command"])
+    with exit_statuses():
+        status = _run_locked(command, argv, options)
+    sys.exit(status)
+
+
+def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) -> int:
+    """Run the command under the lock, and return its exit status."""
     key, using = options["lock"], options["using"]
     try:
         lock = zk_lock(key, timeout=options["timeout"], using=using)
@@ -104,7 +108,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
                 environment={**os.environ, **environment},
                 seconds=hold.valid_for() + spare,
             ) as started:
-                status = _Run(
+                return _Run(
                     started,
                     hold,
                     signals,
@@ -119,15 +123,8 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         raise CommandError(message, returncode=options["conflict_exit_code"]) from None
     except LockLost as lost:
         raise CommandError(str(lost), returncode=LOST) from None
-    except LockKeyError as error:
-        raise CommandError(str(error), returncode=USAGE) from None
-    except ImproperlyConfigured as error:
-        raise CommandError(str(error), returncode=MISCONFIGURED) from None
     except OSError as error:
         raise CommandError(f"{argv[0]}: {error}", returncode=NOT_EXECUTABLE) from error
-    except DistlockError as error:
-        raise CommandError(str(error), returncode=UNAVAILABLE) from error
-    sys.exit(status)
 
 
 class _Run:
