@@ -1,4 +1,4 @@
-"""Finds the targets of the subcommands `revoke` and `break`, and keeps their record."""
+"""Finds the targets of the subcommands `revoke` and `break`, records and reports what they do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.apps import apps
 from django.contrib.auth import get_user_model
 from django.contrib.auth.management import get_system_username
-from django.core.management.base import CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
 from distlock import process
@@ -17,7 +17,7 @@ from distlock.keys.znodes import printable
 from distlock.locks.actions import Target
 from distlock.logs.audit import carry_out
 
-from .output import NOTHING, USAGE, contender_as_json, table
+from .output import NOTHING, USAGE, contender_as_json, table, write_json
 
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock
@@ -72,6 +72,22 @@ def act(
         ]
     except DatabaseError as error:
         raise CommandError(f"The record cannot be written, so nothing was done: {error}") from error
+
+
+def write_outcomes(
+    command: BaseCommand, action: Action, outcomes: list[dict[str, Any]], *, as_json: bool, no: str
+) -> None:
+    """Write one line for each outcome, or all as JSON.
+
+    :param no: the line's beginning where nothing was done
+    """
+    if as_json:
+        write_json(command, outcomes)
+        return
+    done = _DONE[action]
+    for one in outcomes:
+        begin = done.capitalize() if one[done] else no
+        command.stdout.write(f"{begin}: {one['who']} on {printable(one['node'])}")
 
 
 def _user_id(name: str | None) -> Any:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.keys.znodes import printable
-from distlock.management.acting import act, add_record, add_target, targets
-from distlock.management.output import (
-    NOTHING,
-    USAGE,
-    add_options,
-    duration,
-    exit_statuses,
-    write_json,
-)
+from distlock.management.acting import act, add_record, add_target, targets, write_outcomes
+from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses
 
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Contender, Lock
@@ -37,11 +30,8 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         if not options["yes"]:
             _ask(command, found)
         broken = act("break", found, options)
-    if options["json"]:
-        write_json(command, broken)
-    for one in broken if not options["json"] else ():
-        done = "Broken" if one["broken"] else "Not broken, for it has gone meanwhile"
-        command.stdout.write(f"{done}: {one['who']} on {printable(one['node'])}")
+    no = "Not broken, for it has gone meanwhile"
+    write_outcomes(command, "break", broken, as_json=options["json"], no=no)
     if not all(one["broken"] for one in broken):
         raise CommandError("Not all of it was done.", returncode=NOTHING)
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.keys.znodes import printable
-from distlock.management.acting import act, add_record, add_target, targets
-from distlock.management.output import NOTHING, add_options, exit_statuses, write_json
+from distlock.management.acting import act, add_record, add_target, targets, write_outcomes
+from distlock.management.output import NOTHING, add_options, exit_statuses
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
 
@@ -22,10 +21,7 @@ def add_arguments(parser: CommandParser) -> None:
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with exit_statuses():
         asked = act("revoke", targets(options), options)
-    if options["json"]:
-        write_json(command, asked)
-    for one in asked if not options["json"] else ():
-        done = "Asked" if one["asked"] else "Not asked, for it has left or is a lease"
-        command.stdout.write(f"{done}: {one['who']} on {printable(one['node'])}")
+    no = "Not asked, for it has left or is a lease"
+    write_outcomes(command, "revoke", asked, as_json=options["json"], no=no)
     if not any(one["asked"] for one in asked):
         raise CommandError("Nobody was asked.", returncode=NOTHING)
