@@ -18,7 +18,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from .conf import warn_unless_installed
-from .locks.mutex import release_all
+from .locks.leftovers import release_leftovers
 from .logs.loggers import safe
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
@@ -71,7 +71,7 @@ class DistlockMiddleware:
                 response = self.get_response(request)
             finally:
                 name.end()
-                _release_leftovers(owner, before, name)
+                release_leftovers(owner, name, keep=before, logger=logger)
         return response
 
     async def _acall(self, request: HttpRequest) -> HttpResponse:
@@ -88,7 +88,7 @@ class DistlockMiddleware:
                     _later.add(task := asyncio.create_task(_release_later(owner, before, name)))
                     task.add_done_callback(_later.discard)
                 else:
-                    _release_leftovers(owner, before, name)
+                    release_leftovers(owner, name, keep=before, logger=logger)
         return response
 
     def _process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> None:
@@ -133,14 +133,4 @@ async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name
     """Wait for the running view, then release leftovers."""
     while owner.has_running_calls:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
         await asyncio.sleep(LOOK_SECONDS)
-    _release_leftovers(owner, before, name)
-
-
-def _release_leftovers(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
-    for key in release_all(owner, keep=before):
-        logger.error(
-            "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
-            "always releases.",
-            name,
-            key,
-        )
+    release_leftovers(owner, name, keep=before, logger=logger)

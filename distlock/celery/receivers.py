@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from celery import current_task, signals
 
 from distlock import checks, decorators
-from distlock.locks.mutex import release_all
+from distlock.locks.leftovers import release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions
@@ -25,7 +25,6 @@ from .task_locks import label_of, locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
-    from distlock.owner.owner import Owner
 
 
 def _runner(locked: Locked) -> Run | None:
@@ -43,23 +42,12 @@ def _runner(locked: Locked) -> Run | None:
 def _begin(task: Any, **_: Any) -> None:
     owner = current()
     after = task.request.distlock_after = ExitStack()
-    after.callback(_release_leftovers, owner, set(owner.held), task.name)
+    after.callback(release_leftovers, owner, task.name, keep=set(owner.held), logger=logger)
     after.enter_context(label(label_of(task)))
 
 
 def _end(task: Any, **_: Any) -> None:
     task.request.__dict__.pop("distlock_after", ExitStack()).close()
-
-
-def _release_leftovers(owner: Owner, before: set[tuple[str, str]], name: str) -> None:
-    """Release the leftovers of a task: the next task of this process would re-enter them."""
-    for key in release_all(owner, keep=before):
-        logger.error(
-            "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
-            "always releases.",
-            name,
-            key,
-        )
 
 
 def _check(**_: Any) -> None:
