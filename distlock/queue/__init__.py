@@ -7,7 +7,8 @@ server (`handoff`), and a `batch` shares one node. Callers wait in `waiting`.
 
 `machine` will take the place of `contender`, `order`, `handoff` and `local_contenders`: the same
 life of a node, without I/O. It is made of `states`, `events` (and effects), `policies` (whom to
-wait for), `joining` (how to get a node) and `local_line` (the contenders of one process).
+wait for), `joining` (how to get a node) and `local_line` (the contenders of one process). In the
+same way the room `semaphore` will take the place of `semaphore_queue`.
 """
 
 from __future__ import annotations

@@ -269,6 +269,8 @@ class Why(Enum):
     NOT_REMOVABLE = "not removable"
     #: The write lock was lost before it became a read lock.
     WRITER_LOST = "writer lost"
+    #: More permits of a semaphore are wanted than there are.
+    BEYOND_LIMIT = "beyond limit"
 
 
 class Refuse(NamedTuple):

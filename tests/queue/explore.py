@@ -19,7 +19,7 @@ from tests.queue.steps import steps
 from tests.queue.world import Faults, Process, beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tests.queue.world import World
 
@@ -70,7 +70,12 @@ class Scope:
         )
 
 
-def explore(start: World, depth: int = 1000, seconds: float = 1e9) -> Exploration:
+def explore(
+    start: World,
+    depth: int = 1000,
+    seconds: float = 1e9,
+    violation: Callable[[World], str | None] = violation,
+) -> Exploration:
     """Take every order of steps, at most `depth` of them; stop at the first violation."""
     began = time.monotonic()
     seen = {hash(start.key)}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
+from distlock.queue.semaphore import events as s
+from distlock.queue.semaphore.events import LEASES, At
+from distlock.queue.semaphore_limits import limit_in
 from distlock.queue.states import State
-from tests.queue.world import NAMES, Process, World, Wrong, name_of
-
-if TYPE_CHECKING:
-    from distlock.queue.machine import Machine
-
+from tests.queue.world import NAMES, Process, World, Wrong
 
 # --- what the driver does -------------------------------------------------------------------------
 
@@ -28,18 +28,19 @@ def deliver_to_all(world: World, process: Process, event: e.Event) -> None:
 
 def carry_out(world: World, process: Process, number: int, effects: Any) -> None:
     told: list[e.Tell] = []
-    for effect in effects:
+    for request in effects:
+        effect = request.what if isinstance(request, At) else request
         match effect:
             case e.Grant():
-                _note_grant(world, process.contenders[number])
+                process.note_grant(world, process.contenders[number])
             case e.Tell():
                 told.append(effect)
             case e.Delete():
                 _delete(process, effect)
-            case e.Unwatch():
-                process.watchers -= {(effect.name, number)}
-                _unwatch_if_unwanted(process, effect.name)
-            case e.Busy() | e.Lose():
+            case e.Unwatch() | s.UnwatchLimit() | s.UnwatchNames():
+                process.watchers -= {(watched(effect), number)}
+                _unwatch_if_unwanted(process, watched(effect))
+            case e.Busy() | e.Lose() | e.Refuse(e.Why.BEYOND_LIMIT):
                 pass
             case e.Refuse():
                 raise Wrong(f"{NAMES[number]} is refused: {effect.why.value}")
@@ -47,29 +48,17 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
                 if not process.connected:
                     raise Wrong(f"{NAMES[number]} sends {effect} without a connection")
                 if type(effect).__name__.startswith("Watch"):
-                    process.watchers |= {(effect.name, number)}
-                process.requests += ((number, effect),)
+                    process.watchers |= {(watched(effect), number)}
+                process.requests += ((number, request),)
     for tell in told:
         assert isinstance(tell.contender, int)
         deliver(world, process, tell.contender, tell.event)
 
 
-def _note_grant(world: World, contender: Machine) -> None:
-    node, server = contender.node, world.server
-    assert node is not None
-    if not contender.valid:
-        raise Wrong(f"{name_of(contender)} is granted what is lost already")
-    if any(name == node.name and owner != contender.session.id for name, owner, _ in server.nodes):
-        raise Wrong(f"{name_of(contender)} is granted on a node of an earlier session")
-    if node.name in server.broken or contender.policy.spot is not None:
-        return  # the watch on it says so in a moment; or the token is the writer's
-    shared = contender.policy.shared
-    if node.token <= (server.alone if shared else max(server.alone, server.together)):
-        raise Wrong(f"the token {node.token} is granted after {server.alone}")
-    if shared:
-        world.server = server._replace(together=max(server.together, node.token))
-    else:
-        world.server = server._replace(alone=node.token)
+def watched(effect: Any) -> str:
+    """Return the name of what is watched: a node's, ``Limit`` or ``Names``."""
+    name: str = getattr(effect, "name", type(effect).__name__[-5:])
+    return name
 
 
 def _delete(process: Process, effect: e.Delete) -> None:
@@ -109,6 +98,7 @@ def _create(world: World, process: Process, effect: e.Create) -> e.Created:
     )
     if process.doomed:
         process.unseen += (name,)
+    fire(world, name)
     return e.Created(node)
 
 
@@ -151,11 +141,10 @@ def _watch(world: World, process: Process, effect: e.Watch) -> e.Watched:
 
 def _watch_by_exists(world: World, process: Process, effect: Any) -> e.Watched:
     """Do as a mutation asks: watch a node that may be gone."""
-    watches = world.server.watches | {(process.number, effect.name)}
+    name = watched(effect)
+    watches = world.server.watches | {(process.number, name)}
     world.server = world.server._replace(watches=watches)
-    return e.Watched(
-        effect.name, error=None if world.server.has(effect.name) else e.Problem.MISSING
-    )
+    return e.Watched(name, error=None if world.server.has(name) else e.Problem.MISSING)
 
 
 def _unwatch(world: World, process: Process, effect: e.Unwatch) -> None:
@@ -174,6 +163,51 @@ def _prove(_world: World, process: Process, _: e.Prove) -> e.Proved:
     return e.Proved()
 
 
+# --- a semaphore's permits ------------------------------------------------------------------------
+
+
+def _at(world: World, process: Process, at: At) -> At | None:
+    """Carry out a request at one of a semaphore's nodes."""
+    answer = _SERVES[type(at.what)](world, process, at.what)
+    if isinstance(answer, e.Listed):
+        names = [name for name in answer.names if (LEASE in name) == (at.where == LEASES)]
+        answer = answer._replace(names=tuple(names))
+    return None if answer is None else At(at.where, answer)
+
+
+def _read_limit(world: World, process: Process, _: Any) -> s.LimitRead:
+    server = world.server
+    if not server.line:
+        return s.LimitRead(error=e.Problem.MISSING)
+    taken = sum(LEASE in name for name, *_ in _seen(world, process))
+    return s.LimitRead(server.limit, server.version, taken)
+
+
+def _watch_limit(world: World, process: Process, effect: s.WatchLimit) -> s.LimitRead:
+    if world.server.line:
+        _watch_by_exists(world, process, effect)
+    return _read_limit(world, process, effect)
+
+
+def _watch_names(world: World, process: Process, effect: s.WatchNames) -> e.Listed:
+    if world.server.line:
+        _watch_by_exists(world, process, effect)
+    return _list(world, process, e.List())
+
+
+def _write_limit(world: World, _process: Process, effect: s.WriteLimit) -> None:
+    if world.server.line and world.server.version == effect.version:
+        set_limit(world, effect.data)
+
+
+def set_limit(world: World, data: bytes) -> None:
+    """Write a semaphore's limit."""
+    server = world.server
+    most = max(server.most, limit_in(data)[0] or 0)
+    world.server = server._replace(limit=data, version=server.version + 1, most=most)
+    fire(world, "Limit")
+
+
 _SERVES: dict[type, Any] = {
     e.Create: _create,
     e.List: _list,
@@ -184,6 +218,11 @@ _SERVES: dict[type, Any] = {
     e.Unwatch: _unwatch,
     e.Delete: _delete_node,
     e.Prove: _prove,
+    At: _at,
+    s.ReadLimit: _read_limit,
+    s.WatchLimit: _watch_limit,
+    s.WriteLimit: _write_limit,
+    s.WatchNames: _watch_names,
 }
 
 
@@ -199,10 +238,11 @@ def arrive(world: World, process: Process, number: int | None, answer: Any) -> N
 
 def take(world: World, process: Process, number: int | None, answer: Any) -> None:
     """Let a process take an answer."""
-    match answer:
+    what = answer.what if isinstance(answer, At) else answer
+    match what:
         case e.Delete():
             process.deletes = tuple(d for d in process.deletes if d != tuple(answer))
-            process.local.forget(e.Node(answer.name, 0, answer.session_id))
+            process.forget(e.Node(answer.name, 0, answer.session_id))
             return
         case e.Changed():
             hearing = sorted(who for name, who in process.watchers if name == answer.name)
@@ -211,10 +251,11 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
                 deliver(world, process, who, answer)
             return
         case e.Watched():
-            if answer.error is not None:
-                process.watchers -= {(answer.name, number)}
-            else:
-                _unwatch_if_unwanted(process, answer.name)
+            _settle_watch(world, process, number, what.name, what.error)
+        case s.LimitRead():
+            _settle_watch(world, process, number, "Limit", what.error)
+        case e.Listed():
+            _settle_watch(world, process, number, "Names", what.error)
         case e.Proved() | e.Created(error=None) if not process.expired and not process.running:
             process.running = True
             process.epoch += 1
@@ -226,11 +267,26 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
         deliver(world, process, number, answer)
 
 
+def _settle_watch(world: World, process: Process, number: Any, name: str, error: e.Error) -> None:
+    """Forget a watch that was not set; take one back that nobody wants any more."""
+    if error is not None:
+        process.watchers -= {(name, number)}
+    elif (process.number, name) in world.server.watches:
+        _unwatch_if_unwanted(process, name)
+
+
 def remove(world: World, *names: str, deleted: bool = True) -> None:
     """Delete nodes, and tell those who watch them."""
     if deleted:
         nodes = tuple(node for node in world.server.nodes if node[0] not in names)
         world.server = world.server._replace(nodes=nodes)
+    fire(world, *names, deleted=deleted)
+
+
+def fire(world: World, *names: str, deleted: bool = False) -> None:
+    """Tell those who watch these nodes, or which permits there are."""
+    if any(LEASE in name for name in names):
+        names = (*names, "Names")
     fired = [pair for pair in world.server.watches if pair[1] in names]
     if fired:
         watches = world.server.watches.difference(fired)
@@ -241,6 +297,8 @@ def remove(world: World, *names: str, deleted: bool = True) -> None:
 
 def describe(what: Any) -> str:
     """Return a short text for a trace."""
+    if isinstance(what, At):
+        return f"{describe(what.what)} at {what.where}"
     if isinstance(what, str):
         kind = what.partition("-")[2].rstrip("0123456789-_")
         number = what[-10:].lstrip("0") or "0"

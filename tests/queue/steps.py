@@ -6,9 +6,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock.queue import events as e
+from distlock.queue.semaphore_limits import limit_in, setting
 from distlock.queue.states import State
-from tests.queue.server import carry_out, deliver, deliver_to_all, describe, remove, serve, take
-from tests.queue.world import AT_REST, NAMES, Caller, Process, World, Wrong, clone
+from tests.queue.server import (
+    carry_out,
+    deliver,
+    deliver_to_all,
+    describe,
+    fire,
+    remove,
+    serve,
+    set_limit,
+    take,
+)
+from tests.queue.world import AT_REST, NAMES, Caller, Process, World, Wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,7 +222,7 @@ def _leave(world: World, process: Process, number: int) -> None:
     leave = e.Leave(sure=not caller.interrupted)
     process.callers[number] = caller._replace(left=True, posted=False)
     deliver(world, process, number, leave)
-    again = clone(contender, process)
+    again = process.clone(contender)
     if again.apply(leave) or again.state is not contender.state:
         raise Wrong(f"{NAMES[number]} leaves twice, and does something else the second time")
 
@@ -227,6 +238,12 @@ def _of_others(world: World) -> Iterator[Step]:
     if faults.breaks:
         for name in names:
             yield _operator(world, "breaks", name, "breaks")
+    if faults.limits and server.line:
+        for limit in {1, 2} - {limit_in(server.limit)[0]}:
+            then = world.copy()
+            then.spend("limits")
+            set_limit(then, setting(limit))
+            yield f"the limit is set to {limit}", then
     if faults.touches:
         for name in names:
             then = world.copy()
@@ -235,7 +252,8 @@ def _of_others(world: World) -> Iterator[Step]:
             yield f"an operator writes to {describe(name)}", then
     if faults.removals and server.line:
         what, then = _operator(world, "removals", *names, "removes the line with")
-        then.server = then.server._replace(line=0)
+        fire(then, "Limit", "Names", deleted=True)
+        then.server = then.server._replace(line=0, limit=b"", version=0)
         yield what, then
 
 

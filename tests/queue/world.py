@@ -28,6 +28,7 @@ from distlock.queue.states import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from distlock.queue.events import Node
     from distlock.queue.policies import Policy
 
 NAMES = "ABC"
@@ -69,6 +70,10 @@ class Server(NamedTuple):
     #: The highest tokens that were granted: to one alone, and to one who shares.
     alone: int = 0
     together: int = 0
+    #: The data of a semaphore's permits, its version, and the highest limit there was.
+    limit: bytes = b""
+    version: int = 0
+    most: int = 0
 
     def has(self, name: str) -> bool:
         return any(node[0] == name for node in self.nodes)
@@ -97,6 +102,8 @@ class Faults(NamedTuple):
     releases: int = 3
     #: A heartbeat comes while the session deadline is running.
     beats: int = 0
+    #: A semaphore gets another limit.
+    limits: int = 0
 
 
 class Caller(NamedTuple):
@@ -154,11 +161,11 @@ class Process:
         self._key: Any = None
 
     def copy(self) -> Process:
-        new = object.__new__(Process)
+        new = object.__new__(type(self))
         _copy_process(self, new)
         new.local = LocalLine(self.local.nodes.copy())
         new.callers = self.callers.copy()
-        new.contenders = {n: clone(contender, new) for n, contender in self.contenders.items()}
+        new.contenders = {n: new.clone(contender) for n, contender in self.contenders.items()}
         new.bind()
         new._key = None
         return new
@@ -177,7 +184,7 @@ class Process:
                 *_plain(self),
                 *sorted(self.local.nodes.items()),
                 *self.callers.values(),
-                *[_decides(contender) for contender in self.contenders.values()],
+                *map(self.decides, self.contenders.values()),
             )
         return self._key
 
@@ -187,6 +194,36 @@ class Process:
             contender.state in (State.HOLDING, State.BEHIND)
             or (contender.state is State.WAITING and contender._only)
         )
+
+    def clone(self, contender: Machine) -> Machine:
+        """Return a copy of a contender of another copy of this process."""
+        return clone(contender, self)
+
+    def decides(self, contender: Machine) -> Any:
+        """Return a value that no different contender has."""
+        return _decides(contender)
+
+    def forget(self, node: Node) -> None:
+        """Take note that the deletion of a node is acknowledged."""
+        self.local.forget(node)
+
+    def note_grant(self, world: World, contender: Machine) -> None:
+        """Raise if this grant is wrong."""
+        node, server = contender.node, world.server
+        assert node is not None
+        if not contender.valid:
+            raise Wrong(f"{name_of(contender)} is granted what is lost already")
+        if any(name == node.name and owner != self.id for name, owner, _ in server.nodes):
+            raise Wrong(f"{name_of(contender)} is granted on a node of an earlier session")
+        if node.name in server.broken or contender.policy.spot is not None:
+            return  # the watch on it says so in a moment; or the token is the writer's
+        shared = contender.policy.shared
+        if node.token <= (server.alone if shared else max(server.alone, server.together)):
+            raise Wrong(f"the token {node.token} is granted after {server.alone}")
+        if shared:
+            world.server = server._replace(together=max(server.together, node.token))
+        else:
+            world.server = server._replace(alone=node.token)
 
 
 _PLAIN = tuple(

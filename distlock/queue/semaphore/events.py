@@ -1,0 +1,78 @@
+"""Events and effects of a semaphore's contender, besides those of `distlock.queue.events`.
+
+A semaphore has two nodes, and `At` names the one that a request or its answer is for. `LOCKS` is
+the queue, `LEASES` has the permits. Events of the session and news for the caller (`Grant`, `Busy`,
+`Refuse`) are not marked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from distlock.queue import events as e
+
+#: The node of the queue, and the node of the permits, whose data is the limit.
+LOCKS: Final = "locks"
+LEASES: Final = "leases"
+
+
+class At(NamedTuple):
+    """A request at one of the semaphore's nodes, or its answer."""
+
+    where: str
+    what: Any
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+class LimitRead(NamedTuple):
+    """The answer to `ReadLimit` and to `WatchLimit`. On an error there is no watch."""
+
+    data: bytes = b""
+    version: int = 0
+    #: The number of permits in use.
+    taken: int = 0
+    error: e.Error = None
+
+
+class LimitChanged(NamedTuple):
+    """The node of the permits has other data, or is gone. The watch is used up."""
+
+
+class NamesChanged(NamedTuple):
+    """There are other permits, or their node is gone. The watch is used up."""
+
+
+# --- effects --------------------------------------------------------------------------------------
+
+
+class ReadLimit(NamedTuple):
+    """Read the node of the permits."""
+
+
+class WatchLimit(NamedTuple):
+    """Read the node of the permits, and watch it."""
+
+
+class UnwatchLimit(NamedTuple):
+    """Take the watch on the limit back. No answer is awaited."""
+
+
+class WriteLimit(NamedTuple):
+    """Write the limit of our code unless somebody was faster. No answer is awaited."""
+
+    data: bytes
+    version: int
+
+
+class WatchNames(NamedTuple):
+    """List the permits, and watch which there are. The answer is `Listed`."""
+
+
+class UnwatchNames(NamedTuple):
+    """Take the watch on the permits back. No answer is awaited."""
+
+
+Event = At | e.Join | e.Leave | e.Connected | e.Disconnected | e.Renewed
+Effect = At | e.Grant | e.Busy | e.Refuse
