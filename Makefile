@@ -5,7 +5,7 @@
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
-# all tests in one process.
+# all tests in one process. Each worker takes whole folders, and so starts fewer servers.
 WORKERS ?= 5
 # Users run these; the tests have assertions and passwords of their own.
 SHIPPED := distlock example_project benchmarks manage.py
@@ -25,9 +25,11 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
 	.venv/bin/python manage.py serve_demo --load 12 $(ARGS)
 
+# Without bytecode, each of the hundreds of processes of a run would compile the package again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
-	.venv/bin/python -m pytest -n $(WORKERS) $(ARGS)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/
 	@.ci/setup ps zookeeper chromium

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from tests.kit.versions import pytest_report_header
 pytest_plugins = ["tests.kit.fixtures"]
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from pytest_django import Settings
 
@@ -58,6 +59,17 @@ def pytest_configure() -> None:
     quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings_of_hypothesis.register_profile("any machine", settings_of_hypothesis(), **quiet)
     settings_of_hypothesis.load_profile("any machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is there until the end, thousands of tests, to no garbage collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
