@@ -11,12 +11,7 @@ import pytest
 
 from distlock.testing import install
 from distlock.testing.ports import free_ports
-from distlock.testing.server import (
-    PortInUse,
-    ServerFailed,
-    ServerNotInstalled,
-    ZooKeeper,
-)
+from distlock.testing.server import PortInUse, ServerFailed, ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 
@@ -184,12 +179,6 @@ def test_a_port_in_use_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUse, match=f"Port {port} .*another port"):
             ZooKeeper(port=port).start()
-
-
-def test_free_ports_are_different_and_not_those_excluded() -> None:
-    first = free_ports(20)
-    assert len(set(first)) == 20
-    assert not set(free_ports(20, other_than=first)) & set(first)
 
 
 @pytest.mark.parametrize("nodes", [0, -1, 2, 4])
