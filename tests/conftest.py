@@ -13,7 +13,6 @@ from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from distlock.queue import waiting
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
@@ -136,7 +135,7 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def _nothing_is_held_on() -> Iterator[None]:
     """What one test has left to the main thread is no concern of the next."""
     yield
-    release_all(current())
+    current().release_all()
 
 
 @pytest.fixture

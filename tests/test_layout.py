@@ -16,7 +16,6 @@ MOST_MODULES: Final = 15
 #: The files that are still longer.
 LONG: Final = {
     "lease/persistent.py",
-    "locks/mutex.py",
     "queue/contender.py",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
@@ -20,6 +21,7 @@ from distlock.queue.contender import Node
 from .nodes import Term
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     from .blocks import Block
@@ -198,13 +200,18 @@ def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
         _kept.pop(identity, None)
 
 
-def forget_lost(identity: Identity, hold: LeaseHold | None, error: BaseException) -> None:
-    """Mark `hold` as lost if `error` says that the owner does not have it any more."""
-    if isinstance(error, LockLost | NotOwner) and hold is not None:
-        forget(identity, hold)
-        hold.lose(tell=isinstance(error, LockLost))
-        if isinstance(error, LockLost):
-            error.hold, error.reason = hold, hold.lost_reason
+@contextmanager
+def forgotten_if_lost(identity: Identity, hold: LeaseHold | None) -> Iterator[None]:
+    """Mark `hold` as lost if the block finds that the owner does not have it any more."""
+    try:
+        yield
+    except (LockLost, NotOwner) as error:
+        if hold is not None:
+            forget(identity, hold)
+            hold.lose(tell=isinstance(error, LockLost))
+            if isinstance(error, LockLost):
+                error.hold, error.reason = hold, hold.lost_reason
+        raise
 
 
 def _forget_two_of_the_ended() -> None:

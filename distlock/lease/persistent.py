@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
@@ -30,13 +29,14 @@ from distlock.exceptions import (
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
-from distlock.queue.waiting import Attempt, wait, wait_async
+from distlock.queue.calls import Call
+from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from .acquisition import LeaseAcquisition
 from .blocks import Block, Blocks
-from .hold import Identity, LeaseHold, forget, forget_lost, known, note
+from .hold import Identity, LeaseHold, forget, forgotten_if_lost, known, note
 from .nodes import LeaseHolder, check_owner, check_ttl
 from .operation import LeaseOperation, Renewal, Return
 from .sweep import sweep
@@ -51,34 +51,6 @@ _T = TypeVar("_T")
 _V = TypeVar("_V", bound=LeaseOperation)
 
 logger = safe(logging.getLogger("distlock"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Call(Generic[_T]):
-    """A call that `wait` or `wait_async` carries out.
-
-    :ivar then: makes the result, in the caller's thread
-    :ivar failed: gets any exception
-    """
-
-    operation: LeaseOperation
-    limit: float | None
-    then: Callable[[Attempt], _T]
-    failed: Callable[[BaseException], None]
-
-    def run(self) -> _T:
-        try:
-            return wait(self.operation.awaited, self.limit, self.then)
-        except BaseException as error:
-            self.failed(error)
-            raise
-
-    async def arun(self) -> _T:
-        try:
-            return await wait_async(self.operation.awaited, self.limit, self.then)
-        except BaseException as error:
-            self.failed(error)
-            raise
 
 
 class PersistentLease:
@@ -180,9 +152,9 @@ class PersistentLease:
         block = None
         try:
             block = self._blocks.innermost()
-            with self._end_of_block(block, error) as call:
-                if call is not None:
-                    call.run()
+            call = self._ending(block, error)
+            if call is not None:
+                call.run()
         except DistlockError:  # the release has ended so
             raise
         except BaseException:
@@ -201,9 +173,9 @@ class PersistentLease:
         block = None
         try:
             block = self._blocks.innermost()
-            with self._end_of_block(block, error) as call:
-                if call is not None:
-                    await call.arun()
+            call = self._ending(block, error)
+            if call is not None:
+                await call.arun()
         except DistlockError:
             raise
         except BaseException:
@@ -223,18 +195,18 @@ class PersistentLease:
         """
         session = session_for(self.using)
         look = LeaseOperation(session, self._name, key=self.key, owner="")
-        wait(look.awaited, session.conf.connect_timeout, Attempt.outcome)
+        self._asking(look, Attempt.outcome).run()
         return None if look.ended else look.holder
 
     # --- how it works ----------------------------------------------------------------------------
 
-    def _beginning(self) -> _Call[LeaseHold]:
+    def _beginning(self) -> Call[LeaseHold]:
         """Return the call that begins a block."""
-        return cast("_Call[LeaseHold]", self._acquisition(block=Block()))
+        return cast("Call[LeaseHold]", self._acquisition(block=Block()))
 
     def _acquisition(
         self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
-    ) -> _Call[LeaseHold | None]:
+    ) -> Call[LeaseHold | None]:
         """Return the call that takes the lease. It returns None if the lease is busy.
 
         :param block: begins with the grant; with a block, a busy lease raises
@@ -271,48 +243,57 @@ class PersistentLease:
                 self._blocks.enter(block, hold)
             return hold
 
-        def undo(_: BaseException) -> None:
+        def undo() -> None:
             if block is not None:
                 self._blocks.leave(block)
-            operation.leave()
+            attempt.give_up()
             if operation.fresh:
                 forget(identity)
 
-        return _Call(operation, limit, taken, undo)
+        attempt = Attempt(operation.awaited, limit)
+        return Call(partial(attempt.steps, taken), undo)
 
-    def _renewal(self, ttl: float | timedelta | None) -> _Call[LeaseHold]:
+    def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:
         identity = self._identity()
         hold = known(identity)
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
         operation = self._operation(Renewal, identity, hold, ttl=ttl, shorten=explicit)
 
         def renewed(attempt: Attempt) -> LeaseHold:
-            attempt.outcome()
+            with forgotten_if_lost(identity, hold):
+                attempt.outcome()
             return note(identity, operation, sender=PersistentLease)
 
-        return _Call(operation, self._answer_limit(), renewed, partial(forget_lost, identity, hold))
+        return self._asking(operation, renewed)
 
-    def _return(self, hold: LeaseHold | None = None) -> _Call[None]:
-        """Return the call that releases the owner's lease, or only this hold of a block."""
+    def _return(
+        self, hold: LeaseHold | None = None, within: AbstractContextManager[None] | None = None
+    ) -> Call[None]:
+        """Return the call that releases the owner's lease, or only this hold of a block.
+
+        :param within: surrounds the end
+        """
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
-        operation = self._operation(Return, identity, returned, only_known=hold is not None)
 
         def done(attempt: Attempt) -> None:
-            attempt.outcome()
-            if returned is not None:
-                forget(identity, returned)
-                returned.end()
+            with within or nullcontext():
+                with forgotten_if_lost(identity, returned):
+                    attempt.outcome()
+                if returned is not None:
+                    forget(identity, returned)
+                    returned.end()
 
-        return _Call(
-            operation, self._answer_limit(), done, partial(forget_lost, identity, returned)
-        )
+        operation = self._operation(Return, identity, returned, only_known=hold is not None)
+        return self._asking(operation, done)
+
+    def _asking(self, operation: LeaseOperation, then: Callable[[Attempt], _T]) -> Call[_T]:
+        """Return the call of an operation that waits for nobody but the server."""
+        attempt = Attempt(operation.awaited, configuration(self.using).connect_timeout)
+        return Call(partial(attempt.steps, then), attempt.give_up)
 
     def _identity(self) -> Identity:
         return self.using, self._name, self.owner or current().id
-
-    def _answer_limit(self) -> float:
-        return configuration(self.using).connect_timeout
 
     def _operation(
         self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
@@ -350,27 +331,29 @@ class PersistentLease:
             return
         hold = block.hold
         if hold is not None and not hold.released:
-            self._return(hold).operation.join()
-            forget((self.using, self._name, hold.owner), hold)
+            identity = self.using, self._name, hold.owner
+            self._operation(Return, identity, hold, only_known=True).join()
+            forget(identity, hold)
             hold.end()
 
-    @contextmanager
-    def _end_of_block(
-        self, block: Block | None, error: BaseException | None
-    ) -> Iterator[_Call[None] | None]:
-        """Yield the call that releases the lease, or None if another block still needs it.
-
-        The exception of the block's body takes precedence over ours.
-        """
+    def _ending(self, block: Block | None, error: BaseException | None) -> Call[None] | None:
+        """Return the call that ends a block, or None if another block still needs the lease."""
         if block is None or block.hold is None:
             raise NotOwner(
                 f"No block with the lease {self.key!r} began here: a block ends in the thread or "
                 "task that began it, and not in a forked child."
             )
         hold, last = block.hold, self._blocks.leave(block)
+        if not last or hold.released:
+            return None
+        return self._return(hold, self._after_body(hold, error))
+
+    @contextmanager
+    def _after_body(self, hold: LeaseHold, error: BaseException | None) -> Iterator[None]:
+        """Release a lease after the body of a block, whose own exception takes precedence."""
         proven = hold.valid_for() > 0
         try:
-            yield self._return(hold) if last and not hold.released else None
+            yield
         except LockLost:
             if error is None:
                 raise

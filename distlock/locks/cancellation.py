@@ -40,7 +40,7 @@ def refuse_without_block(lock: object) -> None:
     )
 
 
-def begin(lock: object, holds: Iterable[Hold]) -> None:
+def begin(lock: object, *holds: Hold) -> None:
     """Cancel the current task when one of `holds` is lost, until `end` is called for `lock`."""
     task = asyncio.current_task()
     if task is None:

@@ -168,6 +168,16 @@ class DeadlockDetector:
         )
 
 
+def detector_for(owner: Owner, limit: float | None, after: float | None) -> DeadlockDetector | None:
+    """Return a detector for a wait of `limit` seconds, if that is long enough to look.
+
+    :param after: the setting ``DEADLOCK_AFTER``
+    """
+    if after is None or (limit is not None and limit <= after):
+        return None
+    return DeadlockDetector(owner, after)
+
+
 def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
     """Return the lock of a wait, with all its holders and with this one waiter."""
     session, path = wait.session, f"{wait.session.root}/{wait.lock}"

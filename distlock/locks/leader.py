@@ -18,9 +18,8 @@ from distlock.exceptions import LockBusy, LockLost, LockUnavailable
 from distlock.keys.templates import literal_key
 from distlock.keys.znodes import incompatible_recipe
 from distlock.logs.loggers import safe
-from distlock.owner.hold import Held, Hold
+from distlock.queue.calls import Latch
 from distlock.queue.handoff import MutexPlace
-from distlock.queue.waiting import Latch
 from distlock.signals import lock_lost
 
 from .mutex import Mutex
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from distlock.keys.znodes import Participant
+    from distlock.owner.hold import Held, Hold
     from distlock.owner.owner import Owner
     from distlock.queue.contender import Place
     from distlock.queue.waiting import Attempt
@@ -177,9 +177,9 @@ class Leader(Mutex):
             candidate.call_off()
         return candidate
 
-    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
-        outcome = super()._conclude(owner, attempt)
-        return self._leads(outcome) if isinstance(outcome, Hold) else outcome
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
+        hold = super()._conclude(owner, attempt)
+        return None if hold is None else self._leads(hold)
 
     def _reenter(self, held: Held, timeout: Any) -> Hold:
         return self._leads(super()._reenter(held, timeout))

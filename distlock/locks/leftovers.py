@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .mutex import release_all
-
 if TYPE_CHECKING:
     from collections.abc import Collection
     from logging import Logger
@@ -21,7 +19,7 @@ def release_leftovers(
     :param name: of the request or the task, for the log
     :param keep: the (alias, znode name) of holds to leave alone
     """
-    for key in release_all(owner, keep=keep):
+    for key in owner.release_all(keep=keep):
         logger.error(
             "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
             "always releases.",

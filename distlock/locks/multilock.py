@@ -18,9 +18,11 @@ from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
+from distlock.queue.calls import Call
 
 from . import cancellation
 from .held_permits import on
+from .lock import Lock
 from .mutex import Mutex, zk_lock
 from .permits import Permits
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from distlock.owner.hold import Hold
+    from distlock.queue.calls import Steps, Wake
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -39,7 +42,7 @@ SLACK_SECONDS: Final = 0.1
 AnyLock: TypeAlias = "Mutex | Permits"
 
 
-class MultiLock:
+class MultiLock(Lock["tuple[Hold, ...]"]):
     """Several locks that are acquired together or not at all.
 
     `zk_multilock` makes it. As a context manager it yields the `Hold` of each lock, in the given
@@ -84,11 +87,8 @@ class MultiLock:
         """
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
-        try:
-            # Not bool(…): a signal is handled when a call returns.
-            return self._take(blocking, timeout) is not None
-        except LockBusy:
-            return False
+        # Not bool(…): a signal is handled when a call returns.
+        return self._acquisition(blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release all locks, the last one first, even if some fail.
@@ -96,24 +96,6 @@ class MultiLock:
         :raises NotOwner, LockLost: the first failure, once all were tried; the others are logged
         """
         self.__exit__(None, None, None)
-
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take all locks as `acquire` does, without a thread for the wait."""
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        try:
-            return await self._atake(blocking, timeout) is not None
-        except LockBusy:
-            return False
-
-    async def arelease(self) -> None:
-        """Release all locks as `release` does."""
-        self.release()
-
-    def __enter__(self) -> tuple[Hold, ...]:
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return self._take(True, UNSET)
 
     def __exit__(
         self,
@@ -131,48 +113,36 @@ class MultiLock:
         finally:  # one may have been interrupted, or never have begun
             _attempt_all([partial(share.back, 1) for share in shares or self._shares()])
 
-    async def __aenter__(self) -> tuple[Hold, ...]:
-        return await self._atake(True, UNSET, cancellable=self._cancel_on_loss)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        loss = cancellation.end(self, error) if self._cancel_on_loss else None
-        self.__exit__(kind, error, traceback)
-        if loss is not None:
-            raise loss from error
-
     # --- how it works ----------------------------------------------------------------------------
 
-    def _take(self, blocking: bool, timeout: Any) -> tuple[Hold, ...]:
-        call = _Call(self._shares(), self._limit(blocking, timeout))
-        try:
-            with call:
-                for share in call.shares:
-                    call.holds[share.rank] = share.take(call.time_for(share.lock))
-                return call.complete(self._given)
-        except BaseException:
-            call.undo()  # once more: a soft time limit may land while a busy call gives back
-            raise
+    def _aentered(self, hold: tuple[Hold, ...]) -> None:
+        if self._cancel_on_loss:
+            cancellation.begin(self, *set(hold))
 
-    async def _atake(
-        self, blocking: bool, timeout: Any, *, cancellable: bool = False
-    ) -> tuple[Hold, ...]:
-        call = _Call(self._shares(), self._limit(blocking, timeout))
+    def _acquisition(
+        self,
+        blocking: bool,
+        timeout: Any,
+        entered: Callable[[tuple[Hold, ...]], object] | None = None,
+    ) -> Call[tuple[Hold, ...] | None]:
+        acquisition = _Acquisition(self._shares(), self._limit(blocking, timeout))
+        return Call(partial(self._steps, acquisition, entered), acquisition.undo)
+
+    def _steps(
+        self,
+        acquisition: _Acquisition,
+        entered: Callable[[tuple[Hold, ...]], object] | None,
+        wake: Wake,
+    ) -> Steps[tuple[Hold, ...] | None]:
         try:
-            with call:
-                for share in call.shares:
-                    call.holds[share.rank] = await share.atake(call.time_for(share.lock))
-                holds = call.complete(self._given)
-                if cancellable:
-                    cancellation.begin(self, call.holds.values())
-                return holds
-        except BaseException:
-            call.undo()
+            holds = yield from acquisition.steps(self._given, wake)
+        except LockBusy:
+            if entered is None:
+                return None
             raise
+        if entered is not None:
+            entered(holds)
+        return holds
 
     def _shares(self) -> list[_Share]:
         return [
@@ -184,19 +154,40 @@ class MultiLock:
         return wait_limit(blocking, timeout, self._timeout, self._using)
 
 
-class _Call:
+class _Acquisition:
     """One call that takes all locks: those taken so far, and the time left.
-
-    As a context manager it releases them, unless it has all.
 
     :param limit: seconds, 0 to try once, None for ever
     """
 
     def __init__(self, shares: list[_Share], limit: float | None) -> None:
-        self.shares = shares
-        self.holds: dict[_Rank, Hold] = {}
+        self._shares = shares
+        self._holds: dict[_Rank, Hold] = {}
         self._limit = limit
         self._started = time.monotonic()
+        #: The call that takes the next lock.
+        self._call: Call[Any] | None = None
+
+    def steps(self, given: list[AnyLock], wake: Wake) -> Steps[tuple[Hold, ...]]:
+        """Take one lock after the other; return the holds of those that were given."""
+        try:
+            for share in self._shares:
+                call = self._call = share.acquisition(self.time_for(share.lock))
+                self._holds[share.rank] = yield from call.steps(wake)
+        except LockBusy as busy:
+            self.undo()
+            busy.waited = self._waited
+            told = f"{len(self._shares)} locks that are taken together, in {busy.waited:.1f} s"
+            busy.args = (f"{busy} It is one of {told} so far.",)
+            raise
+        for hold in self._holds.values():
+            hold.check()  # it may be lost, while this call waited for the others
+        return tuple(self._holds[_rank(lock)] for lock in given)
+
+    def undo(self) -> None:
+        """Release the locks that this call has taken. Any number of calls are fine."""
+        last = [] if self._call is None else [self._call.undo]
+        _attempt_all([*last, *(share.back for share in reversed(self._shares))])
 
     @property
     def _waited(self) -> float:
@@ -216,32 +207,6 @@ class _Call:
             )
         return max(left, 0.0)
 
-    def complete(self, given: list[AnyLock]) -> tuple[Hold, ...]:
-        """Return the holds, unless one was lost while this call waited for others."""
-        for hold in self.holds.values():
-            hold.check()
-        return tuple(self.holds[_rank(lock)] for lock in given)
-
-    def undo(self) -> None:
-        """Release the locks that this call has taken. Any number of calls are fine."""
-        _attempt_all([share.back for share in reversed(self.shares)])
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self.undo()
-        if isinstance(error, LockBusy):
-            error.waited = self._waited
-            told = f"{len(self.shares)} locks that are taken together, in {error.waited:.1f} s"
-            error.args = (f"{error} It is one of {told} so far.",)
-
 
 class _MutexShare:
     """A mutex of the call: takes it once more, and goes back to the count before the call."""
@@ -251,17 +216,14 @@ class _MutexShare:
         self.rank = _rank(lock)
         self.release = lock.release
         self._owner = current()
-        self._before = lock._depth(self._owner)
+        self._before = self._owner.depth(lock._id)
 
-    def take(self, timeout: float | None) -> Hold:
-        return self.lock._acquire(True, timeout, self.lock._begin)
-
-    async def atake(self, timeout: float | None) -> Hold:
-        return await self.lock._aacquire(True, timeout, self.lock._abegin)
+    def acquisition(self, timeout: float | None) -> Call[Any]:
+        return self.lock._acquisition(True, timeout, self.lock._entered)
 
     def back(self, less: int = 0) -> None:
         """Go back to the count before the call, less this many."""
-        self.lock._back_to(self._before - less, self._owner)
+        self._owner.back_to(self._before - less, self.lock._id)
 
 
 class _SemaphoreShare:
@@ -273,11 +235,8 @@ class _SemaphoreShare:
         self._permits = lock._permits(current())
         self._before = len(on(self._permits))
 
-    def take(self, timeout: float | None) -> Hold:
-        return self.lock._take(self._permits, 1, True, timeout, self.lock._entered)
-
-    async def atake(self, timeout: float | None) -> Hold:
-        return await self.lock._atake(self._permits, 1, True, timeout, self.lock._entered)
+    def acquisition(self, timeout: float | None) -> Call[Any]:
+        return self.lock._acquisition(True, timeout, self.lock._entered)
 
     def release(self) -> None:
         self.lock._give_back(self._permits, 1, [])

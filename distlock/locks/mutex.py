@@ -7,13 +7,9 @@ is.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from django.db import transaction
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
@@ -24,33 +20,34 @@ from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
 from distlock.queue.batch import BatchMember, check_handoff
+from distlock.queue.calls import Call
 from distlock.queue.handoff import MutexPlace
 from distlock.queue.order import UnfairPlace
-from distlock.queue.waiting import Attempt, wait, wait_async
+from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
-from .deadlocks import DeadlockDetector
+from .deadlocks import detector_for
+from .lock import Lock
 from .revocation import check_listener, listener
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Callable
     from types import TracebackType
 
     from distlock.keys.znodes import Participant
+    from distlock.queue.calls import Steps, Wake
     from distlock.queue.contender import Place
     from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 
-_T = TypeVar("_T")
-
 #: The suffixes that separate mutex, write and read holds of one key.
 IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
-class Mutex:
+class Mutex(Lock[Hold]):
     """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
 
     `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
@@ -105,7 +102,7 @@ class Mutex:
         """
         if self._cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._acquire(blocking, timeout, _is_hold)
+        return self._acquisition(blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release the lock; it takes as many releases as acquires.
@@ -120,29 +117,14 @@ class Mutex:
         if held.count > 1:
             held.count -= 1
             return
-        _let_go(owner, self._id, held)
-        if held.hold.lost:
+        owner.let_go(self._id, held)
+        if held.place.lost:
             raise lost(held.hold, TOO_LATE)
-
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock as `acquire` does, without a thread for the wait."""
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return await self._aacquire(blocking, timeout, _ais_hold)
-
-    async def arelease(self) -> None:
-        """Release the lock as `release` does."""
-        self.release()
 
     @property
     def held(self) -> bool:
         """Whether the calling thread or task holds this lock; never uses the network."""
         return self._id in current().held
-
-    def __enter__(self) -> Hold:
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return self._acquire(True, UNSET, self._begin)
 
     def __exit__(
         self,
@@ -152,14 +134,15 @@ class Mutex:
     ) -> None:
         depth = None
         try:
-            depth = self._depth(current()) - 1
+            depth = current().depth(self._id) - 1
             try:
-                self._end(kind, error, traceback)
+                if self._database is not None:
+                    self._held_by(current()).end_transaction(kind, error, traceback)
             finally:
                 self._release_quietly(error)
         except BaseException:
             owner = current()
-            self._back_to(self._depth(owner) - 1 if depth is None else depth, owner)
+            owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
             raise
 
     async def __aenter__(self) -> Hold:
@@ -168,19 +151,7 @@ class Mutex:
                 "atomic= opens a database transaction, which Django cannot do in async code. "
                 "Use the lock in a synchronous function and call that with sync_to_async."
             )
-        then = self._abegin_cancellable if self._cancel_on_loss else self._abegin
-        return await self._aacquire(True, UNSET, then)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        loss = cancellation.end(self, error) if self._cancel_on_loss else None
-        self._release_quietly(error)
-        if loss is not None:
-            raise loss from error
+        return await super().__aenter__()
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -208,42 +179,52 @@ class Mutex:
     def _path(self, session: Session) -> str:
         return f"{session.root}/{self._name}"
 
-    def _acquire(self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], _T]) -> _T:
-        """Call `then` with the hold, or with the refused attempt, and return its result.
-
-        A soft time limit or Ctrl-C may land between any two steps, also after the grant. Then this
-        call gives its acquire back.
-        """
+    def _acquisition(
+        self, blocking: bool, timeout: Any, entered: Callable[[Hold], object] | None = None
+    ) -> Call[Hold | None]:
         owner = current()
         held = owner.held.get(self._id)
         if held is not None and held.place.left:  # its release was interrupted
-            _let_go(owner, self._id, held)
+            owner.back_to(0, self._id)
             held = None
-        depth = held.count if held is not None else 0
-        try:
-            if held is not None:
-                return then(self._reenter(held, timeout))
-            return then(wait(*self._line(owner, blocking, timeout)))
-        except BaseException:
-            self._back_to(depth, owner)
-            raise
+        attempt = None if held is not None else self._attempt(owner, blocking, timeout)
+        depth = 0 if held is None else held.count
+        return Call(
+            partial(self._steps, owner, attempt, timeout, entered),
+            partial(self._undo, owner, attempt, depth),
+        )
 
-    async def _aacquire(
-        self, blocking: bool, timeout: Any, then: Callable[[Hold | Attempt], Awaitable[_T]]
-    ) -> _T:
-        owner = current()
-        held = owner.held.get(self._id)
-        if held is not None and held.place.left:  # its release was interrupted
-            _let_go(owner, self._id, held)
-            held = None
-        depth = held.count if held is not None else 0
-        try:
-            if held is not None:
-                return await then(self._reenter(held, timeout))
-            return await then(await wait_async(*self._line(owner, blocking, timeout)))
-        except BaseException:
-            self._back_to(depth, owner)
-            raise
+    def _steps(
+        self,
+        owner: Owner,
+        attempt: Attempt | None,
+        timeout: Any,
+        entered: Callable[[Hold], object] | None,
+        wake: Wake,
+    ) -> Steps[Hold | None]:
+        """Enter the lock again, or wait for it in the queue."""
+        if attempt is None:
+            hold = self._reenter(owner.held[self._id], timeout)
+        else:
+            attempt.begin(wake).join()
+            while (seconds := attempt.patience()) is not None:
+                yield seconds
+            granted = self._conclude(owner, attempt)
+            if granted is None:
+                if entered is None:
+                    return None
+                head = attempt.place.head
+                answer = yield from attempt.ask(attempt.place.session.read, head)
+                raise self._busy(attempt, participant(head, answer))
+            hold = granted
+        if entered is not None:
+            entered(hold)
+        return hold
+
+    def _undo(self, owner: Owner, attempt: Attempt | None, depth: int) -> None:
+        if attempt is not None:
+            attempt.give_up()
+        owner.back_to(depth, self._id)
 
     def _reenter(self, held: Held, timeout: Any) -> Hold:
         if timeout is not UNSET:
@@ -252,15 +233,7 @@ class Mutex:
         held.count += 1
         return held.hold
 
-    def _line(
-        self, owner: Owner, blocking: bool, timeout: Any
-    ) -> tuple[
-        Callable[..., Place],
-        float | None,
-        Callable[[Attempt], Hold | Attempt],
-        DeadlockDetector | None,
-    ]:
-        """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
+    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt:
         limit = wait_limit(blocking, timeout, self._timeout, self.using)
         conf = configuration(self.using)
         beside = self._beside(owner) if owner.held else None
@@ -278,15 +251,8 @@ class Mutex:
             try_only=limit == 0,
             on_revoke=None if self._on_revoke is None else listener(self._on_revoke, self),
         )
-        detector = self._detector(owner, limit) if owner.held else None
-        return place_for, limit, partial(self._conclude, owner), detector
-
-    def _detector(self, owner: Owner, limit: float | None) -> DeadlockDetector | None:
-        """Return a deadlock detector, if `owner` holds something and may wait long enough."""
-        after = configuration(self.using).deadlock_after
-        if after is None or (limit is not None and limit <= after):
-            return None
-        return DeadlockDetector(owner, after)
+        detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
+        return Attempt(place_for, limit, detector)
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return the hold of `owner` on this key by a lock of another kind."""
@@ -316,13 +282,13 @@ class Mutex:
             return partial(BatchMember, turns=self._handoff)
         return MutexPlace if self._fair else UnfairPlace
 
-    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | Attempt:
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
+        """Return the hold, which `owner` has now, or None if the lock is busy."""
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
-            return attempt
+            return None
         hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
-        owner.held[self._id] = Held(hold, attempt.place)
-        attempt.place.listen(partial(signals.announce_change, Mutex, hold))
+        owner.held[self._id] = Held(Mutex, hold, attempt.place)
         if self._max_hold is not None:
             attempt.place.give_up_after(self._max_hold)
         signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
@@ -337,20 +303,9 @@ class Mutex:
             )
         return held
 
-    def _depth(self, owner: Owner) -> int:
-        """Return how often `owner` has acquired and not released."""
-        held = owner.held.get(self._id)
-        return held.count if held is not None else 0
-
-    def _back_to(self, depth: int, owner: Owner) -> None:
-        """Undo the acquires of a call or block that was interrupted."""
-        held = owner.held.get(self._id)
-        if held is None:
-            return
-        if depth > 0:
-            held.count = min(held.count, depth)
-        else:
-            _let_go(owner, self._id, held)
+    def _entered(self, hold: Hold) -> None:
+        if self._database is not None:
+            self._held_by(current()).begin_transaction(self._database)
 
     def _release_quietly(self, error: BaseException | None) -> None:
         """Release at the end of a block, whose own exception takes precedence."""
@@ -361,42 +316,6 @@ class Mutex:
                 raise
             if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
-
-    def _begin(self, hold: Hold | Attempt) -> Hold:
-        if isinstance(hold, Attempt):
-            raise self._busy(hold, self._head(hold))
-        if self._database is not None:
-            block = transaction.atomic(using=self._database)
-            block.__enter__()
-            current().held[self._id].transactions.append(block)
-        return hold
-
-    async def _abegin(self, hold: Hold | Attempt) -> Hold:
-        if isinstance(hold, Attempt):
-            raise self._busy(hold, await self._ahead(hold))
-        return hold
-
-    async def _abegin_cancellable(self, hold: Hold | Attempt) -> Hold:
-        granted = await self._abegin(hold)
-        cancellation.begin(self, [granted])
-        return granted
-
-    def _end(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._database is not None:
-            held = self._held_by(current())
-            block = held.transactions.pop()
-            if error is None and held.hold.lost:  # never commit under a lost lock
-                error = lost(held.hold, "The transaction is rolled back.")
-                block.__exit__(type(error), error, None)
-                raise error
-            block.__exit__(kind, error, traceback)
-
-    # --- the holder -----------------------------------------------------------------------------
 
     def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
         waited = attempt.waited
@@ -410,59 +329,6 @@ class Mutex:
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
-
-    def _head(self, attempt: Attempt) -> Participant | None:
-        session, path = attempt.place.session, attempt.place.head
-        try:
-            return participant(path, session.ask(session.read, path).result(attempt.grace))
-        except Exception:  # noqa: BLE001 - the caller learns that the lock is busy
-            return None
-
-    async def _ahead(self, attempt: Attempt) -> Participant | None:
-        session, path = attempt.place.session, attempt.place.head
-        answer = asyncio.wrap_future(session.ask(session.read, path))
-        try:
-            await asyncio.wait([answer], timeout=attempt.grace)
-            return participant(path, answer.result()) if answer.done() else None
-        except Exception:  # noqa: BLE001 - the same
-            return None
-        finally:
-            answer.cancel()  # or asyncio logs a later exception that nobody fetches
-
-
-def _is_hold(outcome: Hold | Attempt) -> bool:
-    return isinstance(outcome, Hold)
-
-
-async def _ais_hold(outcome: Hold | Attempt) -> bool:
-    return isinstance(outcome, Hold)
-
-
-def release_all(owner: Owner, *, keep: Collection[tuple[str, str]] = ()) -> list[str]:
-    """Release all locks of `owner`, however often it has acquired, and return the keys.
-
-    :param keep: the (alias, znode name) of holds to leave alone
-    """
-    released = []
-    for identity in [identity for identity in owner.held if identity not in keep]:
-        held = owner.held[identity]
-        _let_go(owner, identity, held)
-        released.append(held.hold.key)
-    return released
-
-
-def _let_go(owner: Owner, identity: tuple[str, str], held: Held) -> None:
-    # In this order, an interrupted call can be repeated.
-    held.place.leave()
-    owner.held.pop(identity, None)
-    held.place.report()
-    signals.announce(
-        signals.lock_released,
-        Mutex,
-        held.hold,
-        hold=held.hold,
-        held_for=time.monotonic() - held.started,
-    )
 
 
 def zk_lock(

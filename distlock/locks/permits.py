@@ -7,9 +7,8 @@ permits of this process by key. `semaphore_queue` decides whose turn it is.
 
 from __future__ import annotations
 
-import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
@@ -19,12 +18,13 @@ from distlock.inspection.tree import participants
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
+from distlock.queue.calls import Call
 from distlock.queue.semaphore_queue import SemaphorePlace
-from distlock.queue.waiting import Attempt, wait, wait_async
+from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 
-from . import cancellation
 from .held_permits import HeldPermits, claim, forget, keep
+from .lock import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from distlock.queue.semaphore_limits import Limit
     from distlock.session.session import Session
 
-_T = TypeVar("_T")
 
-
-class Permits:
+class Permits(Lock[Hold]):
     """Acquires and releases permits, for the semaphore and its mutex."""
 
     #: No semaphore is made from a template.
@@ -63,11 +61,6 @@ class Permits:
         self._max_hold = positive_seconds(max_hold, "max_hold")
         self._cancel_on_loss = cancel_on_loss
 
-    def __enter__(self) -> Hold:
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return self._take(self._permits(current()), 1, True, UNSET, self._entered)
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -84,21 +77,6 @@ class Permits:
             if not returned:
                 self._give_back(self._permits(current()), 1, returned)
             raise
-
-    async def __aenter__(self) -> Hold:
-        then = self._entered_cancellable if self._cancel_on_loss else self._entered
-        return await self._atake(self._permits(current()), 1, True, UNSET, then)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        loss = cancellation.end(self, error) if self._cancel_on_loss else None
-        self.__exit__(kind, error, traceback)
-        if loss is not None:
-            raise loss from error
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -148,45 +126,48 @@ class Permits:
     def _permits(self, owner: Owner | None = None) -> HeldPermits:
         return self.using, self._name, owner
 
-    def _take(
+    def _acquisition(
         self,
-        permits: HeldPermits,
-        wanted: int,
         blocking: bool,
         timeout: Any,
-        then: Callable[[Hold | Attempt], _T],
-    ) -> _T:
-        """Call `then` with the first hold, or with the refused attempt, and return its result.
-
-        A soft time limit or Ctrl-C may land between any two steps, also after the grant. Then this
-        call gives its permits back.
-        """
+        entered: Callable[[Hold], object] | None = None,
+        *,
+        wanted: int = 1,
+    ) -> Call[Hold | None]:
+        permits = self._permits(None if entered is None else current())
+        attempt = self._attempt(wanted, blocking, timeout)
         taken: list[Held] = []
-        try:
-            return then(wait(*self._line(permits, wanted, blocking, timeout, taken)))
-        except BaseException:
-            self._undo(permits, taken)
-            raise
+        return Call(
+            partial(attempt.steps, partial(self._taken, permits, taken, entered)),
+            partial(self._undo, permits, taken, attempt),
+        )
 
-    async def _atake(
+    def _taken(
         self,
         permits: HeldPermits,
-        wanted: int,
-        blocking: bool,
-        timeout: Any,
-        then: Callable[[Hold | Attempt], _T],
-    ) -> _T:
-        taken: list[Held] = []
-        try:
-            return then(await wait_async(*self._line(permits, wanted, blocking, timeout, taken)))
-        except BaseException:
-            self._undo(permits, taken)
-            raise
+        taken: list[Held],
+        entered: Callable[[Hold], object] | None,
+        attempt: Attempt,
+    ) -> Hold | None:
+        """Return the first hold, None if the permits are in use."""
+        hold = self._conclude(permits, taken, attempt)
+        if entered is not None:
+            if hold is None:
+                raise self._busy(attempt)
+            entered(hold)
+        return hold
 
-    def _line(
-        self, permits: HeldPermits, wanted: int, blocking: bool, timeout: Any, taken: list[Held]
-    ) -> tuple[Callable[..., SemaphorePlace], float | None, Callable[[Attempt], Hold | Attempt]]:
-        """Return the arguments of `wait`: the place to take, the time limit, and the next step."""
+    def _undo(
+        self, permits: HeldPermits, taken: list[Held], attempt: Attempt | None = None
+    ) -> None:
+        if attempt is not None:
+            attempt.give_up()
+        for held in taken:
+            held.place.leave()
+            if forget(permits, held):
+                self._end(held)
+
+    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Attempt:
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self._timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
@@ -200,22 +181,25 @@ class Permits:
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return place_for, limit, partial(self._conclude, permits, taken)
+        return Attempt(place_for, limit)
 
-    def _conclude(
-        self, permits: HeldPermits, taken: list[Held], attempt: Attempt
-    ) -> Hold | Attempt:
+    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
-            return attempt
+            return None
         for permit in cast("SemaphorePlace", attempt.place).permits:
             node = cast("Node", permit.node)
-            held = Held(Hold(self.key, node, permit, using=self.using), permit)
+            held = Held(type(self), Hold(self.key, node, permit, using=self.using), permit)
             taken.append(held)
             keep(permits, held)
-            permit.listen(partial(signals.announce_change, type(self), held.hold))
             if self._max_hold is not None:
                 permit.give_up_after(self._max_hold)
-            self._announce(signals.lock_acquired, held.hold, waited=attempt.waited)
+            signals.announce(
+                signals.lock_acquired,
+                type(self),
+                held.hold,
+                hold=held.hold,
+                waited=attempt.waited,
+            )
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
@@ -242,39 +226,17 @@ class Permits:
         if first is not None:
             raise lost(first, TOO_LATE)
 
-    def _undo(self, permits: HeldPermits, taken: list[Held]) -> None:
-        for held in taken:
-            held.place.leave()
-            if forget(permits, held):
-                self._end(held)
-
     def _end(self, held: Held) -> None:
         held.hold.lost  # noqa: B018 - settles it before the node goes
         held.place.leave()
-        held.place.report()
-        held_for = time.monotonic() - held.started
-        self._announce(signals.lock_released, held.hold, held_for=held_for)
+        held.announce_end()
 
-    def _announce(self, signal: Any, hold: Hold, **facts: Any) -> None:
-        signals.announce(signal, type(self), hold, hold=hold, **facts)
-
-    def _entered(self, outcome: Hold | Attempt) -> Hold:
-        if isinstance(outcome, Hold):
-            return outcome
-        raise LockBusy(
-            f"{self!r} is busy after {outcome.waited:.1f} s: all permits are taken. Try again "
+    def _busy(self, attempt: Attempt) -> LockBusy:
+        return LockBusy(
+            f"{self!r} is busy after {attempt.waited:.1f} s: all permits are taken. Try again "
             "later, or wait longer with timeout=.",
             key=self.key,
-            waited=outcome.waited,
+            waited=attempt.waited,
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
-
-    def _entered_cancellable(self, outcome: Hold | Attempt) -> Hold:
-        hold = self._entered(outcome)
-        cancellation.begin(self, [hold])
-        return hold
-
-
-def is_hold(outcome: Hold | Attempt) -> bool:
-    return isinstance(outcome, Hold)

@@ -13,10 +13,13 @@ from distlock.session.registry import session_for
 
 from . import cancellation
 from .held_permits import count
-from .permits import Permits, is_hold
+from .permits import Permits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distlock.owner.hold import Hold
+    from distlock.queue.calls import Call
 
 
 class Semaphore(Permits):
@@ -60,9 +63,7 @@ class Semaphore(Permits):
         :raises ValueError: more permits than the limit, which may be lowered during the wait
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         """
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return self._take(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
+        return self._taking(blocking, timeout, leases).run() is not None
 
     def release(self, leases: int = 1) -> None:
         """Release permits that any thread of this process has acquired.
@@ -79,9 +80,7 @@ class Semaphore(Permits):
         self, blocking: bool = True, timeout: Any = UNSET, *, leases: int = 1
     ) -> bool:
         """Take permits as `acquire` does, without a thread for the wait."""
-        if self._cancel_on_loss:
-            cancellation.refuse_without_block(self)
-        return await self._atake(self._permits(), self._wanted(leases), blocking, timeout, is_hold)
+        return await self._taking(blocking, timeout, leases).arun() is not None
 
     async def arelease(self, leases: int = 1) -> None:
         """Release permits as `release` does."""
@@ -124,10 +123,12 @@ class Semaphore(Permits):
                 ask(session.create_containers, path)
         self._limit.own = self._limit.told = limit
 
-    def _wanted(self, leases: int) -> int:
+    def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
+        if self._cancel_on_loss:
+            cancellation.refuse_without_block(self)
         if whole(leases, "leases") > self.limit:
             raise self._limit.refusal(leases)
-        return leases
+        return self._acquisition(blocking, timeout, wanted=leases)
 
 
 def zk_semaphore(

@@ -14,10 +14,11 @@ from distlock.transactions import refuse_open_transaction
 
 from .cancellation import refuse_without_block
 from .held_permits import count
-from .permits import Permits, is_hold
+from .permits import Permits
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
+    from distlock.queue.waiting import Attempt
 
 
 class SemaphoreMutex(Permits):
@@ -59,7 +60,7 @@ class SemaphoreMutex(Permits):
         """
         if self._cancel_on_loss:
             refuse_without_block(self)
-        return self._take(self._permits(), 1, blocking, timeout, is_hold)
+        return self._acquisition(blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release the lock, whichever thread of this process acquired it.
@@ -71,16 +72,6 @@ class SemaphoreMutex(Permits):
         """
         self._give_back(self._permits(), 1, [])
 
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock as `acquire` does, without a thread for the wait."""
-        if self._cancel_on_loss:
-            refuse_without_block(self)
-        return await self._atake(self._permits(), 1, blocking, timeout, is_hold)
-
-    async def arelease(self) -> None:
-        """Release the lock as `release` does."""
-        self.release()
-
     @property
     def held(self) -> bool:
         """Whether this process holds the lock; never uses the network."""
@@ -90,10 +81,10 @@ class SemaphoreMutex(Permits):
         """Return the holder. Asks the server."""
         return next(iter(self.participants()), None)
 
-    def _line(self, *args: Any) -> Any:
+    def _attempt(self, *args: Any) -> Attempt:
         if configuration(self.using).in_transaction == "raise":
             refuse_open_transaction(self.key)
-        return super()._line(*args)
+        return super()._attempt(*args)
 
 
 def zk_semaphore_mutex(

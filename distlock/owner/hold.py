@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING
+
+from django.db import transaction
 
 from distlock import process
 from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
 from distlock.exceptions import LockLost
+from distlock.signals import announce, announce_change, lock_released
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from django.db.transaction import Atomic
 
     from distlock.queue.contender import Node, Place
@@ -157,13 +163,44 @@ def lost(
 
 
 class Held:
-    """An owner's record of a hold: how often it has acquired, and the transactions within."""
+    """A record of a hold: how often its owner has acquired, and the transactions within.
 
-    __slots__ = ("count", "hold", "place", "started", "transactions")
+    :param sender: the class of the lock, the sender of its signals
+    """
 
-    def __init__(self, hold: Hold, place: Place) -> None:
+    __slots__ = ("count", "hold", "place", "sender", "started", "transactions")
+
+    def __init__(self, sender: type, hold: Hold, place: Place) -> None:
+        self.sender = sender
         self.hold = hold
         self.place = place
         self.count = 1
         self.started = time.monotonic()
         self.transactions: list[Atomic] = []
+        place.listen(partial(announce_change, sender, hold))
+
+    def announce_end(self) -> None:
+        """Announce that the hold is released, and first a loss that nobody knows yet."""
+        self.place.report()
+        held_for = time.monotonic() - self.started
+        announce(lock_released, self.sender, self.hold, hold=self.hold, held_for=held_for)
+
+    def begin_transaction(self, database: str) -> None:
+        """Open a database transaction within the hold."""
+        block = transaction.atomic(using=database)
+        block.__enter__()
+        self.transactions.append(block)
+
+    def end_transaction(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit the innermost transaction or roll it back; never commit under a lost lock."""
+        block = self.transactions.pop()
+        if error is None and self.hold.lost:
+            error = lost(self.hold, "The transaction is rolled back.")
+            block.__exit__(type(error), error, None)
+            raise error
+        block.__exit__(kind, error, traceback)

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from distlock import process
@@ -39,7 +39,7 @@ from distlock.logs.loggers import safe
 from .call_stack import AbandonedCall, alone, find, running
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from types import FrameType
 
     from .call_stack import Call
@@ -49,6 +49,9 @@ logger = safe(logging.getLogger("distlock"))
 
 #: The number of calls that an owner notes before it drops those that have ended.
 MANY_CALLS: Final = 8
+
+#: Identifies a lock: the alias, and the znode name with the kind of hold.
+Identity: TypeAlias = tuple[str, str]
 
 _as_json = json.JSONEncoder(separators=(",", ":")).encode
 #: A text, or a function that returns it for an alias's settings: a request learns its route late.
@@ -70,7 +73,7 @@ class Owner:
         #: Another one in a forked child, where the parent's owners hold nothing.
         self.process = process.this
         #: Its holds, with their counts, by (alias, path).
-        self.held: dict[tuple[str, str], Held] = {}
+        self.held: dict[Identity, Held] = {}
         self._calls: list[Call] = []
         #: A label, and the data of `describe` for it without the time.
         self._said = "", ""
@@ -106,6 +109,44 @@ class Owner:
         if new and len(self._calls) >= MANY_CALLS:
             self._calls = running(self._calls)
         self._calls.extend(new)
+
+    # --- what it holds ---------------------------------------------------------------------------
+
+    def depth(self, identity: Identity) -> int:
+        """Return how often it has acquired a lock and not released."""
+        held = self.held.get(identity)
+        return 0 if held is None else held.count
+
+    def back_to(self, depth: int, identity: Identity) -> None:
+        """Undo the acquires of a call or block that was interrupted, down to a `depth`."""
+        held = self.held.get(identity)
+        if held is None:
+            return
+        if depth > 0:
+            held.count = min(held.count, depth)
+        else:
+            self.let_go(identity, held)
+
+    def let_go(self, identity: Identity, held: Held) -> None:
+        """Release a lock, however often it was acquired."""
+        # In this order, an interrupted call can be repeated.
+        held.place.leave()
+        self.held.pop(identity, None)
+        held.announce_end()
+
+    def release_all(self, *, keep: Collection[Identity] = ()) -> list[str]:
+        """Release all locks, however often it has acquired them, and return their keys.
+
+        :param keep: leaves these alone
+        """
+        released = []
+        for identity in [identity for identity in self.held if identity not in keep]:
+            held = self.held[identity]
+            self.let_go(identity, held)
+            released.append(held.hold.key)
+        return released
+
+    # --- how it is described ---------------------------------------------------------------------
 
     @property
     def id(self) -> str:

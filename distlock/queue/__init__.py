@@ -3,7 +3,8 @@
 `contender` is the life of one node, from being created to being deleted, through every lost reply.
 `order` decides whose turn it is, `semaphore_queue` and `semaphore_limits` for a semaphore. Of the
 contenders of one process (`local_contenders`), one hands the lock to the next without asking the
-server (`handoff`), and a `batch` shares one node. Callers wait in `waiting`.
+server (`handoff`), and a `batch` shares one node. A caller's wait is an attempt (`waiting`), and
+`calls` runs it, blocking or awaiting.
 
 `machine` will take the place of `contender`, `order`, `handoff` and `local_contenders`: the same
 life of a node, without I/O. It is made of `states`, `events` (and effects), `policies` (whom to

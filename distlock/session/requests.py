@@ -20,7 +20,7 @@ from distlock.engine.client import (
 from distlock.engine.deadline import now
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
-from distlock.queue.waiting import Latch
+from distlock.queue.calls import Latch
 
 from .node_bytes import NodeBytes
 

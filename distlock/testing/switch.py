@@ -16,7 +16,6 @@ from django.core.signals import setting_changed
 
 from distlock.engine.client import Client
 from distlock.locks import held_permits
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from distlock.session import session as session_module
 from distlock.session.registry import sessions
@@ -51,7 +50,7 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
     try:
         yield tree
     finally:
-        release_all(current())
+        current().release_all()
         session_module.new_client = Client
         _begin_anew()
         held_permits.clear()

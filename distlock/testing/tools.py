@@ -17,8 +17,9 @@ from distlock.conf import configuration
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
+from distlock.queue.calls import Call
 from distlock.queue.order import FairPlace, ReaderPlace, WriterPlace
-from distlock.queue.waiting import wait
+from distlock.queue.waiting import Attempt
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     from distlock.inspection.snapshot import Contender
     from distlock.queue.contender import Place
-    from distlock.queue.waiting import Attempt
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0
@@ -97,7 +97,9 @@ def hold(
             key=key,
             data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
         )
-        place = wait(place_for, PATIENCE, partial(_granted, key, using))
+        attempt = Attempt(place_for, PATIENCE)
+        granted = partial(_granted, key, using)
+        place = Call(partial(attempt.steps, granted), attempt.give_up).run()
         try:
             yield OtherHolder(key, session, place)
         finally:

@@ -408,14 +408,14 @@ def test_a_notice_that_somebody_has_removed_is_put_up_again(
 def test_an_interrupt_takes_the_notice_down(
     other: Other, owner: Owner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocked = waiting.Latch.wait
+    patience = waiting.Attempt.patience
 
-    def until_there_is_a_notice(self: waiting.Latch, seconds: float) -> None:
+    def until_there_is_a_notice(self: waiting.Attempt) -> float | None:
         if notices(other.tree):
             raise KeyboardInterrupt
-        blocked(self, seconds)
+        return patience(self)
 
-    monkeypatch.setattr(waiting.Latch, "wait", until_there_is_a_notice)
+    monkeypatch.setattr(waiting.Attempt, "patience", until_there_is_a_notice)
     waits = owner.submit(zk_lock("b").acquire, timeout=PATIENCE)
     with pytest.raises(KeyboardInterrupt):
         waits.result(PATIENCE)

@@ -16,7 +16,6 @@ from django.test.utils import isolate_apps
 
 import distlock
 from distlock.celery import task_refused
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from example_project.shop import models
 from tests.docs.names import Names, given
@@ -65,7 +64,7 @@ def project(
     signal.signal(signal.SIGTERM, handler)
     for its_signal in _signals():
         its_signal.sender_receivers_cache.clear()
-    release_all(current())
+    current().release_all()
 
 
 def _signals() -> list[Signal]:

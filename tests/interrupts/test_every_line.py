@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.deadline import test_every_step as technique
 from tests.interrupts.recipes import EXITS, RECIPES, block_of, nothing_is_left, parents
@@ -108,5 +107,5 @@ def test_a_recursion_error_at_any_depth_slows_down_no_call(tree: Tree) -> None:
         call()
         assert time.monotonic() - started < PROMPT_SECONDS, f"{frames} frames left"
     assert 5 < refused < 35
-    release_all(current())
+    current().release_all()
     nothing_is_left(tree)

@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 
 from distlock import zk_leader, zk_lock
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection
@@ -135,5 +135,22 @@ def test_a_question_that_is_not_waited_for_is_no_exception_that_nobody_fetched(
     holder.now(release_all_of_this_thread)
 
 
+def test_a_soft_time_limit_while_a_refused_caller_asks_for_the_holder_is_raised(
+    make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an Exception, and once made the lock busy instead."""
+    holder = make_owner()
+    assert holder.now(zk_lock("key", using="other").acquire)
+    session = await_connection()
+
+    def interrupted(*_: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    monkeypatch.setattr(session, "read", interrupted)
+    with pytest.raises(SoftTimeLimitExceeded), zk_lock("key", timeout=0.1):
+        pass
+    holder.now(release_all_of_this_thread)
+
+
 def release_all_of_this_thread() -> None:
-    release_all(current())
+    current().release_all()

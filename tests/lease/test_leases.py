@@ -13,6 +13,7 @@ from django.db import transaction
 
 from distlock import Hold, LockBusy, LockInTransaction, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
+from distlock.lease.acquisition import LeaseAcquisition
 from distlock.lease.hold import _kept, _known
 from distlock.session.lease_clock import stamp
 from distlock.session.registry import session_for
@@ -387,7 +388,8 @@ def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_be
 
     assert zk_lease("key", LONG, owner="me").acquire()
     session = await_connection()
-    operation = zk_lease("key", LONG, owner="you")._acquisition().operation
+    lease = zk_lease("key", LONG, owner="you")
+    operation = lease._operation(LeaseAcquisition, lease._identity(), None, ttl=LONG)
     monkeypatch.setattr(Session, "send", leave_and_send)
     operation.join()
     eventually(lambda: operation.left, PATIENCE)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -49,7 +49,7 @@ class AskedInVain(Mutex):
         self._good = good
         self.good_lock_was_locked = False
 
-    def _acquire(self, *args: object) -> object:  # type: ignore[override]
+    def _acquisition(self, *args: object) -> NoReturn:
         self.good_lock_was_locked = self._good.held
         raise Foo(self.key)
 

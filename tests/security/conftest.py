@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from distlock.session.registry import close_sessions
 from distlock.testing.ports import free_ports
@@ -102,5 +101,5 @@ def configure(settings: Settings, namespace: str) -> Iterator[Configure]:
         settings.DISTLOCK = {"default": {"NAMESPACE": namespace} | times | options}
 
     yield configure
-    release_all(current())  # what a failed test has left must not fail the next
+    current().release_all()  # what a failed test has left must not fail the next
     close_sessions()

@@ -10,7 +10,6 @@ from celery import Celery
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from distlock.locks.mutex import release_all
 from distlock.owner.owner import current
 from tests.kit.celery_tools import Fleet, fleet
 
@@ -78,4 +77,4 @@ def key() -> str:
 @pytest.fixture(autouse=True)
 def _this_thread_holds_nothing() -> Iterator[None]:
     yield
-    release_all(current())
+    current().release_all()

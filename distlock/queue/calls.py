@@ -1,0 +1,124 @@
+"""Runs a call that waits, blocking or awaiting, so that its steps are written once.
+
+The steps are a generator, as httpx's ``auth_flow`` is: it yields the seconds for which it waits to
+be woken, and returns the result. `Call.run` waits at a latch, and `Call.arun` at a future of the
+event loop. Neither knows what the steps do; the steps do not know how they wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Generic, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
+
+#: Ends a wait early. Any thread may call it.
+Wake: TypeAlias = Callable[[], None]
+#: Yields seconds to wait, which pass at most, and returns the result.
+Steps: TypeAlias = Generator[float, None, _T]
+
+
+class Call(Generic[_T]):
+    """The steps of one call, and the way back.
+
+    An exception may land between any two steps, also after the last one: a soft time limit, Ctrl-C,
+    a cancellation. The steps clean up nothing. `undo` does.
+
+    :param steps: makes the steps, given the function that wakes them; they never block
+    :param undo: takes back what the steps have done so far; any number of calls are fine
+    """
+
+    __slots__ = ("steps", "undo")
+
+    def __init__(self, steps: Callable[[Wake], Steps[_T]], undo: Callable[[], object]) -> None:
+        self.steps = steps
+        self.undo = undo
+
+    def run(self) -> _T:
+        """Block until the steps are done, and return their result."""
+        try:
+            latch = threading.Lock()
+            latch.acquire()
+            steps = self.steps(partial(_open, latch))
+            try:
+                while True:
+                    latch.acquire(timeout=next(steps))
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+        except BaseException:
+            self.undo()
+            raise
+
+    async def arun(self) -> _T:
+        """Do as `run` does, without a thread."""
+        try:
+            latch = _LoopLatch(self.undo)
+            steps = self.steps(latch.open)
+            try:
+                while True:
+                    await latch.wait(next(steps))
+            except StopIteration as end:
+                result: _T = end.value
+                return result
+        except BaseException:
+            self.undo()
+            raise
+
+
+class Latch:
+    """An event to wait for, which an exception from a signal handler cannot break.
+
+    `threading.Event` raises a RuntimeError of its own when one lands inside its condition.
+    """
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        _open(self._lock)
+
+    def wait(self, seconds: float) -> None:
+        if self._lock.acquire(timeout=seconds):
+            self.open()
+
+
+def _open(lock: threading.Lock) -> None:
+    try:  # noqa: SIM105 - suppress() makes three calls, at each acquire
+        lock.release()
+    except RuntimeError:  # open already
+        pass
+
+
+class _LoopLatch:
+    """A latch at which a task waits, which closes then. Any thread may open it.
+
+    :param orphaned: called when the loop is closed, and the task will never go on
+    """
+
+    def __init__(self, orphaned: Callable[[], object]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._orphaned = orphaned
+
+    def open(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._open)
+        except RuntimeError:
+            self._orphaned()
+
+    def _open(self) -> None:
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        # wait_for would swallow a cancellation in the instant of the grant (bpo-37658).
+        await asyncio.wait([self._opened], timeout=seconds)
+        if self._opened.done():
+            self._opened = self._loop.create_future()
