@@ -20,10 +20,9 @@ from . import conf
 from .conf import UNSET, warn_unless_installed
 from .exceptions import LockBusy
 from .keys.templates import KeyTemplate
+from .locks.lock import Options
 from .locks.mutex import Mutex
-from .locks.revocation import check_listener
 from .logs.loggers import safe
-from .queue.batch import check_handoff
 from .transactions import OpensOwnTransaction, claimed_databases
 
 if TYPE_CHECKING:
@@ -99,17 +98,8 @@ def zk_locked(
             f"on_busy must be one of {', '.join(map(repr, _POLICIES))} or a callable, not "
             f"{on_busy!r}."
         )
-    check_listener(on_revoke)
-    check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
-    if timeout is not UNSET:
-        timeout = conf.seconds(timeout)
-    if on_busy == "wait" and timeout is UNSET:
-        timeout = None
-    max_hold = conf.positive_seconds(max_hold, "max_hold")
-    patience = Patience.of(busy_limit, busy_deadline, on_busy)
-    make_mutex = functools.partial(
-        Mutex,
-        timeout=timeout,
+    options = Options(
+        timeout=None if on_busy == "wait" and timeout is UNSET else timeout,
         using=using,
         fair=fair,
         handoff=handoff,
@@ -119,12 +109,13 @@ def zk_locked(
         cancel_on_loss=cancel_on_loss,
         template=parsed.text,
     )
+    patience = Patience.of(busy_limit, busy_deadline, on_busy)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        locked = Locked(function, parsed, make_mutex, on_busy, patience).wrapper()
+        locked = Locked(function, parsed, options, on_busy, patience).wrapper()
         if conf.takes_old_keys(using):
             old = KeyTemplate(template, as_before=True)
-            locked = Locked(locked, old, make_mutex, on_busy, patience).wrapper()
+            locked = Locked(locked, old, options, on_busy, patience).wrapper()
         return cast("Callable[P, R]", locked)
 
     return decorate
@@ -173,7 +164,7 @@ class Locked:
         self,
         function: Callable[..., Any],
         template: KeyTemplate,
-        make_mutex: functools.partial[Mutex],
+        options: Options,
         on_busy: OnBusy | None,
         patience: Patience,
     ) -> None:
@@ -193,13 +184,13 @@ class Locked:
                 f"zk_locked cannot lock the generator {inner.__qualname__}: its body runs after "
                 f"the call has returned. Use `{block} zk_lock(…):` inside it."
             )
-        if iscoroutinefunction(function) and make_mutex.keywords["atomic"]:
+        if iscoroutinefunction(function) and options.atomic:
             raise TypeError(
                 f"atomic= opens a database transaction around {inner.__qualname__}, which Django "
                 "cannot do in async code. Lock a synchronous function, and call that with "
                 "sync_to_async."
             )
-        if make_mutex.keywords["cancel_on_loss"] and not _may_be_async(function, inner):
+        if options.cancel_on_loss and not _may_be_async(function, inner):
             raise TypeError(
                 f"cancel_on_loss= cancels the task of an async function, and {inner.__qualname__} "
                 "is synchronous, which cannot be interrupted. Leave the option out, and call "
@@ -207,7 +198,7 @@ class Locked:
             )
         self.function = function
         self.template = template
-        self.make_mutex = make_mutex
+        self.options = options
         self.on_busy = on_busy
         self.patience = patience
         self._said = False
@@ -263,7 +254,7 @@ class Locked:
             try:
                 # The lock has a block of its own: a soft time limit between two steps of an
                 # ExitStack, which is written in Python, would leave it held.
-                with self.make_mutex(self.key(args, kwargs)) as hold, ExitStack() as stack:
+                with Mutex(self.key(args, kwargs), self.options) as hold, ExitStack() as stack:
                     return self.run(stack, hold, args, kwargs)
             except LockBusy as busy:
                 if hold is not None:  # of another lock, in the function
@@ -294,7 +285,7 @@ class Locked:
                 raise RuntimeError("You cannot use ATOMIC_REQUESTS with async views.")
             hold = None
             try:
-                async with self.make_mutex(self.key(args, kwargs)) as hold:
+                async with Mutex(self.key(args, kwargs), self.options) as hold:
                     result = self.function(*args, **kwargs)
                     return await result if inspect.isawaitable(result) else result
             except LockBusy as busy:

@@ -174,7 +174,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         run = getattr(self, "_orig_run", self.run)  # autoretry_for puts a function around it
         bound = (self,) if inspect.ismethod(run) else ()
         key = locked[0].key(bound + args, kwargs)
-        return f"{self.name}:{key}", locked[0].make_mutex.keywords["using"]
+        return f"{self.name}:{key}", locked[0].options.using
 
     def _seconds_until(self, when: Any) -> float:
         """Return the seconds until a time, which may be a number of seconds from now."""

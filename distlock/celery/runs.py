@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import states
@@ -19,6 +20,7 @@ from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.keys.znodes import printable
+from distlock.locks.mutex import Mutex
 from distlock.logs.loggers import safe
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
@@ -34,7 +36,6 @@ from .wakes import pause_per_ticket, wake_first
 if TYPE_CHECKING:
     from distlock.decorators import Locked
     from distlock.keys.znodes import Participant
-    from distlock.locks.mutex import Mutex
     from distlock.owner.hold import Hold
 
 #: Its lines carry the name and the id of the task.
@@ -68,7 +69,7 @@ class Run:
         #: The locks of this task around this one.
         self.around = around
         self.in_worker = not self.request.is_eager
-        self.using = locked.make_mutex.keywords["using"]
+        self.using = locked.options.using
         self.template = locked.template.text
         self.key = ""
         self.ticket: Ticket | None = None
@@ -118,7 +119,7 @@ class Run:
     # --- acquiring the lock ----------------------------------------------------------------------
 
     def _enter(self, stack: ExitStack) -> Hold:
-        mutex = self._mutex(**self._patience())
+        mutex = self._mutex(self._patience())
         # A wait without end never learns the holder, so it asks first.
         other = self._other_run(mutex) if self._may_be_copy else None
         if other is None:
@@ -162,20 +163,21 @@ class Run:
 
     def _time_near_front(self, *, comes_again: bool) -> float:
         """Return the seconds to wait near the front of the tickets."""
-        timeout = self.locked.make_mutex.keywords["timeout"]
+        timeout = self.locked.options.timeout
         if timeout is UNSET:
             timeout = self._retry_after if comes_again else 0.0
         return MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
 
-    def _mutex(self, **options: float) -> Mutex:
-        return self.locked.make_mutex(self.key, **options)
+    def _mutex(self, timeout: float | None = None) -> Mutex:
+        options = self.locked.options
+        return Mutex(self.key, options if timeout is None else replace(options, timeout=timeout))
 
-    def _patience(self) -> dict[str, float]:
-        """Return the time-out of a retry, unless ``timeout=`` sets it."""
-        if not self._retries or self.locked.make_mutex.keywords["timeout"] is not UNSET:
-            return {}
+    def _patience(self) -> float | None:
+        """Return the time-out of a retry, None if ``timeout=`` sets it."""
+        if not self._retries or self.locked.options.timeout is not UNSET:
+            return None
         tries = self.record.busy
-        return {"timeout": PART_IN_LINE * self._pause(tries) if tries else 0}
+        return PART_IN_LINE * self._pause(tries) if tries else 0.0
 
     @property
     def _retry_after(self) -> float:
@@ -226,7 +228,7 @@ class Run:
             if other is not None:
                 raise
             # The dead one was only waiting, and a rival holds the lock.
-            hold = stack.enter_context(self._mutex(**self._patience()))
+            hold = stack.enter_context(self._mutex(self._patience()))
         if is_copy and self._has_succeeded():
             self._drop("has just ended")
         return hold

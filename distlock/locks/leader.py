@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.conf import seconds as in_seconds
@@ -22,6 +21,7 @@ from distlock.queue.calls import Latch
 from distlock.queue.handoff import MutexPlace
 from distlock.signals import lock_lost
 
+from .lock import Options
 from .mutex import Mutex
 
 if TYPE_CHECKING:
@@ -50,22 +50,12 @@ class Leader(Mutex):
     :ivar name: the name of the leadership
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        timeout: Any = None,
-        using: str = "default",
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-    ) -> None:
-        super().__init__(
-            name, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
-        )
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__(name, options)
         self.name = name = self.key
         self.key = PREFIX + name
         self._name = PREFIX + self._name
-        self._id = (using, self._name)
+        self._id = (self.using, self._name)
         self._hold: Hold | None = None
         self._stopped = False
         self._candidates: set[_Candidate] = set()
@@ -77,7 +67,7 @@ class Leader(Mutex):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy is another candidate, which does not lead.
-        return partial(zk_leader, self.name, timeout=self._timeout, using=self.using), ()
+        return Leader, (self.name, self.options)
 
     # --- leading ---------------------------------------------------------------------------------
 
@@ -289,10 +279,7 @@ def zk_leader(
     :raises LockKeyError: `name` is empty or no valid text
     :raises ValueError: `max_hold` is not above 0
     """
-    return Leader(
-        literal_key(name),
-        timeout=timeout,
-        using=using,
-        max_hold=max_hold,
-        cancel_on_loss=cancel_on_loss,
+    options = Options(
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
+    return Leader(literal_key(name), options)

@@ -1,13 +1,16 @@
-"""The sync and async ways into a lock, which every recipe shares."""
+"""Defines the options of a lock, and the sync and async ways into it, which all recipes share."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from distlock.conf import UNSET
+from distlock.conf import UNSET, positive_seconds, seconds
+from distlock.queue.batch import check_handoff
 
 from . import cancellation
+from .revocation import check_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,10 +21,42 @@ if TYPE_CHECKING:
 _H = TypeVar("_H")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a lock, which `zk_lock` explains. No recipe has all of them.
+
+    :ivar timeout: seconds, None for ever, `UNSET` for the setting
+    :ivar max_hold: seconds, None for no limit
+    :ivar template: that of `zk_locked` for the key: for metrics, for example, which show no keys
+    :ivar database: the alias for a transaction inside the lock, None for no transaction
+    """
+
+    timeout: Any = UNSET
+    using: str = "default"
+    fair: bool = True
+    handoff: int = 0
+    atomic: bool | str = False
+    on_revoke: Callable[[Any], object] | None = None
+    max_hold: Any = None
+    cancel_on_loss: bool = False
+    template: str = ""
+    database: str | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        check_listener(self.on_revoke)
+        check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
+        self._set("timeout", self.timeout if self.timeout is UNSET else seconds(self.timeout))
+        self._set("max_hold", positive_seconds(self.max_hold, "max_hold"))
+        self._set("database", "default" if self.atomic is True else self.atomic or None)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)  # frozen
+
+
 class Lock(ABC, Generic[_H]):
     """A lock that is acquired by one `Call`, blocking or awaiting; a block yields its hold."""
 
-    _cancel_on_loss: bool
+    options: Options
 
     @abstractmethod
     def _acquisition(
@@ -34,7 +69,7 @@ class Lock(ABC, Generic[_H]):
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         return await self._acquisition(blocking, timeout).arun() is not None
 
@@ -53,11 +88,11 @@ class Lock(ABC, Generic[_H]):
 
     def _aentered(self, hold: Any) -> None:
         """Begin what an ``async with`` block has besides the lock."""
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.begin(self, hold)
 
     def __enter__(self) -> _H:
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         return self._entry(self._entered).run()
 
@@ -82,7 +117,7 @@ class Lock(ABC, Generic[_H]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        loss = cancellation.end(self, error) if self._cancel_on_loss else None
+        loss = cancellation.end(self, error) if self.options.cancel_on_loss else None
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error

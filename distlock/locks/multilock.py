@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.conf import UNSET, configuration, wait_limit
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
@@ -22,7 +23,7 @@ from distlock.queue.calls import Call
 
 from . import cancellation
 from .held_permits import on
-from .lock import Lock
+from .lock import Lock, Options
 from .mutex import Mutex, zk_lock
 from .permits import Permits
 
@@ -50,22 +51,11 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     Source: Curator's ``InterProcessMultiLock``.
     """
 
-    def __init__(
-        self,
-        locks: Iterable[str | AnyLock | MultiLock],
-        *,
-        timeout: Any = UNSET,
-        using: str = "default",
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-    ) -> None:
+    def __init__(self, locks: Iterable[str | AnyLock | MultiLock], options: Options) -> None:
         locks = tuple(locks)
-        self._timeout = timeout if timeout is UNSET else seconds(timeout)
-        self._using = using
-        self._given = [lock for one in locks for lock in _locks_of(one, using, max_hold)]
-        self._cancel_on_loss: bool = cancel_on_loss or any(
-            one._cancel_on_loss for one in locks if not isinstance(one, str)
-        )
+        self._given = [lock for one in locks for lock in _locks_of(one, options)]
+        cancels = any(one.options.cancel_on_loss for one in locks if not isinstance(one, str))
+        self.options = replace(options, cancel_on_loss=options.cancel_on_loss or cancels)
         if not self._given:
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
         ranked = {_rank(lock): lock for lock in self._given}  # a duplicate is acquired once
@@ -85,7 +75,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         :raises LockLost: one was lost before the last was granted
         :raises DeadlockDetected: this owner already holds what it waits for
         """
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         # Not bool(…): a signal is handled when a call returns.
         return self._acquisition(blocking, timeout).run() is not None
@@ -116,7 +106,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     # --- how it works ----------------------------------------------------------------------------
 
     def _aentered(self, hold: tuple[Hold, ...]) -> None:
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.begin(self, *set(hold))
 
     def _acquisition(
@@ -151,7 +141,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         ]
 
     def _limit(self, blocking: bool, timeout: Any) -> float | None:
-        return wait_limit(blocking, timeout, self._timeout, self._using)
+        return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
 
 
 class _Acquisition:
@@ -274,17 +264,17 @@ def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
-def _locks_of(given: str | AnyLock | MultiLock, using: str, max_hold: Any) -> list[AnyLock]:
+def _locks_of(given: str | AnyLock | MultiLock, options: Options) -> list[AnyLock]:
     if isinstance(given, MultiLock):
         return given._given
     if isinstance(given, str) or given is None:  # None is no key, and raises
-        return [zk_lock(given, using=using, max_hold=max_hold)]
+        return [zk_lock(given, using=options.using, max_hold=options.max_hold)]
     if not isinstance(given, Mutex | Permits):
         raise TypeError(
             f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
             "and say .read or .write of a read/write lock."
         )
-    if isinstance(given, Mutex) and given._database is not None:
+    if isinstance(given, Mutex) and given.options.database is not None:
         raise ValueError(
             f"{given!r} has atomic=, and cannot be taken with others: its transaction would begin "
             "before they are held. Open the transaction inside the block of all."
@@ -324,6 +314,7 @@ def zk_multilock(
     :raises TypeError: `locks` has something other than keys and locks, such as a list
     :raises LockKeyError: a key is empty or no valid text
     """
-    return MultiLock(
-        locks, timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+    options = Options(
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
+    return MultiLock(locks, options)

@@ -12,14 +12,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
+from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
-from distlock.queue.batch import BatchMember, check_handoff
+from distlock.queue.batch import BatchMember
 from distlock.queue.calls import Call
 from distlock.queue.handoff import MutexPlace
 from distlock.queue.order import UnfairPlace
@@ -29,8 +29,8 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import Lock
-from .revocation import check_listener, listener
+from .lock import Lock, Options
+from .revocation import listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,35 +54,13 @@ class Mutex(Lock[Hold]):
     Source: Curator's ``InterProcessMutex``, the interface of :class:`threading.RLock`.
     """
 
-    def __init__(
-        self,
-        key: str,
-        *,
-        timeout: Any = UNSET,
-        using: str = "default",
-        fair: bool = True,
-        handoff: int = 0,
-        atomic: bool | str = False,
-        on_revoke: Callable[[Mutex], object] | None = None,
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-        template: str = "",
-    ) -> None:
-        check_listener(on_revoke)
-        check_handoff(handoff, fair=fair, revocable=on_revoke is not None)
+    def __init__(self, key: str, options: Options) -> None:
         self.key = key = templates.plain_text(key)
-        self.using = using
-        #: The template of `zk_locked` for the key: for metrics, for example, which show no keys.
-        self.template = template
+        self.options = options
+        self.using = options.using
+        self.template = options.template
         self._name = templates.znode_name(key)
-        self._timeout = timeout if timeout is UNSET else seconds(timeout)
-        self._database = "default" if atomic is True else atomic or None
-        self._id = (using, self._name)
-        self._fair = fair
-        self._handoff = handoff
-        self._on_revoke = on_revoke
-        self._max_hold = positive_seconds(max_hold, "max_hold")
-        self._cancel_on_loss = cancel_on_loss
+        self._id = (self.using, self._name)
 
     def __repr__(self) -> str:
         return f"zk_lock({self.key!r}, using={self.using!r})"
@@ -100,7 +78,7 @@ class Mutex(Lock[Hold]):
         :raises LockLost: this owner held the lock and has lost it; release it first
         :raises DeadlockDetected: the wait would never end
         """
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         return self._acquisition(blocking, timeout).run() is not None
 
@@ -136,7 +114,7 @@ class Mutex(Lock[Hold]):
         try:
             depth = current().depth(self._id) - 1
             try:
-                if self._database is not None:
+                if self.options.database is not None:
                     self._held_by(current()).end_transaction(kind, error, traceback)
             finally:
                 self._release_quietly(error)
@@ -146,7 +124,7 @@ class Mutex(Lock[Hold]):
             raise
 
     async def __aenter__(self) -> Hold:
-        if self._database is not None:
+        if self.options.database is not None:
             raise TypeError(
                 "atomic= opens a database transaction, which Django cannot do in async code. "
                 "Use the lock in a synchronous function and call that with sync_to_async."
@@ -234,7 +212,8 @@ class Mutex(Lock[Hold]):
         return held.hold
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt:
-        limit = wait_limit(blocking, timeout, self._timeout, self.using)
+        options = self.options
+        limit = wait_limit(blocking, timeout, options.timeout, self.using)
         conf = configuration(self.using)
         beside = self._beside(owner) if owner.held else None
         if beside is not None:
@@ -249,7 +228,7 @@ class Mutex(Lock[Hold]):
             key=self.key,
             data=owner.describe(conf),
             try_only=limit == 0,
-            on_revoke=None if self._on_revoke is None else listener(self._on_revoke, self),
+            on_revoke=None if options.on_revoke is None else listener(options.on_revoke, self),
         )
         detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
         return Attempt(place_for, limit, detector)
@@ -278,9 +257,9 @@ class Mutex(Lock[Hold]):
 
     def _place_of(self, owner: Owner) -> Callable[..., Place]:
         """Return the function that makes a place in this lock's queue for `owner`."""
-        if self._handoff:
-            return partial(BatchMember, turns=self._handoff)
-        return MutexPlace if self._fair else UnfairPlace
+        if self.options.handoff:
+            return partial(BatchMember, turns=self.options.handoff)
+        return MutexPlace if self.options.fair else UnfairPlace
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
@@ -289,8 +268,8 @@ class Mutex(Lock[Hold]):
             return None
         hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
         owner.held[self._id] = Held(Mutex, hold, attempt.place)
-        if self._max_hold is not None:
-            attempt.place.give_up_after(self._max_hold)
+        if self.options.max_hold is not None:
+            attempt.place.give_up_after(self.options.max_hold)
         signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
         return hold
 
@@ -304,8 +283,8 @@ class Mutex(Lock[Hold]):
         return held
 
     def _entered(self, hold: Hold) -> None:
-        if self._database is not None:
-            self._held_by(current()).begin_transaction(self._database)
+        if self.options.database is not None:
+            self._held_by(current()).begin_transaction(self.options.database)
 
     def _release_quietly(self, error: BaseException | None) -> None:
         """Release at the end of a block, whose own exception takes precedence."""
@@ -371,8 +350,7 @@ def zk_lock(
     :raises ValueError: `handoff` is negative, or together with ``fair=False`` or `on_revoke`;
         `max_hold` is not above 0
     """
-    return Mutex(
-        templates.literal_key(key),
+    options = Options(
         timeout=timeout,
         using=using,
         fair=fair,
@@ -382,3 +360,4 @@ def zk_lock(
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
     )
+    return Mutex(templates.literal_key(key), options)

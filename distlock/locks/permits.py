@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
+from distlock.conf import configuration, wait_limit
 from distlock.engine.client import NoNode
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participants
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from distlock.queue.semaphore_limits import Limit
     from distlock.session.session import Session
 
+    from .lock import Options
+
 
 class Permits(Lock[Hold]):
     """Acquires and releases permits, for the semaphore and its mutex."""
@@ -43,23 +45,12 @@ class Permits(Lock[Hold]):
     #: No semaphore is made from a template.
     template = ""
 
-    def __init__(
-        self,
-        key: str,
-        limit: Limit,
-        *,
-        timeout: Any,
-        using: str,
-        max_hold: Any,
-        cancel_on_loss: bool,
-    ) -> None:
+    def __init__(self, key: str, limit: Limit, options: Options) -> None:
         self.key = key = templates.plain_text(key)
-        self.using = using
+        self.options = options
+        self.using = options.using
         self._name = templates.znode_name(key)
-        self._timeout = timeout if timeout is UNSET else seconds(timeout)
         self._limit = limit
-        self._max_hold = positive_seconds(max_hold, "max_hold")
-        self._cancel_on_loss = cancel_on_loss
 
     def __exit__(
         self,
@@ -169,7 +160,7 @@ class Permits(Lock[Hold]):
 
     def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Attempt:
         conf = configuration(self.using)
-        limit = wait_limit(True, timeout, self._timeout, self.using) if blocking else 0.0
+        limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
         place_for = partial(
             SemaphorePlace,
@@ -191,8 +182,8 @@ class Permits(Lock[Hold]):
             held = Held(type(self), Hold(self.key, node, permit, using=self.using), permit)
             taken.append(held)
             keep(permits, held)
-            if self._max_hold is not None:
-                permit.give_up_after(self._max_hold)
+            if self.options.max_hold is not None:
+                permit.give_up_after(self.options.max_hold)
             signals.announce(
                 signals.lock_acquired,
                 type(self),

@@ -16,6 +16,7 @@ from distlock.keys import znodes
 from distlock.keys.templates import literal_key
 from distlock.queue.order import DowngradedPlace, ReaderPlace, WriterPlace
 
+from .lock import Options
 from .mutex import IDENTITIES, Mutex
 
 if TYPE_CHECKING:
@@ -36,25 +37,9 @@ class ReadWriteLock:
     :ivar write: the writers' lock, a `Mutex`
     """
 
-    def __init__(
-        self,
-        key: str,
-        *,
-        timeout: Any = UNSET,
-        using: str = "default",
-        on_revoke: Callable[[Mutex], object] | None = None,
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-    ) -> None:
-        options: dict[str, Any] = {
-            "timeout": timeout,
-            "using": using,
-            "on_revoke": on_revoke,
-            "max_hold": max_hold,
-            "cancel_on_loss": cancel_on_loss,
-        }
-        self.read: Mutex = _ReadLock(key, **options)
-        self.write: Mutex = _WriteLock(key, **options)
+    def __init__(self, key: str, options: Options) -> None:
+        self.read: Mutex = _ReadLock(key, options)
+        self.write: Mutex = _WriteLock(key, options)
 
     def __repr__(self) -> str:
         return f"zk_rwlock({self.read.key!r}, using={self.read.using!r})"
@@ -65,8 +50,8 @@ class _Side(Mutex):
 
     _reads: bool
 
-    def __init__(self, key: str, **options: Any) -> None:
-        super().__init__(key, **options)
+    def __init__(self, key: str, options: Options) -> None:
+        super().__init__(key, options)
         # No znode name has a "/". The writer's sorts before the reader's: the order in which one
         # owner can have both.
         _, write, read = IDENTITIES
@@ -108,8 +93,8 @@ class _ReadLock(_Side):
 
     _reads = True
 
-    def __init__(self, key: str, **options: Any) -> None:
-        super().__init__(key, **options)
+    def __init__(self, key: str, options: Options) -> None:
+        super().__init__(key, options)
         self._id = self._read_id
 
     def _join_beside(self, held: Held) -> None:
@@ -129,8 +114,8 @@ class _WriteLock(_Side):
 
     _reads = False
 
-    def __init__(self, key: str, **options: Any) -> None:
-        super().__init__(key, **options)
+    def __init__(self, key: str, options: Options) -> None:
+        super().__init__(key, options)
         self._id = self._write_id
 
     def _join_beside(self, held: Held) -> None:
@@ -185,11 +170,11 @@ def zk_rwlock(
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `max_hold` is not above 0
     """
-    return ReadWriteLock(
-        literal_key(key),
+    options = Options(
         timeout=timeout,
         using=using,
         on_revoke=on_revoke,
         max_hold=max_hold,
         cancel_on_loss=cancel_on_loss,
     )
+    return ReadWriteLock(literal_key(key), options)

@@ -13,6 +13,7 @@ from distlock.session.registry import session_for
 
 from . import cancellation
 from .held_permits import count
+from .lock import Options
 from .permits import Permits
 
 if TYPE_CHECKING:
@@ -30,24 +31,8 @@ class Semaphore(Permits):
     Source: Curator's ``InterProcessSemaphoreV2``, the interface of :class:`threading.Semaphore`.
     """
 
-    def __init__(
-        self,
-        key: str,
-        limit: int,
-        *,
-        timeout: Any = UNSET,
-        using: str = "default",
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-    ) -> None:
-        super().__init__(
-            key,
-            Limit(key, limit),
-            timeout=timeout,
-            using=using,
-            max_hold=max_hold,
-            cancel_on_loss=cancel_on_loss,
-        )
+    def __init__(self, key: str, limit: int, options: Options) -> None:
+        super().__init__(key, Limit(key, limit), options)
 
     def __repr__(self) -> str:
         return f"zk_semaphore({self.key!r}, {self.limit}, using={self.using!r})"
@@ -124,7 +109,7 @@ class Semaphore(Permits):
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         if whole(leases, "leases") > self.limit:
             raise self._limit.refusal(leases)
@@ -158,11 +143,7 @@ def zk_semaphore(
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
     """
-    return Semaphore(
-        templates.literal_key(key),
-        limit,
-        timeout=timeout,
-        using=using,
-        max_hold=max_hold,
-        cancel_on_loss=cancel_on_loss,
+    options = Options(
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
+    return Semaphore(templates.literal_key(key), limit, options)

@@ -14,6 +14,7 @@ from distlock.transactions import refuse_open_transaction
 
 from .cancellation import refuse_without_block
 from .held_permits import count
+from .lock import Options
 from .permits import Permits
 
 if TYPE_CHECKING:
@@ -28,23 +29,8 @@ class SemaphoreMutex(Permits):
     Source: Curator's ``InterProcessSemaphoreMutex``, the interface of :class:`threading.Lock`.
     """
 
-    def __init__(
-        self,
-        key: str,
-        *,
-        timeout: Any = UNSET,
-        using: str = "default",
-        max_hold: Any = None,
-        cancel_on_loss: bool = False,
-    ) -> None:
-        super().__init__(
-            key,
-            Limit(key, 1, fixed=True),
-            timeout=timeout,
-            using=using,
-            max_hold=max_hold,
-            cancel_on_loss=cancel_on_loss,
-        )
+    def __init__(self, key: str, options: Options) -> None:
+        super().__init__(key, Limit(key, 1, fixed=True), options)
 
     def __repr__(self) -> str:
         return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
@@ -58,7 +44,7 @@ class SemaphoreMutex(Permits):
         :raises LockUnavailable: ZooKeeper did not answer in time, or refused
         :raises LockInTransaction: within an open transaction
         """
-        if self._cancel_on_loss:
+        if self.options.cancel_on_loss:
             refuse_without_block(self)
         return self._acquisition(blocking, timeout).run() is not None
 
@@ -114,10 +100,7 @@ def zk_semaphore_mutex(
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `max_hold` is not above 0
     """
-    return SemaphoreMutex(
-        literal_key(key),
-        timeout=timeout,
-        using=using,
-        max_hold=max_hold,
-        cancel_on_loss=cancel_on_loss,
+    options = Options(
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
+    return SemaphoreMutex(literal_key(key), options)

@@ -81,7 +81,7 @@ def test_the_next_in_line_leads_when_the_leader_leaves(tree: Tree, make_owner: M
 
 def test_it_waits_for_ever_unless_a_timeout_is_given() -> None:
     def limit(leader: Leader) -> float | None:
-        return wait_limit(True, UNSET, leader._timeout, leader.using)
+        return wait_limit(True, UNSET, leader.options.timeout, leader.using)
 
     assert limit(zk_leader(NAME)) is None
     assert limit(zk_leader(NAME, timeout=timedelta(seconds=2))) == 2

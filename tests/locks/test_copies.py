@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from distlock import zk_leader
 from tests.interrupts.recipes import RECIPES
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ def test_a_copy_made_while_the_lock_is_held_works_and_is_the_same_lock(
     assert repr(other) == repr(lock)
     with other:
         pass
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_has_all_options_of_the_original(how: str) -> None:
+    leader = zk_leader("<<beat>>", max_hold=5, cancel_on_loss=True)
+    other = COPIES[how](leader)
+    assert (other.name, other.options) == (leader.name, leader.options)
 
 
 def _names(lock: Any) -> None:

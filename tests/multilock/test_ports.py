@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 from distlock import LockLost, Mutex, zk_lock, zk_multilock
+from distlock.locks.lock import Options
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
@@ -32,7 +33,7 @@ class ReleasedInVain(Mutex):
     """A lock whose release fails after it was done, or before."""
 
     def __init__(self, key: str, *, done: bool) -> None:
-        super().__init__(key)
+        super().__init__(key, Options())
         self._done = done
 
     def release(self) -> None:
@@ -45,7 +46,7 @@ class AskedInVain(Mutex):
     """A lock that cannot be taken."""
 
     def __init__(self, key: str, good: Mutex) -> None:
-        super().__init__(key)
+        super().__init__(key, Options())
         self._good = good
         self.good_lock_was_locked = False
 
