@@ -103,7 +103,7 @@ def test_a_mutex_is_taken_like_a_lock_of_the_standard_library() -> None:
 
 def test_a_mutex_and_a_hold_have_what_the_design_names() -> None:
     of_a_mutex = "acquire release aacquire arelease locked holder participants held"
-    assert set(of_a_mutex.split()) <= set(vars(Mutex))
+    assert set(of_a_mutex.split()) <= set(dir(Mutex))
     assert {"lost", "check", "verify"} <= set(vars(Hold))
     assert all(
         f":ivar {name}:" in str(Hold.__doc__) for name in ["key", "path", "token", "acquired_at"]
