@@ -13,8 +13,8 @@ import socket
 import struct
 import sys
 import threading
-import time
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,8 +25,8 @@ from distlock.engine import client as client_module
 from distlock.engine import connection as connection_module
 from distlock.engine import wire as wire_module
 from distlock.engine.client import Client, Reply
+from distlock.engine.connection import _SEND_SECONDS
 from distlock.engine.wire import Wire
-from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -198,36 +198,37 @@ def busy_rig() -> Iterator[Rig]:
     rig.close()
 
 
-def keep_looking(rig: Rig, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        rig.look()
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of the connection, which passes as the test says."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    return clock
 
 
-def test_a_burst_of_looks_does_not_interrupt_the_send_of_another_thread(busy_rig: Rig) -> None:
+def test_a_burst_of_looks_does_not_interrupt_the_send_of_another_thread(
+    busy_rig: Rig, clock: SimpleNamespace
+) -> None:
     for _ in range(100):
+        clock.now += _SEND_SECONDS / 200
         busy_rig.look()
     busy_rig.finish()
     assert len(busy_rig.sent()) == 1
 
 
-def test_a_send_that_does_not_end_was_interrupted(
-    busy_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "_SEND_SECONDS", 0.05)
-    started = time.monotonic()
+def test_a_send_that_does_not_end_was_interrupted(busy_rig: Rig, clock: SimpleNamespace) -> None:
+    busy_rig.look()
+    clock.now = 0.9 * _SEND_SECONDS
+    busy_rig.look()
+    clock.now = _SEND_SECONDS
     with pytest.raises(ConnectionDropped, match="interrupted"):
-        keep_looking(busy_rig, PATIENCE)
-    assert time.monotonic() - started >= 0.05
-
-
-def test_the_sends_of_several_threads_are_told_apart(
-    busy_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "_SEND_SECONDS", 0.05)
-    until = time.monotonic() + 0.2
-    while time.monotonic() < until:
-        busy_rig.wire.sent_at = time.monotonic()  # another one has ended, and one has begun
         busy_rig.look()
+
+
+def test_the_sends_of_several_threads_are_told_apart(busy_rig: Rig, clock: SimpleNamespace) -> None:
+    for _ in range(10):
+        clock.now += 0.9 * _SEND_SECONDS
+        busy_rig.look()
+        busy_rig.wire.sent_at = clock.now  # another one has ended, and one has begun
     busy_rig.finish()
     assert len(busy_rig.sent()) == 1
