@@ -225,8 +225,10 @@ def test_uwsgi_without_threads_is_an_error(
     assert ("threads" not in findings()) == works
 
 
-def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(settings: Settings) -> None:
-    with_options(settings, MAX_NODE_BYTES=2_000_000)
+def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(
+    distlock_settings: Settings,
+) -> None:
+    with_options(distlock_settings, MAX_NODE_BYTES=2_000_000)
     finding = findings()["settings"]
     assert finding.level == "warning"
     assert "ZOOKEEPER-4306" in finding.message

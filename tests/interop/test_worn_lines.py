@@ -43,17 +43,22 @@ def server(newer: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
         yield zookeeper
 
 
+@pytest.fixture(scope="session")
+def program(newer: bool, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """How to run `CountFrom.java`, compiled."""
+    try:
+        return curator.command(SOURCE, tmp_path_factory.mktemp("java"), newer=newer)
+    except curator.CuratorMissing as error:
+        pytest.skip(str(error))
+
+
 @pytest.fixture
 def count_from(
-    server: ZooKeeper, newer: bool, two_sessions: Settings, tmp_path: Path
+    server: ZooKeeper, program: list[str], two_sessions: Settings
 ) -> Iterator[CountFrom]:
     """Makes the line of `KEY`, whose next number is the one given, and returns its path."""
     options = {**two_sessions.DISTLOCK["default"], "HOSTS": server.hosts}
     path = f"{options['NAMESPACE']}/{KEY}"
-    try:
-        program = curator.command(SOURCE, tmp_path, newer=newer)
-    except curator.CuratorMissing as error:
-        pytest.skip(str(error))
 
     def make(number: int) -> str:
         (node,) = server.servers

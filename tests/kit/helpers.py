@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -46,6 +47,16 @@ def eventually(
             raise AssertionError(f"{text or condition} was not true within {timeout:g} s.")
         time.sleep(0.01)
     return result
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """For work that keeps most of what it makes: looking through it again and again takes long."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def alive(pid: int) -> bool:

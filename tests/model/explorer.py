@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.kit.helpers import without_garbage_collection
+
 if TYPE_CHECKING:
     from tests.model.machine import Machine
     from tests.model.world import World
@@ -23,6 +25,7 @@ class Exploration(NamedTuple):
     trace: list[str]
 
 
+@without_garbage_collection()
 def explore(machine: Machine, start: World, depth: int = 1000) -> Exploration:
     """Take every order of steps, at most `depth` of them; stop at the first violation."""
     seen = {start}

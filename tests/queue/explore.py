@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
+from tests.kit.helpers import without_garbage_collection
 from tests.queue.invariants import violation
 from tests.queue.steps import steps
 from tests.queue.world import Faults, Process, beginning
@@ -70,6 +71,7 @@ class Scope:
         )
 
 
+@without_garbage_collection()
 def explore(
     start: World,
     depth: int = 1000,
