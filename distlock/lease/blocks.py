@@ -6,13 +6,20 @@ object of its own, which may be removed more than once.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from distlock.exceptions import LockLost, LockUnavailable
+from distlock.logs.loggers import safe
 from distlock.owner.owner import current
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .hold import LeaseHold
+
+logger = safe(logging.getLogger("distlock"))
 
 
 class Block:
@@ -62,3 +69,30 @@ class Blocks:
         with hold.lock:
             hold.blocks.discard(block)
             return not hold.blocks
+
+
+@contextmanager
+def after_body(hold: LeaseHold, error: BaseException | None, *, proven: bool) -> Iterator[None]:
+    """Release a lease after the body of a block, whose own exception takes precedence.
+
+    :param error: the exception of the body
+    :param proven: whether the lease was held to the end of the body
+    """
+    try:
+        yield
+    except LockLost:
+        if error is None:
+            raise
+    except LockUnavailable as problem:
+        if error is None and not proven:
+            raise LockLost(
+                f"Nobody knows whether the lease {hold.key!r} was held to the end: its time was "
+                f"up, and {problem}",
+                hold=hold,
+            ) from problem
+        logger.warning(
+            "The lease %r could not be released. It ends by itself at %s: %s",
+            hold.key,
+            hold.expires,
+            problem,
+        )

@@ -10,8 +10,7 @@ may be next.
 from __future__ import annotations
 
 import json
-import logging
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -22,12 +21,9 @@ from distlock.exceptions import (
     DistlockError,
     LockBusy,
     LockInTransaction,
-    LockLost,
-    LockUnavailable,
     NotOwner,
 )
 from distlock.keys import templates
-from distlock.logs.loggers import safe
 from distlock.owner.owner import current
 from distlock.queue.calls import Call
 from distlock.queue.waiting import Attempt
@@ -35,7 +31,7 @@ from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
 from .acquisition import LeaseAcquisition
-from .blocks import Block, Blocks
+from .blocks import Block, Blocks, after_body
 from .hold import Identity, LeaseHold, forget, forgotten_if_lost, known, note
 from .nodes import LeaseHolder, check_owner, check_ttl
 from .operation import LeaseOperation, Renewal, Return
@@ -44,13 +40,12 @@ from .sweep import sweep
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
 _T = TypeVar("_T")
 _V = TypeVar("_V", bound=LeaseOperation)
-
-logger = safe(logging.getLogger("distlock"))
 
 
 class PersistentLease:
@@ -155,10 +150,8 @@ class PersistentLease:
             call = self._ending(block, error)
             if call is not None:
                 call.run()
-        except DistlockError:  # the release has ended so
-            raise
-        except BaseException:
-            self._abandon(block or self._blocks.innermost())
+        except BaseException as failure:
+            self._abandon(block or self._blocks.innermost(), failure)
             raise
 
     async def __aenter__(self) -> LeaseHold:
@@ -176,10 +169,8 @@ class PersistentLease:
             call = self._ending(block, error)
             if call is not None:
                 await call.arun()
-        except DistlockError:
-            raise
-        except BaseException:
-            self._abandon(block or self._blocks.innermost())
+        except BaseException as failure:
+            self._abandon(block or self._blocks.innermost(), failure)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -325,8 +316,10 @@ class PersistentLease:
 
     # --- blocks ----------------------------------------------------------------------------------
 
-    def _abandon(self, block: Block | None) -> None:
+    def _abandon(self, block: Block | None, failure: BaseException) -> None:
         """End a block whose end was interrupted, and release its lease without waiting."""
+        if isinstance(failure, DistlockError):  # the release has ended so
+            return
         if block is None or not self._blocks.leave(block):
             return
         hold = block.hold
@@ -346,30 +339,7 @@ class PersistentLease:
         hold, last = block.hold, self._blocks.leave(block)
         if not last or hold.released:
             return None
-        return self._return(hold, self._after_body(hold, error))
-
-    @contextmanager
-    def _after_body(self, hold: LeaseHold, error: BaseException | None) -> Iterator[None]:
-        """Release a lease after the body of a block, whose own exception takes precedence."""
-        proven = hold.valid_for() > 0
-        try:
-            yield
-        except LockLost:
-            if error is None:
-                raise
-        except LockUnavailable as problem:
-            if error is None and not proven:
-                raise LockLost(
-                    f"Nobody knows whether the lease {self.key!r} was held to the end: its time "
-                    f"was up, and {problem}",
-                    hold=hold,
-                ) from problem
-            logger.warning(
-                "The lease %r could not be released. It ends by itself at %s: %s",
-                self.key,
-                hold.expires,
-                problem,
-            )
+        return self._return(hold, after_body(hold, error, proven=hold.valid_for() > 0))
 
     def _busy(self, operation: LeaseAcquisition, attempt: Attempt) -> LockBusy:
         return LockBusy(

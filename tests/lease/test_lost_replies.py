@@ -310,6 +310,19 @@ def test_a_block_that_cannot_be_released_in_time_was_still_held(
     assert hold.valid_for() > 0
 
 
+def test_a_block_whose_time_is_up_while_its_release_waits_was_still_held(
+    connected: TcpProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    lease = zk_lease("key", LONG)
+    hold = lease.__enter__()
+    lease.renew(HURRY * 0.8)
+    connected.black_hole("to_server")
+    with in_a_hurry():
+        lease.__exit__(None, None, None)
+    assert "could not be released. It ends by itself at" in caplog.text
+    assert hold.lost
+
+
 def test_a_block_that_cannot_be_released_after_its_time_is_lost(connected: TcpProxy) -> None:
     lease = zk_lease("key", SHORT)
     hold = lease.__enter__()
