@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -63,33 +64,31 @@ class DistlockMiddleware:
     def __call__(self, request: HttpRequest) -> Any:
         if self.is_async:
             return self._acall(request)
-        owner = current()
-        before = set(owner.held)
-        name = _Name(request)
-        with label(name.for_alias):
-            try:
-                response = self.get_response(request)
-            finally:
-                name.end()
-                release_leftovers(owner, name, keep=before, logger=logger)
-        return response
+        with self._serving(request):
+            return self.get_response(request)
 
     async def _acall(self, request: HttpRequest) -> HttpResponse:
+        with self._serving(request):
+            response: HttpResponse = await self.get_response(request)
+        return response
+
+    @contextmanager
+    def _serving(self, request: HttpRequest) -> Iterator[None]:
+        """Name a request while it is served, and release its leftovers after that."""
         owner = current()
         before = set(owner.held)
         name = _Name(request)
         with label(name.for_alias):
             try:
-                response: HttpResponse = await self.get_response(request)
+                yield
             finally:
                 name.end()
-                # A sync view runs on after its client has gone away.
-                if owner.has_running_calls:
+                # A sync view of an async stack runs on after its client has gone away.
+                if self.is_async and owner.has_running_calls:
                     _later.add(task := asyncio.create_task(_release_later(owner, before, name)))
                     task.add_done_callback(_later.discard)
                 else:
                     release_leftovers(owner, name, keep=before, logger=logger)
-        return response
 
     def _process_view(self, request: HttpRequest, view: Any, *arguments: Any) -> None:
         """Let a locked view open its transactions inside its lock."""
