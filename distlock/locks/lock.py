@@ -96,9 +96,10 @@ class Lock(ABC, Generic[_H]):
             cancellation.refuse_without_block(self)
         return self._entry(self._entered).run()
 
-    def _entry(self, entered: Callable[[_H], object]) -> Call[_H]:
-        # The cast before the call is run: an interrupt after it would leave the lock held.
-        return cast("Call[_H]", self._acquisition(True, UNSET, entered))
+    def _entry(self, entered: Callable[[_H], object], timeout: Any = UNSET) -> Call[_H]:
+        """Return the call that begins a block."""
+        # Cast before the call is run: an interrupt in between would leave the lock held.
+        return cast("Call[_H]", self._acquisition(True, timeout, entered))
 
     @abstractmethod
     def __exit__(

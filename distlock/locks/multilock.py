@@ -13,7 +13,7 @@ import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from distlock.conf import UNSET, configuration, wait_limit
 from distlock.exceptions import LockBusy, LockLost, NotOwner
@@ -93,15 +93,15 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        shares = None
+        ends = None
         try:
-            shares = self._shares()
-            _attempt_all([share.release for share in reversed(shares)])
+            ends = [_end_of(lock) for lock in reversed(self._in_order)]
+            _attempt_all([end.release for end in ends])
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
         finally:  # one may have been interrupted, or never have begun
-            _attempt_all([partial(share.back, 1) for share in shares or self._shares()])
+            _attempt_all([end.undo for end in ends or map(_end_of, self._in_order)])
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         timeout: Any,
         entered: Callable[[tuple[Hold, ...]], object] | None = None,
     ) -> Call[tuple[Hold, ...] | None]:
-        acquisition = _Acquisition(self._shares(), self._limit(blocking, timeout))
+        acquisition = _Acquisition(self._in_order, self._limit(blocking, timeout))
         return Call(partial(self._steps, acquisition, entered), acquisition.undo)
 
     def _steps(
@@ -134,12 +134,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
             entered(holds)
         return holds
 
-    def _shares(self) -> list[_Share]:
-        return [
-            _MutexShare(lock) if isinstance(lock, Mutex) else _SemaphoreShare(lock)
-            for lock in self._in_order
-        ]
-
     def _limit(self, blocking: bool, timeout: Any) -> float | None:
         return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
 
@@ -150,24 +144,24 @@ class _Acquisition:
     :param limit: seconds, 0 to try once, None for ever
     """
 
-    def __init__(self, shares: list[_Share], limit: float | None) -> None:
-        self._shares = shares
+    def __init__(self, locks: list[AnyLock], limit: float | None) -> None:
+        self._locks = locks
+        self._calls: list[Call[Any]] = []
         self._holds: dict[_Rank, Hold] = {}
         self._limit = limit
         self._started = time.monotonic()
-        #: The call that takes the next lock.
-        self._call: Call[Any] | None = None
 
     def steps(self, given: list[AnyLock], wake: Wake) -> Steps[tuple[Hold, ...]]:
         """Take one lock after the other; return the holds of those that were given."""
         try:
-            for share in self._shares:
-                call = self._call = share.acquisition(self.time_for(share.lock))
-                self._holds[share.rank] = yield from call.steps(wake)
+            for lock in self._locks:
+                call = lock._entry(lock._entered, self.time_for(lock))
+                self._calls.append(call)
+                self._holds[_rank(lock)] = yield from call.steps(wake)
         except LockBusy as busy:
             self.undo()
             busy.waited = self._waited
-            told = f"{len(self._shares)} locks that are taken together, in {busy.waited:.1f} s"
+            told = f"{len(self._locks)} locks that are taken together, in {busy.waited:.1f} s"
             busy.args = (f"{busy} It is one of {told} so far.",)
             raise
         for hold in self._holds.values():
@@ -176,8 +170,7 @@ class _Acquisition:
 
     def undo(self) -> None:
         """Release the locks that this call has taken. Any number of calls are fine."""
-        last = [] if self._call is None else [self._call.undo]
-        _attempt_all([*last, *(share.back for share in reversed(self._shares))])
+        _attempt_all([call.undo for call in reversed(self._calls)])
 
     @property
     def _waited(self) -> float:
@@ -198,44 +191,31 @@ class _Acquisition:
         return max(left, 0.0)
 
 
-class _MutexShare:
-    """A mutex of the call: takes it once more, and goes back to the count before the call."""
+class _End(NamedTuple):
+    """The end of a block for one of its locks.
 
-    def __init__(self, lock: Mutex) -> None:
-        self.lock = lock
-        self.rank = _rank(lock)
-        self.release = lock.release
-        self._owner = current()
-        self._before = self._owner.depth(lock._id)
+    :ivar release: releases the lock as its own block would
+    :ivar undo: does so if that was interrupted or has never begun
+    """
 
-    def acquisition(self, timeout: float | None) -> Call[Any]:
-        return self.lock._acquisition(True, timeout, self.lock._entered)
-
-    def back(self, less: int = 0) -> None:
-        """Go back to the count before the call, less this many."""
-        self._owner.back_to(self._before - less, self.lock._id)
+    release: Callable[[], object]
+    undo: Callable[[], object]
 
 
-class _SemaphoreShare:
-    """The same for the semaphore permits that this owner holds in blocks."""
+def _end_of(lock: AnyLock) -> _End:
+    owner = current()
+    if isinstance(lock, Mutex):
+        depth = owner.depth(lock._id) - 1
+        return _End(lock.release, partial(owner.back_to, depth, lock._id))
+    permits = lock._permits(owner)
+    left = max(len(on(permits)) - 1, 0)
 
-    def __init__(self, lock: Permits) -> None:
-        self.lock = lock
-        self.rank = _rank(lock)
-        self._permits = lock._permits(current())
-        self._before = len(on(self._permits))
+    def undo() -> None:
+        lock._undo(permits, on(permits)[left:])
 
-    def acquisition(self, timeout: float | None) -> Call[Any]:
-        return self.lock._acquisition(True, timeout, self.lock._entered)
-
-    def release(self) -> None:
-        self.lock._give_back(self._permits, 1, [])
-
-    def back(self, less: int = 0) -> None:
-        self.lock._undo(self._permits, on(self._permits)[max(self._before - less, 0) :])
+    return _End(partial(lock._give_back, permits, 1, []), undo)
 
 
-_Share: TypeAlias = "_MutexShare | _SemaphoreShare"
 _Rank: TypeAlias = tuple[str, str, str]
 
 
