@@ -22,12 +22,7 @@ class Step:
         self.done.set()
 
 
-@pytest.fixture
-def _own_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "_timer", None)
-
-
-@pytest.mark.usefixtures("_own_timer")
+@pytest.mark.usefixtures("own_timer")
 def test_steps_are_taken_in_the_order_of_their_times() -> None:
     taken: list[str] = []
 
@@ -47,7 +42,7 @@ def test_steps_are_taken_in_the_order_of_their_times() -> None:
     assert taken == ["sooner", "later"]
 
 
-@pytest.mark.usefixtures("_own_timer")
+@pytest.mark.usefixtures("own_timer")
 def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
     never, soon = Step(), Step()
     call_later(1e12, never.take)
@@ -56,7 +51,7 @@ def test_a_step_further_off_than_a_thread_can_wait_does_no_harm() -> None:
     assert not never.done.is_set()
 
 
-@pytest.mark.usefixtures("_own_timer")
+@pytest.mark.usefixtures("own_timer")
 def test_steps_whose_objects_are_gone_are_forgotten() -> None:
     kept = Step()
     call_later(3600, kept.take)

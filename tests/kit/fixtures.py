@@ -5,13 +5,16 @@ A folder overrides some of them in its `conftest`.
 
 from __future__ import annotations
 
+import sys
+import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from distlock import zk_lock
 from distlock.decorators import declared
+from distlock.engine import timer
 from distlock.engine.client import Client
 from distlock.lease.persistent import PersistentLease
 from distlock.queue import waiting
@@ -209,3 +212,22 @@ def own_functions() -> Iterator[None]:
     declared.clear()
     yield
     declared.update(others)
+
+
+@pytest.fixture
+def own_timer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Timers of the test's own, which end with it; that of the process lives as long as that."""
+    others, end = timers(), cast("Any", sys.exit)
+    monkeypatch.setattr(timer, "_timer", None)
+    yield
+    with monkeypatch.context() as patch:
+        patch.setattr(threading, "excepthook", threading.__excepthook__)  # takes sys.exit for usual
+        for thread in timers() - others:
+            thread.orders.put((0.0, 0, end))
+            thread.join(PATIENCE)
+    assert timers() <= others
+
+
+def timers() -> set[timer._Timer]:
+    """The threads of timers."""
+    return {thread for thread in threading.enumerate() if isinstance(thread, timer._Timer)}

@@ -107,6 +107,7 @@ def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     return request.param
 
 
+@pytest.mark.usefixtures("own_timer")
 def test_a_thread_that_could_not_be_started_is_started_at_the_next_need(
     user: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +124,7 @@ def cannot_start(_: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
+@pytest.mark.usefixtures("own_timer")
 def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(user: Any) -> None:
     for line in itertools.count():
         one = user()
@@ -131,6 +133,7 @@ def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(use
             break
         one.use()
         assert one.works(), line
+    assert one.works()
     assert line >= 3
 
 
