@@ -1,0 +1,159 @@
+"""An attempt waits as long as its time, its place and its session allow."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockBusy, zk_lock
+from distlock.queue import waiting
+from distlock.queue.waiting import LOOK_SECONDS, Attempt
+from tests.kit.tools import await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.kit.tools import Owner, Tree
+
+
+class Place(SimpleNamespace):
+    """A place that does nothing by itself."""
+
+    def __init__(self, settled: Callable[[], None]) -> None:
+        session = SimpleNamespace(
+            disconnected_at=None,
+            over=False,
+            timeout=10,
+            conf=SimpleNamespace(connect_timeout=5),
+            unavailable=ConnectionError,
+            when_connected=lambda step: step(),
+        )
+        super().__init__(
+            settled=settled,
+            session=session,
+            key="key",
+            node="node",
+            granted=False,
+            lost=False,
+            error=None,
+            ahead=None,
+            was_in_line=False,
+            asked_at=time.monotonic(),
+            joined=0,
+            departures=0,
+        )
+
+    def join(self) -> None:
+        self.joined += 1
+
+    def leave(self) -> None:
+        self.departures += 1
+
+
+PLACE: Any = Place
+
+
+@pytest.fixture(autouse=True)
+def _answers_come_as_soon_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.4)
+
+
+def begun(timeout: float | None) -> tuple[Attempt, Any]:
+    """An attempt in the queue, and its place."""
+    attempt = Attempt(PLACE, timeout)
+    attempt.begin(lambda: None).join()
+    return attempt, attempt.place
+
+
+@pytest.mark.parametrize(("timeout", "most"), [(0, 0.4), (0.2, 0.2), (60, LOOK_SECONDS)])
+def test_it_waits_for_an_answer_even_if_it_only_tries(timeout: float, most: float) -> None:
+    attempt, _ = begun(timeout)
+    patience = attempt.patience()
+    assert patience is not None
+    assert 0 < patience <= most
+
+
+def test_a_try_ends_when_somebody_is_ahead_and_a_wait_does_not() -> None:
+    for timeout, ends in (0, True), (5, False), (None, False):
+        attempt, place = begun(timeout)
+        place.ahead = 1
+        assert (attempt.patience() is None) is ends
+
+
+@pytest.mark.parametrize("settled", [{"granted": True}, {"error": ValueError("refused")}])
+def test_it_ends_when_its_place_is_settled(settled: dict[str, Any]) -> None:
+    attempt, place = begun(None)
+    vars(place).update(settled)
+    assert attempt.patience() is None
+
+
+def test_a_grant_that_nobody_had_is_tried_anew_while_there_is_time() -> None:
+    attempt, place = begun(5)
+    place.granted = place.lost = True
+    assert attempt.patience() is not None
+    assert place.departures == 1
+    assert attempt.place is not place
+    assert (attempt.place.was_in_line, attempt.place.joined) == (True, 1)  # type: ignore[attr-defined]
+
+
+def test_a_grant_that_was_lost_too_late_is_none() -> None:
+    attempt, place = begun(0)
+    place.granted = place.lost = True
+    assert attempt.patience() is None
+    with pytest.raises(ConnectionError):
+        attempt.outcome()
+    assert place.departures == 1
+
+
+def test_a_refused_place_is_left_once() -> None:
+    attempt, place = begun(0)
+    place.ahead = 1
+    assert attempt.outcome() is None
+    attempt.give_up()
+    assert place.departures == 1
+
+
+def test_a_granted_place_is_left_only_if_the_caller_gives_up() -> None:
+    attempt, place = begun(0)
+    place.granted = True
+    assert attempt.outcome() is place.node
+    assert place.departures == 0
+    attempt.give_up()
+    assert place.departures == 1
+
+
+def test_to_give_up_before_the_beginning_does_nothing() -> None:
+    Attempt(PLACE, 5).give_up()
+
+
+def test_an_answer_to_a_question_ends_the_wait_for_it() -> None:
+    attempt, _ = begun(0)
+    answers: list[Callable[..., None]] = []
+    asking = attempt.ask(answers.append)
+    assert 0 < next(asking) <= 0.4
+    answers[0]("answer", None)
+    with pytest.raises(StopIteration) as end:
+        next(asking)
+    assert end.value.value == "answer"
+
+
+def test_a_question_is_not_waited_for_beyond_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0)
+    attempt, _ = begun(0)
+    with pytest.raises(StopIteration) as end:
+        next(attempt.ask(lambda _: None))
+    assert end.value.value is None
+
+
+def test_a_refused_block_deletes_its_node_once(
+    tree: Tree, holder: Owner, requests: list[str]
+) -> None:
+    await_connection()
+    with pytest.raises(LockBusy, match="held by"), zk_lock("key", timeout=0):
+        pass
+    tree.await_line("key", 1)
+    assert requests.count("Delete") == 1
+    assert holder.now(lambda: zk_lock("key", using="other").held)
