@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 
 from distlock import LockBusy, zk_lock
 from distlock.session.registry import close_sessions
+from tests.kit.helpers import logged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
@@ -73,7 +74,7 @@ def test_nothing_is_said_of_one_that_has_released(caplog: pytest.LogCaptureFixtu
         await lock.arelease()
 
     asyncio.run(main())
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 def test_nothing_is_said_of_a_lock_that_a_thread_goes_on_to_hold(
@@ -99,4 +100,4 @@ def test_nothing_is_said_of_a_lock_that_a_thread_goes_on_to_hold(
         assert await asyncio.to_thread(ended.wait, 60)
 
     asyncio.run(main())
-    assert not caplog.records
+    assert not logged(caplog)

@@ -17,6 +17,8 @@ from kazoo.client import KazooClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
@@ -47,6 +49,11 @@ def eventually(
             raise AssertionError(f"{text or condition} was not true within {timeout:g} s.")
         time.sleep(0.01)
     return result
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What distlock has logged itself. kazoo also tells of a connection that is slow to come."""
+    return [record.getMessage() for record in caplog.records if record.name == "distlock"]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from distlock import zk_semaphore, zk_semaphore_mutex
 from distlock.queue import semaphore_limits
 from distlock.queue.semaphore_queue import SemaphorePlace
-from tests.kit.helpers import eventually
+from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
 
@@ -166,7 +166,7 @@ def test_peers_with_the_same_limit_hear_nothing(
         zk_semaphore(KEY, 3).limit = 4
         with zk_semaphore(KEY, 3, using="other"):
             assert written(permits) == b'{"v":1,"limit":4,"set":true}'
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_what_is_no_limit_is_written_over(
         permits.tree.client.set(permits.path, data)
         with zk_semaphore(KEY, 2, using="other"):
             eventually(lambda: written(permits) == b'{"v":1,"limit":2}', PATIENCE)
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 def test_a_mutex_has_one_permit_whatever_is_set() -> None:
