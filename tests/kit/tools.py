@@ -74,17 +74,6 @@ class Tree:
         except NoNodeError:
             return []
 
-    def children_of_all(self, paths: list[str]) -> list[list[str]]:
-        """Return the children of each path, all of them in one round trip."""
-        answers = [self.client.get_children_async(path) for path in paths]
-        found = []
-        for answer in answers:
-            try:
-                found.append(list(answer.get()))
-            except NoNodeError:
-                found.append([])
-        return found
-
     def lock_nodes(self) -> list[str]:
         """The names of all lock nodes of the namespace."""
         return [
