@@ -129,6 +129,8 @@ class Run:
                 return stack.enter_context(mutex)
             except LockBusy as busy:
                 other = busy.holder
+                if other is None and self.request.retries and not self._retries:
+                    return stack.enter_context(mutex)  # its earlier run may have left just now
                 if not self._is_this_task(other):
                     raise
         return self._outlive(stack, is_copy=self._is_copy(other))

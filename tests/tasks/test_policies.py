@@ -9,13 +9,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import chain, chord, states
+from celery import Celery, chain, chord, states
 from celery.exceptions import ChordError
 from redis import Redis as Client
 
-from distlock import LockBusy, zk_lock
+from distlock import LockBusy, zk_lock, zk_locked
+from distlock.locks import mutex
+from distlock.testing import hold
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.helpers import eventually
+from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
 if TYPE_CHECKING:
@@ -276,3 +279,23 @@ def test_a_task_that_retries_under_its_lock_is_not_in_its_own_way(troupe: Fleet,
     assert not troupe.stage.told(key, "second")
     troupe.stage.let_go(key)
     eventually(lambda: troupe.stage.told(key, "second"), PATIENCE, "the second run")
+
+
+@pytest.mark.usefixtures("distlock_memory")
+def test_a_retry_runs_if_the_holder_leaves_before_it_is_known(
+    app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The holder may have been its earlier run."""
+
+    @app.task(shared=False)
+    @zk_locked("<key>", on_busy="raise", timeout=0)
+    def refresh(key: str) -> None: ...
+
+    with hold("7") as earlier_run:
+
+        def leave(*_: object) -> None:
+            earlier_run.release()
+            eventually(lambda: not zk_lock("7").locked(), PATIENCE, "a free lock")
+
+        monkeypatch.setattr(mutex, "participant", leave)
+        assert Traced(refresh, "7", retries=1).state == states.SUCCESS
