@@ -72,17 +72,17 @@ class Owner:
         self.thread = thread
         #: Another one in a forked child, where the parent's owners hold nothing.
         self.process = process.this
-        #: Its holds, with their counts, by (alias, path).
-        self.held: dict[Identity, Held] = {}
         self._calls: list[Call] = []
         #: A label, and the data of `describe` for it without the time.
         self._said = "", ""
+        #: Its holds, with their counts, by (alias, path).
+        self.held: dict[Identity, Held] = {}
 
     def __del__(self) -> None:
         """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""
-        if self.thread is None or not self.held or sys.is_finalizing():
+        if not getattr(self, "held", None) or sys.is_finalizing():  # or `__init__` was interrupted
             return
-        if self.process is not process.this:
+        if self.thread is None or self.process is not process.this:
             return
         for held in self.held.values():
             if not (held.hold.lost or held.place.session.over):

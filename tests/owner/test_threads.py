@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -29,6 +30,15 @@ def in_a_thread(function: Callable[[], object]) -> object:
 
 def test_a_thread_is_one_owner_for_as_long_as_it_runs() -> None:
     assert current() is current()
+
+
+def test_an_owner_whose_making_was_interrupted_ends_without_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    Owner.__new__(Owner)
+    assert not ignored
 
 
 def test_two_threads_are_two_owners() -> None:
