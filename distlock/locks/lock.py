@@ -45,12 +45,10 @@ class Options:
     def __post_init__(self) -> None:
         check_listener(self.on_revoke)
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
-        self._set("timeout", self.timeout if self.timeout is UNSET else seconds(self.timeout))
-        self._set("max_hold", positive_seconds(self.max_hold, "max_hold"))
-        self._set("database", "default" if self.atomic is True else self.atomic or None)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # frozen
+        change = object.__setattr__  # frozen
+        change(self, "timeout", self.timeout if self.timeout is UNSET else seconds(self.timeout))
+        change(self, "max_hold", positive_seconds(self.max_hold, "max_hold"))
+        change(self, "database", "default" if self.atomic is True else self.atomic or None)
 
 
 class Lock(ABC, Generic[_H]):
