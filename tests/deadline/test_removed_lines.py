@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
-from distlock.queue.calls import Latch
+from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import watchers
@@ -68,14 +68,14 @@ def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
     """It hears in one go that it has the lock and that its own node is gone."""
     holder, waiter, others = make_owner(), make_owner(), zk_lock(KEY, using="other")
     holder.now(others.acquire)
-    wait, removed = Latch.wait, False
+    patience, removed = Attempt.patience, False
 
-    def wait_late(latch: Latch, seconds: float) -> None:
-        wait(latch, seconds)
+    def late(attempt: Attempt) -> float | None:
         if removed:
             hear_of_it()
+        return patience(attempt)
 
-    monkeypatch.setattr(Latch, "wait", wait_late)
+    monkeypatch.setattr(Attempt, "patience", late)
     granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
     await_watch_on_second(tree)
     removed = True
