@@ -18,7 +18,7 @@ from .logs.loggers import safe
 
 if TYPE_CHECKING:
     from .owner.hold import Hold
-    from .queue.contender import Node
+    from .queue.events import Node
     from .queue.waiting import Attempt
 
 logger = safe(logging.getLogger("distlock"))

@@ -44,7 +44,7 @@ from kazoo.retry import ForceRetryError
 
 from distlock.logs.loggers import safe
 
-from .handler import guarded
+from .handler import take_all
 from .wire import Wire, packed
 
 if TYPE_CHECKING:
@@ -158,6 +158,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self.asleep = False
             if ready.pop(waking.fileno(), None):
                 waking.recv(_MANY)
+            if client.steps:  # what was posted before a request comes before the reply to that
+                take_all(client.steps)
             if ready or wire is None:  # what TLS has decrypted does not show on the socket
                 self._receive()
             if time.monotonic() >= ping_at:
@@ -182,9 +184,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _send_queued(self, timeout: float) -> float:
         """Do and send what is queued; return for how many seconds another thread may keep it."""
-        steps, queue, wire = self.client.steps, self.client._queue, self.wire
-        while steps:
-            guarded(steps.popleft())
+        if self.client.steps:
+            take_all(self.client.steps)
+        queue, wire = self.client._queue, self.wire
         if wire is None:
             self._send_all(queue, timeout)
         elif queue or wire.rest:

@@ -7,8 +7,9 @@ import select
 import socket
 import ssl
 import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
@@ -18,13 +19,24 @@ from .wire import Wire
 
 logger = safe(logging.getLogger("distlock"))
 
+_BUG: Final = "A step of the wait queue failed: this is a bug in distlock."
+
 
 def guarded(step: Callable[..., None], *args: Any) -> None:
     """Run a step on the connection thread, which no mistake of ours may end."""
     try:
         step(*args)
     except Exception:
-        logger.exception("A step of the waiting line failed: this is a bug in distlock.")
+        logger.exception(_BUG)
+
+
+def take_all(steps: deque[Callable[[], None]]) -> None:
+    """Run and remove all steps, also those that come meanwhile, each as `guarded` does."""
+    while steps:
+        try:
+            steps.popleft()()
+        except Exception:
+            logger.exception(_BUG)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

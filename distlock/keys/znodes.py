@@ -68,12 +68,8 @@ class NodeName(NamedTuple):
     sequence: int
 
 
-def parse(name: str) -> NodeName | None:
+def parse(name: str, pattern: re.Pattern[str] = _NODE) -> NodeName | None:
     """Return the parts of `name`, or None if it is not a contender's (CURATOR-43)."""
-    return _parse(_NODE, name)
-
-
-def _parse(pattern: re.Pattern[str], name: str) -> NodeName | None:
     found = pattern.fullmatch(name)
     return found and NodeName(name, found["kind"], int(found["sequence"]))
 
@@ -121,7 +117,7 @@ def in_line(names: Iterable[str]) -> list[NodeName]:
 
 def leases(names: Iterable[str]) -> list[NodeName]:
     """Return a semaphore's permits among `names`, the oldest first."""
-    return _in_order(_parse(_LEASE, name) for name in names)
+    return _in_order(parse(name, _LEASE) for name in names)
 
 
 def _in_order(found: Iterable[NodeName | None]) -> list[NodeName]:
@@ -169,7 +165,7 @@ class Participant:
     ) -> Participant | None:
         """Read a node. Return None if its name is neither a contender's nor a permit's."""
         name = path.rpartition("/")[2]
-        node = parse(name) or _parse(_LEASE, name)
+        node = parse(name) or parse(name, _LEASE)
         if node is None:
             return None
         said = read_json(data)

@@ -16,7 +16,6 @@ from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
 from distlock.exceptions import LockLost, NotOwner
 from distlock.owner.hold import Hold
-from distlock.queue.contender import Node
 
 from .nodes import Term
 
@@ -43,8 +42,8 @@ class LeaseHold(Hold):
 
     def __init__(self, operation: Renewal, term: Term, *, sender: type) -> None:
         # It has no contender: this class answers for one.
-        node, place = Node(operation.path, term.token, 0), cast("Any", None)
-        super().__init__(operation.key, node, place, using=operation.session.conf.alias)
+        place, using = cast("Any", None), operation.session.conf.alias
+        super().__init__(operation.key, operation.path, term.token, place, using=using)
         self.owner = operation.owner
         self.started = time.monotonic()
         #: The running blocks of this process on it.

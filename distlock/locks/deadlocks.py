@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from distlock.inspection.wait_graph import Cycle
     from distlock.owner.owner import Owner
-    from distlock.queue.contender import Node, Place
+    from distlock.queue.events import Node
+    from distlock.queue.waiting import Place
     from distlock.session.session import Session
 
 #: Where the notices are, under the root.
@@ -113,7 +114,7 @@ class DeadlockDetector:
     def _put_up(self, place: Place, node: Node) -> None:
         if self._notice is None:
             self._notice = _Notice(place.session, self._owner.id)
-        self._notice.put_up(node.path)
+        self._notice.put_up(f"{place.path}/{node.name}")
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -126,7 +127,7 @@ class DeadlockDetector:
             if again is None or again.nodes != found.nodes:
                 return
             # The answer arrives on the thread that grants.
-            (there,) = yield place.session.read, [node.path]
+            (there,) = yield place.session.read, [f"{place.path}/{node.name}"]
             if there and place.node is node and not (place.granted or place.left or place.error):
                 place.error = self._error(place, again)
                 settled()
@@ -137,8 +138,8 @@ class DeadlockDetector:
         """Return the cycle in which this waiter is the newest, or None."""
         held_at = (held.place.session for held in self._owner.held.values())
         sessions = list(dict.fromkeys([place.session, *held_at]))
-        lock, name = node.path.removeprefix(f"{place.session.root}/").rsplit("/", 1)
-        pending = deque([_Wait(self._owner.id, place.session, lock, name)])
+        lock = place.path.removeprefix(f"{place.session.root}/")
+        pending = deque([_Wait(self._owner.id, place.session, lock, node.name)])
         known = {self._owner.id}
         locks: list[Lock] = []
         while pending:
@@ -151,7 +152,7 @@ class DeadlockDetector:
                 pending.extend((yield from _waits_of(sorted(others - known), session)))
             known |= others
         for cycle in cycles(locks):
-            if cycle.certain and cycle.youngest.participant.path == node.path:
+            if cycle.certain and cycle.youngest.participant.path == f"{place.path}/{node.name}":
                 return cycle
         return None
 

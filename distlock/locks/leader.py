@@ -13,12 +13,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.conf import seconds as in_seconds
+from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import LockBusy, LockLost, LockUnavailable
 from distlock.keys.templates import literal_key
 from distlock.keys.znodes import incompatible_recipe
 from distlock.logs.loggers import safe
 from distlock.queue.calls import Latch
-from distlock.queue.handoff import MutexPlace
+from distlock.queue.policies import MUTEX
 from distlock.signals import lock_lost
 
 from .lock import Options
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
     from distlock.owner.hold import Held, Hold
     from distlock.owner.owner import Owner
-    from distlock.queue.contender import Place
     from distlock.queue.waiting import Attempt
 
 logger = safe(logging.getLogger("distlock"))
@@ -158,7 +158,7 @@ class Leader(Mutex):
         hold = self._hold
         return None if hold is None or hold.released or hold.lost else hold
 
-    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
         return self._candidate
 
     def _candidate(self, *args: Any, **kwargs: Any) -> _Candidate:
@@ -191,7 +191,7 @@ class Leader(Mutex):
             self._news.open()
 
 
-class _Candidate(MutexPlace):
+class _Candidate(QueuedContender):
     """A contender whose wait can be called off; `all_` has those that wait or hold.
 
     A leader stays long, so from the first heartbeat on it watches the queue for newcomers. A
@@ -200,7 +200,7 @@ class _Candidate(MutexPlace):
     """
 
     def __init__(self, all_: set[_Candidate], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(*args, policy=MUTEX, **kwargs)
         self._all = all_
         self._watches_line = False
         all_.add(self)
@@ -237,7 +237,8 @@ class _Candidate(MutexPlace):
                 peer,
                 incompatible_recipe(peer),
             )
-            self._broken()
+            self.lose()
+            self.session.heartbeat.hurry()
 
     def call_off(self) -> None:
         """End the wait, unless it was granted."""

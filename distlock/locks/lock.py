@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from distlock.conf import UNSET, positive_seconds, seconds
-from distlock.queue.batch import check_handoff
+from distlock.contenders.batch import check_handoff
 
 from . import cancellation
 from .revocation import check_listener

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.contenders.batch import BatchMember
+from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
-from distlock.queue.batch import BatchMember
 from distlock.queue.calls import Call
-from distlock.queue.handoff import MutexPlace
-from distlock.queue.order import UnfairPlace
+from distlock.queue.policies import MUTEX, UNFAIR
 from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.queue.calls import Steps, Wake
-    from distlock.queue.contender import Place
+    from distlock.queue.waiting import Place
     from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
@@ -259,17 +259,19 @@ class Mutex(Lock[Hold]):
         """Return the function that makes a place in this lock's queue for `owner`."""
         if self.options.handoff:
             return partial(BatchMember, turns=self.options.handoff)
-        return MutexPlace if self.options.fair else UnfairPlace
+        return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
 
     def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
             return None
-        hold = Hold(self.key, node, attempt.place, using=self.using, template=self.template)
-        owner.held[self._id] = Held(Mutex, hold, attempt.place)
+        place = attempt.place
+        path = f"{place.path}/{node.name}"
+        hold = Hold(self.key, path, node.token, place, using=self.using, template=self.template)
+        owner.held[self._id] = Held(Mutex, hold, place)
         if self.options.max_hold is not None:
-            attempt.place.give_up_after(self.options.max_hold)
+            place.give_up_after(self.options.max_hold)
         signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
         return hold
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from distlock.contenders.grant import Grant
     from distlock.keys.znodes import NodeName, Participant
     from distlock.owner.owner import Owner
     from distlock.queue.contender import Node
@@ -172,14 +173,16 @@ class Permits(Lock[Hold]):
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return Attempt(place_for, limit)
+        return Attempt(cast("Any", place_for), limit)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
         for permit in cast("SemaphorePlace", attempt.place).permits:
             node = cast("Node", permit.node)
-            held = Held(type(self), Hold(self.key, node, permit, using=self.using), permit)
+            grant = cast("Grant", permit)
+            hold = Hold(self.key, node.path, node.token, grant, using=self.using)
+            held = Held(type(self), hold, grant)
             taken.append(held)
             keep(permits, held)
             if self.options.max_hold is not None:

@@ -8,13 +8,14 @@ one key are mutexes with nodes of their own kind.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from distlock.conf import UNSET
+from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import DeadlockDetected
 from distlock.keys import znodes
 from distlock.keys.templates import literal_key
-from distlock.queue.order import DowngradedPlace, ReaderPlace, WriterPlace
+from distlock.queue.policies import READER, WRITER, downgraded
 
 from .lock import Options
 from .mutex import IDENTITIES, Mutex
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
     from distlock.owner.hold import Held
     from distlock.owner.owner import Owner
-    from distlock.queue.contender import Place
 
 
 class ReadWriteLock:
@@ -101,12 +101,14 @@ class _ReadLock(_Side):
         if held.place.kind != znodes.WRITE:
             super()._join_beside(held)
 
-    def _place_of(self, owner: Owner) -> Callable[..., Place]:
+    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
         write = owner.held.get(self._write_id)
         if write is None:
-            return ReaderPlace
+            return partial(QueuedContender, policy=READER)
         write.hold.check()
-        return partial(DowngradedPlace, write=write.place)
+        return partial(
+            QueuedContender, policy=downgraded(cast("QueuedContender", write.place).machine)
+        )
 
 
 class _WriteLock(_Side):
@@ -130,8 +132,8 @@ class _WriteLock(_Side):
             using=self.using,
         )
 
-    def _place_of(self, owner: Owner) -> Callable[..., Place]:
-        return WriterPlace
+    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
+        return partial(QueuedContender, policy=WRITER)
 
 
 def zk_rwlock(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from django.db.transaction import Atomic
 
-    from distlock.queue.contender import Node, Place
+    from distlock.contenders.grant import Grant
 
 
 class Hold:
@@ -35,13 +35,13 @@ class Hold:
     """
 
     def __init__(
-        self, key: str, node: Node, place: Place, *, using: str, template: str = ""
+        self, key: str, path: str, token: int, place: Grant, *, using: str, template: str = ""
     ) -> None:
         self.key = key
         self.using = using
         self.template = template
-        self.path = node.path
-        self.token = node.token
+        self.path = path
+        self.token = token
         self.acquired_at = datetime.now(timezone.utc)
         self._place = place
         self._process = process.this
@@ -170,7 +170,7 @@ class Held:
 
     __slots__ = ("count", "hold", "place", "sender", "started", "transactions")
 
-    def __init__(self, sender: type, hold: Hold, place: Place) -> None:
+    def __init__(self, sender: type, hold: Hold, place: Grant) -> None:
         self.sender = sender
         self.hold = hold
         self.place = place

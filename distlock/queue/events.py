@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from distlock.keys import znodes
-
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -35,11 +33,22 @@ class Node(NamedTuple):
     #: The czxid: it rises from holder to holder of one key, over removed parents too.
     token: int
     session_id: int
+    #: The sequence number that the server gave it: `number_in` the name.
+    number: int
 
-    @property
-    def number(self) -> int:
-        """The sequence number that the server gave it."""
-        return int(znodes.sequence_of(self.name))
+
+def node_of(name: str, token: int, session_id: int) -> Node:
+    """Return a node with the number that is in its name."""
+    return Node(name, token, session_id, number_in(name))
+
+
+def number_in(name: str) -> int:
+    """Return the sequence number at the end of a contender's name.
+
+    Of the negative numbers, only the lowest of all has more than ten characters; it counts as worn
+    without its sign, too.
+    """
+    return int(name[-10:])
 
 
 # --- events of the caller -------------------------------------------------------------------------
@@ -66,6 +75,10 @@ class HeldTooLong(NamedTuple):
 
 class FoundBroken(NamedTuple):
     """The caller has looked, and the node is gone."""
+
+
+#: The usual ones.
+JOIN, FOLLOW, LEAVE = Join(), Join(follows=True), Leave()
 
 
 # --- events of the session ------------------------------------------------------------------------
@@ -296,6 +309,10 @@ class Lose(NamedTuple):
 
 class Revoke(NamedTuple):
     """Somebody asks the caller to leave."""
+
+
+#: The usual ones.
+LIST, READ_LINE, GRANT = List(), ReadLine(), Grant()
 
 
 class Tell(NamedTuple):

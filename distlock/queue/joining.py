@@ -22,6 +22,21 @@ if TYPE_CHECKING:
     from .policies import Policy
 
 
+class DeadlineView(Protocol):
+    """The session deadline as it is at the moment of an event."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the period in which it has been running."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not passed."""
+
+    def unbroken(self, epoch: int) -> bool:
+        """Whether it has been running since this epoch began."""
+
+
 class SessionView(Protocol):
     """The session as it is at the moment of an event."""
 
@@ -34,12 +49,8 @@ class SessionView(Protocol):
         """Whether there is a connection."""
 
     @property
-    def epoch(self) -> int:
-        """The number of the period in which the session deadline has been running."""
-
-    @property
-    def running(self) -> bool:
-        """Whether the session deadline has not passed: the server keeps the session."""
+    def deadline(self) -> DeadlineView:
+        """The session deadline: until then the server keeps the session."""
 
 
 class Joining:
@@ -53,6 +64,7 @@ class Joining:
 
     __slots__ = (
         "_compatible",
+        "_do",
         "_effects",
         "_line_error",
         "_only",
@@ -121,7 +133,9 @@ class Joining:
         #: Whether the line is near the end of its numbers.
         self._worn = False
         self._line_error: e.Error = None
+        #: The effects of the event that is being applied, and what adds one.
         self._effects: list[Effect] = []
+        self._do: Callable[[Effect], None] = self._effects.append
 
     def apply(self, event: Event) -> Sequence[Effect]:
         """Apply an event and return what is to be done, in this order."""
@@ -129,6 +143,7 @@ class Joining:
         if method is None:
             return ()
         effects = self._effects = []
+        self._do = effects.append
         method(self, event)
         return effects
 
@@ -140,19 +155,14 @@ class Joining:
     @property
     def valid(self) -> bool:
         """Whether we hold the lock, and the session has been alive all the time."""
-        return self.state is State.HOLDING and self._unbroken(self.epoch) and self.standing
+        deadline = self.session.deadline
+        return self.state is State.HOLDING and deadline.unbroken(self.epoch) and self.standing
 
     @property
     def head_is_worn(self) -> bool:
         """Whether we wait, without a node, for one who stays in a line that has to begin anew."""
         first = znodes.parse(self.head) if self.state is State.ASIDE and self._worn else None
         return first is not None and znodes.is_worn(first.sequence)
-
-    def _unbroken(self, epoch: int) -> bool:
-        return self.session.running and self.session.epoch == epoch
-
-    def _do(self, *effects: Effect) -> None:
-        self._effects.extend(effects)
 
     def __init_subclass__(cls) -> None:
         cls._methods = methods_of(cls)
@@ -183,7 +193,7 @@ class Joining:
         else:
             number = znodes.sequence_of(spot.node.name) if spot.node else ""
             self._do(e.Create(name + number, sequential=False))
-        self._do(e.ReadLine() if self.follows else e.List())
+        self._do(e.READ_LINE if self.follows else e.LIST)
 
     def _join_anew(self) -> None:
         if self.policy.queues:
@@ -217,7 +227,7 @@ class Joining:
             node = node._replace(token=spot.node.token)
         self.node = node
         if self.policy.hands_over:
-            self.local.enter(node)
+            self.local.enter(node, self.me)
         if self.revocable:
             self._watch_own()
 
@@ -231,7 +241,7 @@ class Joining:
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:
-        name = self._ours(event.names)
+        name = self._ours(event.names or ())
         if event.error not in (None, e.Problem.MISSING):
             self._fail(event.error)
         elif name is None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from distlock.keys import znodes
+from .events import number_in
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -28,6 +28,7 @@ class Local(NamedTuple):
 
     name: str
     token: int
+    contender: Hashable = None
     #: The contender that waits behind it.
     follower: Hashable = None
     #: The epoch of the grant that its contender has left for the next one.
@@ -37,64 +38,71 @@ class Local(NamedTuple):
 
 
 class LocalLine:
-    """The nodes of this process in one line, by their numbers; changed on one thread only."""
+    """The nodes of this process in one line, by their numbers; changed on one thread only.
 
-    __slots__ = ("nodes",)
+    :param nodes: those of all lines of the session
+    """
 
-    def __init__(self, nodes: dict[int, Local] | None = None) -> None:
-        self.nodes = nodes or {}
+    __slots__ = ("nodes", "path")
 
-    def enter(self, node: Node) -> None:
+    def __init__(self, nodes: dict[tuple[str, int], Local] | None = None, path: str = "") -> None:
+        self.nodes = {} if nodes is None else nodes
+        self.path = path
+
+    def enter(self, node: Node, contender: Hashable = None) -> None:
         """Add a node that the server has just created."""
-        self.nodes[node.number] = Local(node.name, node.token)
+        self.nodes[self.path, node.number] = Local(node.name, node.token, contender)
 
     def at(self, number: int) -> Local | None:
         """Return the node with this number, None for no node of ours."""
-        return self.nodes.get(number)
+        return self.nodes.get((self.path, number))
 
     def follow(self, number: int, follower: Hashable) -> None:
         """Let `follower` hear when the node with this number is given up."""
-        self.nodes[number] = self.nodes[number]._replace(follower=follower)
+        key = self.path, number
+        self.nodes[key] = self.nodes[key]._replace(follower=follower)
 
     def take(self, number: int) -> None:
         """Take the lock that was left with this number."""
-        del self.nodes[number]
+        del self.nodes[self.path, number]
 
     def leave(self, node: Node, epoch: int | None = None) -> Hashable:
         """Give a node up and return its follower.
 
         :param epoch: of the grant that is handed over; it stays here if nobody follows
         """
-        local = self._of(node.name, node.number)
-        if local is None:
+        key = self.path, node.number
+        local = self.nodes.get(key)
+        if local is None or local.name != node.name:
             return None
         if epoch is not None and local.follower is None and not local.deleted:
-            self.nodes[node.number] = local._replace(released=epoch)
+            self.nodes[key] = Local(local.name, local.token, local.contender, released=epoch)
         else:
-            del self.nodes[node.number]
+            del self.nodes[key]
         return local.follower
 
     def unfollow(self, name: str, follower: Hashable) -> None:
         """Let `follower` hear no more of the node `name`."""
-        number = int(znodes.sequence_of(name))
-        local = self._of(name, number)
+        local = self.named(name)
         if local is not None and local.follower == follower:
-            self.nodes[number] = local._replace(follower=None)
+            self.nodes[self.path, number_in(name)] = local._replace(follower=None)
 
-    def forget(self, node: Node) -> None:
+    def forget(self, name: str) -> None:
         """Remove what was left with a node, whose deletion is acknowledged."""
-        local = self._of(node.name, node.number)
-        if local is None:
+        key = self.path, number_in(name)
+        local = self.nodes.get(key)
+        if local is None or local.name != name:
             return
         if local.released is None:  # the follower is still to be told, by `leave`
-            self.nodes[node.number] = local._replace(deleted=True)
+            self.nodes[key] = local._replace(deleted=True)
         else:
-            del self.nodes[node.number]
+            del self.nodes[key]
+
+    def named(self, name: str) -> Local | None:
+        """Return the node of this name, None for no node of ours."""
+        local = self.nodes.get((self.path, number_in(name)))
+        return local if local is not None and local.name == name else None
 
     def clear(self) -> None:
-        """Remove all: the connection is lost."""
+        """Remove all, of all lines: the connection is lost."""
         self.nodes.clear()
-
-    def _of(self, name: str, number: int) -> Local | None:
-        local = self.nodes.get(number)
-        return local if local is not None and local.name == name else None

@@ -74,7 +74,7 @@ class Machine(Joining):
             self.state = State.LOOKING
         elif self.standing:
             self.state = State.LOOKING
-            self._do(e.List())
+            self._do(e.LIST)
         else:
             self._start_anew()
 
@@ -98,7 +98,10 @@ class Machine(Joining):
         if spot is not None and not (spot.valid and spot.node and spot.node.name in names):
             self._refuse(e.Why.WRITER_LOST)  # an operator may have broken it
             return
-        own = next((n for n, other in enumerate(line) if node and other.name == node.name), None)
+        own = None
+        for index, other in enumerate(line):
+            if node is not None and other.name == node.name:
+                own = index
         if own is None or not self.standing:
             self._start_anew()  # expired, or broken by an operator (CURATOR-211)
             return
@@ -107,10 +110,10 @@ class Machine(Joining):
             self._worn = True
             self._step_aside(line, own)
             return
-        other = of_the_other_family(line, own) if len(line) > 1 and spot is None else None
-        if other is not None and other.name != self._compatible:
+        strange = of_the_other_family(line, own) if len(line) > 1 and spot is None else None
+        if strange is not None and strange.name != self._compatible:
             self.state = State.JUDGING
-            self._do(e.Read(other.name))
+            self._do(e.Read(strange.name))
             return
         self.head = line[0].name
         blocking = None if spot is not None else self.policy.whom(line, own)
@@ -132,8 +135,9 @@ class Machine(Joining):
 
     def _have_turn(self) -> None:
         self.ahead = 0
-        if self.session.running:
-            self._grant(self.session.epoch)
+        deadline = self.session.deadline
+        if deadline.running:
+            self._grant(deadline.epoch)
         else:
             self.state = State.PROVING
             self._do(e.Prove())
@@ -142,7 +146,7 @@ class Machine(Joining):
         self.ahead = 0
         self.epoch = epoch
         self.state = State.HOLDING
-        self._do(e.Grant())
+        self._do(e.GRANT)
 
     def _wait_behind(self, line: list[NodeName], own: int, blocking: NodeName) -> None:
         local = self.local.at(blocking.sequence) if self.policy.hands_over else None
@@ -185,6 +189,11 @@ class Machine(Joining):
 
     # --- neighbours ------------------------------------------------------------------------------
 
+    @property
+    def neighbour(self) -> Local | None:
+        """The node of this process that we are behind."""
+        return self.local.named(self._watched) if self.state is State.BEHIND else None
+
     def _line_read(self, event: e.LineRead) -> None:
         """Find the neighbour with the number before ours in this very line."""
         node = self.node
@@ -212,10 +221,14 @@ class Machine(Joining):
     def _neighbour_left(self, event: e.NeighbourLeft) -> None:
         if event.name != self._watched:
             return
-        if event.epoch is not None and self._unbroken(event.epoch) and self.standing:
+        if event.epoch is not None and self._continues(event.epoch):
             self._grant(event.epoch)
         else:
             self._look()
+
+    def _continues(self, epoch: int) -> bool:
+        """Whether a grant of this epoch can go on with our node."""
+        return self.session.deadline.unbroken(epoch) and self.standing
 
     def _give_up_node(self, epoch: int | None = None) -> None:
         """Delete our node, and tell the neighbour behind it; with an epoch, it has the lock."""
@@ -224,10 +237,11 @@ class Machine(Joining):
             return
         self._own_watched = False
         self._do(e.Delete(node.name, node.session_id))
-        self._part(node, epoch)
+        if self.policy.hands_over:
+            self._part(node, epoch)
 
     def _part(self, node: Node, epoch: int | None) -> None:
-        follower = self.local.leave(node, epoch) if self.policy.hands_over else None
+        follower = self.local.leave(node, epoch)
         if follower is not None:
             self._do(e.Tell(follower, e.NeighbourLeft(node.name, epoch)))
 
@@ -291,7 +305,7 @@ class Machine(Joining):
     def _lose(self, reason: e.Loss) -> None:
         self.state = State.LOST
         self._do(e.Lose(reason))
-        if self.node is not None:
+        if self.node is not None and self.policy.hands_over:
             self._part(self.node, None)  # who waits behind a lost lock looks for itself
 
     # --- the connection --------------------------------------------------------------------------
@@ -314,7 +328,8 @@ class Machine(Joining):
 
     def _leave(self, _: e.Leave) -> None:
         epoch = self.epoch if self.valid else None
-        self._unwait()
+        if self.state is not State.HOLDING:
+            self._unwait()
         self.state = State.LEFT
         self._give_up_node(epoch)
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.contenders.batch import BatchMember
+    from distlock.contenders.contender import QueuedContender
     from distlock.locks.deadlocks import DeadlockDetector
 
     from .calls import Steps, Wake
-    from .contender import Node, Place
+    from .events import Node
+
+    Place: TypeAlias = QueuedContender | BatchMember
 
 _T = TypeVar("_T")
 

@@ -50,7 +50,10 @@ class GuaranteedDelete:
         """
         # Sent again when called again: the first call may have been interrupted before it sent.
         self.pending.setdefault(path, gone)
-        self._session.when_connected(partial(self._send, path, session_id))
+        if self._session.connected:
+            self._send(path, session_id)
+        else:
+            self._session.when_connected(partial(self._send, path, session_id))
 
     def made_parent(self, path: str, czxid: int) -> None:
         """Note that this process has made a container, so it may remove it."""

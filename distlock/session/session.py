@@ -29,7 +29,6 @@ from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
 from distlock.engine.handler import guarded
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
-from distlock.queue.local_contenders import LocalContenders
 
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
@@ -40,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+    from distlock.contenders.contender import QueuedContender
     from distlock.engine.requests import Requests
+    from distlock.queue.local_line import Local
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -87,8 +88,16 @@ class Session(SessionRequests):
         self._in_flight: set[Reply] = set()
         self.watches = SharedWatches(self, client)
         self.deletes = GuaranteedDelete(self, client)
-        #: The contenders of this process, by lock.
-        self.local_contenders = LocalContenders()
+        #: Rises with each connection that comes or goes.
+        self.connection = 0
+        #: The contenders that hear of it; changed on the connection thread.
+        self.contenders: set[QueuedContender] = set()
+        #: The last contender that came to a line, by its path. A guess: any thread changes it.
+        self.newest: dict[str, QueuedContender] = {}
+        #: The nodes of this process in all lines; changed on the connection thread.
+        self.local_nodes: dict[tuple[str, int], Local] = {}
+        #: Appends a step for the connection thread, which takes it the next time it is awake.
+        self.post = client.steps.append
         self.deadline = SessionDeadline()
         self._deadline_of = 0
         #: The server's clock, by which leases end.
@@ -226,11 +235,13 @@ class Session(SessionRequests):
     def _connection_changed(self, connected: bool, session_id: int) -> None:
         self.id = session_id
         self.connected = connected
+        self.connection += 1
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
-            self.local_contenders.part()
+            self.local_nodes.clear()
             self.deadline.cut()
             self.heartbeat.hurry()
+            self._tell_contenders()
             return
         self.disconnected_at = None
         self.timeout = self._client.session_timeout
@@ -246,6 +257,11 @@ class Session(SessionRequests):
             self.heartbeat.hurry()
         self._fail_forgotten()
         self._unpark()
+        self._tell_contenders()
+
+    def _tell_contenders(self) -> None:
+        for contender in tuple(self.contenders):
+            guarded(contender.connection_changed)
 
     def _unpark(self) -> None:
         for _ in range(len(self._parked)):  # a step may park another one

@@ -88,7 +88,7 @@ class MemoryClient(Requests):
         self._child_watchers: dict[str, set[Callable[[Any], None]]] = {}
         #: Replies and events from the tree, in its order; steps to call; requests to send.
         self._received: deque[Callable[[], None]] = deque()
-        self._steps: deque[Callable[[], None]] = deque()
+        self.steps: deque[Callable[[], None]] = deque()
         self._queue: deque[tuple[Any, Reply]] = deque()
         #: The reply to the request that the tree has carried out and is about to answer.
         self._pending: Reply | None = None
@@ -129,7 +129,7 @@ class MemoryClient(Requests):
             raise
 
     def soon(self, step: Callable[[], None]) -> None:
-        self._steps.append(step)
+        self.steps.append(step)
         self._wake()
 
     def drop(self) -> None:
@@ -214,8 +214,8 @@ class MemoryClient(Requests):
         while True:
             if self._received:
                 guarded(self._received.popleft())
-            elif self.live and self._steps:
-                guarded(self._steps.popleft())
+            elif self.live and self.steps:
+                guarded(self.steps.popleft())
             elif self.live and self._queue:
                 self._send(*self._queue.popleft())
             else:

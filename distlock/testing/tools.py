@@ -11,14 +11,15 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from distlock.conf import configuration
+from distlock.contenders.contender import QueuedContender
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.calls import Call
-from distlock.queue.order import FairPlace, ReaderPlace, WriterPlace
+from distlock.queue.policies import FAIR, READER, WRITER
 from distlock.queue.waiting import Attempt
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for
@@ -33,12 +34,11 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
     from distlock.inspection.snapshot import Contender
-    from distlock.queue.contender import Place
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0
 
-_PLACES: Final = {"lock": FairPlace, "read": ReaderPlace, "write": WriterPlace}
+_POLICIES: Final = {"lock": FAIR, "read": READER, "write": WRITER}
 
 
 # --- somebody else -------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ _PLACES: Final = {"lock": FairPlace, "read": ReaderPlace, "write": WriterPlace}
 class OtherHolder:
     """Somebody else who holds a lock, over a session of its own; see `hold`."""
 
-    def __init__(self, key: str, session: Session, place: Place) -> None:
+    def __init__(self, key: str, session: Session, place: QueuedContender) -> None:
         self.key = key
         self._session = session
         self._place = place
@@ -84,16 +84,17 @@ def hold(
     :raises LockBusy: the lock was held already, and was not released within 15 s
     :raises LockUnavailable: there is no server, and no `memory_zookeeper`
     """
-    if kind not in _PLACES:
-        raise ValueError(f"kind is one of {', '.join(_PLACES)}, not {kind!r}.")
+    if kind not in _POLICIES:
+        raise ValueError(f"kind is one of {', '.join(_POLICIES)}, not {kind!r}.")
     key = literal_key(key)
     name = znode_name(key)
     session = Session(configuration(using))
     try:
         place_for = partial(
-            _PLACES[kind],
+            QueuedContender,
             session,
             f"{session.root}/{name}",
+            policy=_POLICIES[kind],
             key=key,
             data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
         )
@@ -108,7 +109,7 @@ def hold(
         session.close()
 
 
-def _granted(key: str, using: str, attempt: Attempt) -> Place:
+def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
     if attempt.outcome() is None:
         raise LockBusy(
             f"hold({key!r}) could not begin: the lock is held already. Release it first, or begin "
@@ -117,7 +118,7 @@ def _granted(key: str, using: str, attempt: Attempt) -> Place:
             using=using,
             waited=attempt.waited,
         )
-    return attempt.place
+    return cast("QueuedContender", attempt.place)
 
 
 # --- faults --------------------------------------------------------------------------------------

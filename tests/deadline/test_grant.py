@@ -16,7 +16,7 @@ from django.urls import path
 
 from distlock import LockLost, LockUnavailable, zk_lock, zk_locked
 from distlock.owner.owner import current
-from distlock.queue.contender import Place
+from distlock.queue.machine import Machine
 from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
@@ -54,7 +54,7 @@ def stopped_before(monkeypatch: pytest.MonkeyPatch, shift_clock: Shift) -> Calla
 def test_a_list_that_comes_after_the_lease_grants_only_with_a_new_proof(
     stopped_before: Callable[..., None], requests: list[str]
 ) -> None:
-    stopped_before(Place, "_grant")
+    stopped_before(Machine, "_have_turn")
     with zk_lock(KEY) as hold:
         # Writes, since a deposed leader would answer a sync, and looks at the line again.
         assert "Transaction" in requests

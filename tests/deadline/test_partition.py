@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.queue.handoff import MutexPlace
+from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
 from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
@@ -177,13 +177,13 @@ def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
     }
     mine = await_connection()
     news: list[Callable[[], None]] = []
-    ahead_changed = MutexPlace._ahead_changed
+    changed = QueuedContender._changed
 
-    def hear(place: MutexPlace, path: str, deleted: bool) -> None:
-        heard = partial(ahead_changed, place, path, deleted)
-        news.append(heard) if place.session is mine else heard()
+    def hear(contender: QueuedContender, *what: Any) -> None:
+        heard = partial(changed, contender, *what)
+        news.append(heard) if contender.session is mine else heard()
 
-    monkeypatch.setattr(MutexPlace, "_ahead_changed", hear)
+    monkeypatch.setattr(QueuedContender, "_changed", hear)
     with raw_client(followers[1].address, timeout=20) as onlooker:
         tree = Tree(onlooker, namespace)
         holder.now(others.acquire)
@@ -196,7 +196,7 @@ def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
             assert rival.now(others.acquire, timeout=PATIENCE)
             assert mine.connected
             shift_clock(T)
-            monkeypatch.setattr(MutexPlace, "_ahead_changed", ahead_changed)
+            monkeypatch.setattr(QueuedContender, "_changed", changed)
             mine.soon(news.pop())
             pass_time(T / 2)
             assert not granted.done()

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from distlock import DeadlockDetected, zk_lock, zk_rwlock
-from distlock.locks import deadlocks, mutex
+from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
 from distlock.queue import waiting
@@ -284,7 +284,7 @@ def detectors(monkeypatch: pytest.MonkeyPatch) -> list[DeadlockDetector]:
         made.append(DeadlockDetector(*args))
         return made[-1]
 
-    monkeypatch.setattr(mutex, "DeadlockDetector", make)
+    monkeypatch.setattr(deadlocks, "DeadlockDetector", make)
     return made
 
 
@@ -457,7 +457,9 @@ def test_a_notice_that_is_taken_down_while_it_is_made_goes_after_all() -> None:
 def test_the_notice_comes_before_the_look_and_one_look_at_a_time() -> None:
     """Those who have come at the same moment need each other's notices."""
     session: Any = Requests()
-    place: Any = SimpleNamespace(session=session, node=SimpleNamespace(path="/locks/a/node"))
+    place: Any = SimpleNamespace(
+        session=session, path="/locks/a", node=SimpleNamespace(name="node")
+    )
     detector = DeadlockDetector(current(), 60)
 
     def due() -> list[str]:

@@ -16,7 +16,6 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
-from distlock.queue.contender import Place
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually, raw_client
@@ -50,7 +49,7 @@ def lists_fail(
 ) -> list[str]:
     """Let the next lists of children fail, so many times or always; returns which were asked."""
     asked: list[str] = []
-    children, first_look = Session.children, Place._first_look
+    children, create_contender = Session.children, Session.create_contender
 
     def failing(path: str, done: Done) -> Done:
         asked.append(path)
@@ -66,12 +65,13 @@ def lists_fail(
     def list_(session: Session, path: str, done: Done, *, sync: bool = False) -> None:
         children(session, path, failing(path, done), sync=sync)
 
-    def look(place: Place, prefix: str) -> tuple[Any, Done]:
-        request, done = first_look(place, prefix)
-        return request, failing(place.path, done)
+    def create(session: Session, path: str, *args: Any, also: Any, **options: Any) -> None:
+        request, done = also
+        also = request, failing(path.rpartition("/")[0], done)
+        create_contender(session, path, *args, also=also, **options)
 
     monkeypatch.setattr(Session, "children", list_)
-    monkeypatch.setattr(Place, "_first_look", look)
+    monkeypatch.setattr(Session, "create_contender", create)
     return asked
 
 
@@ -159,7 +159,8 @@ def test_protected_create_node_deletion(
         zk_lock(KEY).acquire(timeout=0.1)
     tree.await_line(KEY, 1)
     session_id = session_for().id
-    asked = lists_fail(monkeypatch, NotConnected, times=2)
+    drop = session_for()._client.drop
+    asked = lists_fail(monkeypatch, NotConnected, times=2, before=drop)
     patient_link.cut()
     patient_link.pass_through()
     tree.await_line(KEY, 0)

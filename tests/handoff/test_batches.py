@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_locked
+from distlock.contenders.batch import _batches
 from distlock.exceptions import IncompatiblePeer, StaleToken
 from distlock.fencing import token_of
-from distlock.queue.batch import _batches
 from distlock.session.registry import session_for
 from tests.fork.tools import heard, program
 from tests.handoff.tools import KEY, Waiter, await_seats, served
@@ -330,8 +330,9 @@ def test_many_keys_leave_nothing_behind() -> None:
 
     eventually(lambda: not batches(), PATIENCE, "no batches")
     forgets_all(session)
-    assert not session.local_contenders._places
-    assert not session.local_contenders._last
+    assert not session.local_nodes
+    assert not session.newest
+    assert not session.contenders
 
 
 # A child is forked while a thread of the parent waits for a turn.

@@ -139,7 +139,7 @@ def test_sixteen_threads_of_two_sessions_are_in_one_at_a_time(
     for using in ("default", "other"):
         await_seats(tree, 0, using)
         forgets_all(session_for(using))
-        assert not session_for(using).local_contenders._places
+        assert not session_for(using).local_nodes
 
 
 # Adds to a number in a file, without any care, and tells the history of its holds.

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from distlock import zk_lock
-from distlock.queue.handoff import MutexPlace
+from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import session_for
 from tests.handoff.tools import KEY, Waiter, quiet
 from tests.kit.helpers import eventually
@@ -22,7 +22,7 @@ JOIN = ["Create2", "GetChildren"]
 @pytest.fixture
 def sent(requests: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree) -> list[str]:
     """What this process sends from now on; no heartbeat of a slow machine sets a watch."""
-    monkeypatch.setattr(MutexPlace, "deadline_renewed", lambda _: None)
+    monkeypatch.setattr(QueuedContender, "deadline_renewed", lambda _: None)
     tree.client.ensure_path(f"{tree.path(KEY)}/keeps-the-parents")
     quiet("default", "other")
     requests.clear()

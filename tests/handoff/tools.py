@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
-from distlock.queue.batch import _batches
+from distlock.contenders.batch import _batches
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
@@ -15,7 +15,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.queue.batch import Batch
+    from distlock.contenders.batch import Batch
 
 KEY = "key"
 

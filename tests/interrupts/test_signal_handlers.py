@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.queue.batch import Batch
+from distlock.contenders.batch import BatchMember
 from distlock.session.registry import close_sessions
 from tests.deadline.test_every_step import PACKAGE
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
@@ -119,29 +119,23 @@ def test_a_handler_before_any_line_takes_a_lock(tree: Tree, recipe: str) -> None
     nothing_is_left(tree)
 
 
-@pytest.mark.xfail(
-    reason="issue 15: the connection thread waits for the lock of a batch, which callers hold",
-    strict=True,
-)
 @pytest.mark.usefixtures("tree")
 def test_a_handler_takes_a_lock_while_a_batch_has_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await_connection()
     outcomes: list[bool] = []
-    advance = Batch._advance
+    join = BatchMember.join
 
-    def interrupted(batch: Batch) -> Any:
-        if threading.current_thread() is threading.main_thread() and not outcomes:
+    def interrupted(member: BatchMember) -> None:
+        join(member)
+        if not outcomes:
             outcomes.append(False)
-            session.soon(batch.news)
             with suppress(LockUnavailable):
                 outcomes[0] = zk_lock("key-of-the-handler", timeout=1).acquire()
-        return advance(batch)
 
-    monkeypatch.setattr(Batch, "_advance", interrupted)
+    await_connection()
+    monkeypatch.setattr(BatchMember, "join", interrupted)
     with zk_lock("key", handoff=3, timeout=PATIENCE):
         pass
-    if zk_lock("key-of-the-handler").held:
-        zk_lock("key-of-the-handler").release()
+    zk_lock("key-of-the-handler").release()
     assert outcomes == [True]
 
 

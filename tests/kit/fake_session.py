@@ -12,16 +12,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from distlock.engine.client import NoNode, NotConnected, NotEmpty
+from distlock.contenders.batch import BatchMember
+from distlock.contenders.contender import QueuedContender
+from distlock.contenders.grant import Grant
+from distlock.engine.client import ConnectionLost, NoNode, NotConnected, NotEmpty, SessionOver
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import MAX_INT, signed
 from distlock.keys.znodes import REVOKE
-from distlock.queue.batch import BatchMember
-from distlock.queue.contender import Place
-from distlock.queue.handoff import MutexPlace
-from distlock.queue.local_contenders import LocalContenders
-from distlock.queue.order import FairPlace, UnfairPlace
+from distlock.queue.events import Changed, Problem, Watched
+from distlock.queue.policies import FAIR, MUTEX, UNFAIR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,29 +111,34 @@ class Tree:
     def expire(self, session: FakeSession, *, new_id: int, nodes_vanish: bool = True) -> None:
         """End a session; its nodes may still be shown to the next one (CURATOR-604)."""
         old_id, session.id = session.id, new_id
-        session.local_contenders.part()
         session.deadline.end()
         session.deadline.renew(now(), AN_HOUR)
+        session.reconnect()
         for name in [name for name, stat in self.nodes.items() if stat.ephemeralOwner == old_id]:
             if nodes_vanish:
                 self.remove(name)
 
 
-class CountingPlace(Place):
-    """A place that counts how often it was settled, and notes if that was a grant on a ghost,
+class Counting(Grant):
+    """A contender that counts how often it was settled, and notes if that was a grant on a ghost,
     or of what was lost already.
 
     :param revocable: it also counts how often it was asked to leave
     """
+
+    error: Exception | None
+    ahead: int | None
+    head: str
 
     def __init__(self, session: FakeSession, *, revocable: bool = False, **options: Any) -> None:
         self.settled = 0
         self.asked = 0
         self.granted_on_a_ghost = False
         self.granted_in_vain = False
+        self.trying = bool(options.get("try_only"))
         super().__init__(
             cast("Session", session),
-            LINE,
+            LINE,  # type: ignore[call-arg]
             key="stock:42",
             data=b"",
             settled=self._count,
@@ -150,32 +155,28 @@ class CountingPlace(Place):
         self.asked += 1
 
 
-class CountingMutexPlace(CountingPlace, MutexPlace):
-    """The same of a fair mutex."""
+class CountingContender(Counting, QueuedContender):
+    """The same of one who has a node of its own."""
+
+    def be_woken_for_nothing(self) -> None:
+        """Hear of a change of the one ahead."""
+        self.hear(Changed(self.machine._watched, deleted=False))
+
+    def hear_that_it_is_gone(self, name: str) -> None:
+        """Hear that a node is gone, by the watch and by the answer to it."""
+        self.hear(Changed(name, deleted=True))
+        self.hear(Watched(name, error=Problem.MISSING))
 
 
-class CountingFairPlace(CountingPlace, FairPlace):
-    """The same of one who lists the line whenever something has changed."""
-
-
-class CountingBatchMember(CountingPlace, BatchMember):
+class CountingBatchMember(Counting, BatchMember):
     """The same of one who has turns with others of its process."""
 
-    def __init__(
-        self, session: FakeSession, *, revocable: bool = False, turns: int = 3, **options: Any
-    ) -> None:
-        super().__init__(session, turns=turns, **options)
 
-
-class CountingUnfairPlace(CountingPlace, UnfairPlace):
-    """The same of one who does not queue."""
-
-
-PLACES: dict[str, type[CountingPlace]] = {
-    "mutex": CountingMutexPlace,
-    "batch": CountingBatchMember,
-    "fair": CountingFairPlace,
-    "unfair": CountingUnfairPlace,
+CONTENDERS: dict[str, Callable[..., Any]] = {
+    "mutex": partial(CountingContender, policy=MUTEX),
+    "batch": partial(CountingBatchMember, turns=3),
+    "fair": partial(CountingContender, policy=FAIR),
+    "unfair": partial(CountingContender, policy=UNFAIR),
 }
 
 
@@ -183,7 +184,7 @@ class FakeHeartbeat:
     """Notes for whom the deadline would be kept."""
 
     def __init__(self) -> None:
-        self.attended: set[Place] = set()
+        self.attended: set[Any] = set()
         self.attend = self.attended.add
         self.dismiss = self.attended.discard
 
@@ -192,7 +193,7 @@ class FakeHeartbeat:
 
 
 class FakeSession:
-    """What `Place` uses of a session."""
+    """What a contender uses of a session."""
 
     def __init__(self, tree: Tree, number: int = 1) -> None:
         self.tree = tree
@@ -200,7 +201,13 @@ class FakeSession:
         self.heartbeat = FakeHeartbeat()
         self.deadline = SessionDeadline()
         self.deadline.renew(now(), AN_HOUR)
-        self.local_contenders = LocalContenders()
+        self.connection = 1
+        self.connected = True
+        self.contenders: set[Any] = set()
+        self.newest: dict[str, Any] = {}
+        self.local_nodes: dict[Any, Any] = {}
+        self.post = self.soon
+        self.deletes = self
         self.make = SimpleNamespace(
             listing=lambda path: partial(self.children, path),
             reading=lambda path: partial(self.read, path),
@@ -212,11 +219,21 @@ class FakeSession:
         #: Whether the next create is carried out and its reply lost.
         self.lose_reply_of_create = False
 
-    def join(self, kind: str = "mutex", **options: Any) -> CountingPlace:
-        """A place that has sent its first requests."""
-        place = PLACES[kind](self, **options)
-        place.join()
-        return place
+    def join(self, kind: str = "mutex", **options: Any) -> Any:
+        """A contender that has sent its first requests."""
+        contender = CONTENDERS[kind](self, **options)
+        contender.join()
+        return contender
+
+    def reconnect(self) -> None:
+        """Lose the connection, with all answers and watches, and find another one."""
+        for path, watching in list(self.tree.watches.items()):
+            self.tree.watches[path] = [pair for pair in watching if pair[0] is not self]
+        self._wanted.clear()
+        self.local_nodes.clear()
+        self.connection += 2
+        for contender in tuple(self.contenders):
+            contender.connection_changed()
 
     def when_connected(self, step: Callable[[], None]) -> None:
         step()
@@ -316,8 +333,17 @@ class FakeSession:
     def _request(self, what: str, answer: Callable[[], None], done: Done) -> None:
         self.tree.sent[what] += 1
         if what in self.fails:
-            answer = partial(done, None, self.fails.pop(what))
+            error = self.fails.pop(what)
+            if isinstance(error, ConnectionLost | SessionOver):
+                answer = partial(self._lose, done)
+            else:
+                answer = partial(done, None, error)
         self.tree.under_way.append(answer)
+
+    def _lose(self, done: Done) -> None:
+        """Lose the connection before an answer."""
+        self.reconnect()
+        done(None, NotConnected())
 
     def _create(self, prefix: str, done: Done) -> None:
         lost, self.lose_reply_of_create = self.lose_reply_of_create, False
@@ -327,7 +353,7 @@ class FakeSession:
             name = prefix.rpartition("/")[2] + self.tree.next_number()
             stat = self.tree.add(name, self.id)
             if lost:
-                done(None, NotConnected())
+                self._lose(done)
             else:
                 done((f"{LINE}/{name}", stat), None)
 

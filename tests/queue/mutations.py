@@ -126,7 +126,7 @@ class HandOverWithoutSessionCheck(Machine):
 
     def _neighbour_left(self, event: e.NeighbourLeft) -> None:
         if event.epoch is not None:
-            self._grant(self.session.epoch)
+            self._grant(self.session.deadline.epoch)
         else:
             super()._neighbour_left(event)
 
@@ -152,14 +152,18 @@ class GrantWithoutProof(Machine):
     """PITFALLS 25b: granted by a list, though the session may have expired."""
 
     def _have_turn(self) -> None:
-        self._grant(self.session.epoch)
+        self._grant(self.session.deadline.epoch)
 
 
 class LapseIsHealed(Machine):
     """CURATOR-206: a session deadline that has passed is forgotten with the next heartbeat."""
 
-    def _unbroken(self, epoch: int) -> bool:
-        return self.session.running
+    @property
+    def valid(self) -> bool:
+        return self.state is State.HOLDING and self.session.deadline.running and self.standing
+
+    def _continues(self, epoch: int) -> bool:
+        return self.session.deadline.running and self.standing
 
 
 class OwnNodeIsNotMissed(Machine):
@@ -204,11 +208,10 @@ class InterruptedJoinIsTrusted(Machine):
 class DowngradedAtTheEnd(Machine):
     """CURATOR-621: the reader gets a number of its own, and a queued writer comes first."""
 
-    def _do(self, *effects: Effect) -> None:
-        for effect in effects:
-            if isinstance(effect, e.Create):
-                effect = e.Create(self.prefix + self.policy.kind)  # noqa: PLW2901
-            super()._do(effect)
+    def apply(self, event: e.Event) -> Sequence[Effect]:
+        effects = super().apply(event)
+        create = e.Create(self.prefix + self.policy.kind)
+        return [create if isinstance(x, e.Create) else x for x in effects]
 
 
 class EarlierListCounts(Machine):

@@ -158,7 +158,7 @@ class SemaphoreProcess(Process):
     def would_watch(self, contender: Any) -> bool:
         return any(map(super().would_watch, contender.machines))
 
-    def forget(self, node: e.Node) -> None:
+    def forget(self, name: str) -> None:
         """Do nothing: no semaphore is handed over."""
 
     def note_grant(self, world: World, contender: Any) -> None:

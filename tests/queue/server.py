@@ -90,7 +90,7 @@ def _create(world: World, process: Process, effect: e.Create) -> e.Created:
     if not server.line:
         return e.Created(None, e.Problem.MISSING)
     name = effect.name + f"{server.number:010d}" * effect.sequential
-    node = e.Node(name, server.zxid + 1, process.id)
+    node = e.node_of(name, server.zxid + 1, process.id)
     world.server = server._replace(
         zxid=node.token,
         number=server.number + 1,
@@ -129,7 +129,7 @@ def _make_line(world: World, _process: Process, _: e.MakeLine) -> e.LineMade:
 def _read(world: World, process: Process, effect: e.Read) -> e.NodeRead:
     for name, session, token in _seen(world, process):
         if name == effect.name:
-            return e.NodeRead(name, e.Node(name, token, session), b'{"v":1}')
+            return e.NodeRead(name, e.node_of(name, token, session), b'{"v":1}')
     return e.NodeRead(effect.name, error=e.Problem.MISSING)
 
 
@@ -242,7 +242,7 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
     match what:
         case e.Delete():
             process.deletes = tuple(d for d in process.deletes if d != tuple(answer))
-            process.forget(e.Node(answer.name, 0, answer.session_id))
+            process.forget(answer.name)
             return
         case e.Changed():
             hearing = sorted(who for name, who in process.watchers if name == answer.name)

@@ -14,14 +14,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from distlock.contenders.batch import BatchMember
 from distlock.engine.client import NoAuth, NotConnected
 from distlock.keys.znodes import WORN
-from distlock.queue.batch import BatchMember
-from tests.kit.fake_session import PLACES, CountingPlace, FakeSession, Tree
+from tests.kit.fake_session import CONTENDERS, Counting, CountingContender, FakeSession, Tree
 
 LAST = 2**31 - 1
 SESSIONS = st.integers(0, 1)
-KINDS = st.sampled_from(list(PLACES))
+KINDS = st.sampled_from(sorted(CONTENDERS))
 LOSABLE = ["create", "children", "watch", "read", "remove"]
 
 
@@ -31,7 +31,7 @@ class WaitingLine(RuleBasedStateMachine):
         self.tree = Tree()
         self.sessions = [FakeSession(self.tree, number) for number in (1, 2)]
         self.next_session_id = 3
-        self.places: list[CountingPlace] = []
+        self.places: list[Counting] = []
         #: The names of the nodes that an operator has broken.
         self.broken: set[str] = set()
 
@@ -76,7 +76,8 @@ class WaitingLine(RuleBasedStateMachine):
         """As when a connection is lost: by the watch, and by the answer that never came."""
         place = data.draw(st.sampled_from(self.places))
         for _ in range(times):
-            place._watched_changed(False)
+            if isinstance(place, CountingContender):
+                place.be_woken_for_nothing()
 
     @precondition(lambda self: self.places)
     @rule(data=st.data())
@@ -109,7 +110,7 @@ class WaitingLine(RuleBasedStateMachine):
     @rule(session=SESSIONS)
     def part(self, session: int) -> None:
         """The connection is lost and comes back: nobody knows who its neighbours are."""
-        self.sessions[session].local_contenders.part()
+        self.sessions[session].reconnect()
 
     @precondition(lambda self: self.tree.nodes)
     @rule(data=st.data())
@@ -175,7 +176,7 @@ class WaitingLine(RuleBasedStateMachine):
     @invariant()
     def nobody_is_settled_twice(self) -> None:
         # Who does not wait is told at each look that the lock is busy, until it leaves.
-        assert all(place.settled <= 1 or place._try_only for place in self.places)
+        assert all(place.settled <= 1 or place.trying for place in self.places)
 
     def teardown(self) -> None:
         for place in self.places:
@@ -190,7 +191,7 @@ class WaitingLine(RuleBasedStateMachine):
     def _ids(self) -> set[int]:
         return {session.id for session in self.sessions}
 
-    def _holders(self) -> list[CountingPlace]:
+    def _holders(self) -> list[Counting]:
         # Who takes over just when an operator breaks its node is told so by the watch on it.
         return [
             place
@@ -198,16 +199,16 @@ class WaitingLine(RuleBasedStateMachine):
             if place.granted and place.standing and not (self._is_broken(place) or place.lost)
         ]
 
-    def _is_broken(self, place: CountingPlace) -> bool:
+    def _is_broken(self, place: Counting) -> bool:
         return place.node is not None and place.node.name in self.broken
 
-    def _lost(self) -> list[CountingPlace]:
+    def _lost(self) -> list[Counting]:
         return [place for place in self.places if place.granted and place.lost]
 
     def _leave_what_failed(self) -> None:
         """Whoever was refused, or did not want to wait, gives up."""
         for place in [place for place in self.places if not place.granted]:
-            if place.error or (place._try_only and place.ahead is not None):
+            if place.error or (place.trying and place.ahead is not None):
                 self.places.remove(place)
                 place.leave()
 

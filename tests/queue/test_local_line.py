@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from distlock.queue.events import Node
+from distlock.queue.events import Node, node_of
 from distlock.queue.local_line import LocalLine
 
-FIRST = Node("_c_a-lock-0000000004", 10, 1)
-NAMESAKE = Node("_c_b-lock-0000000004", 20, 1)
+FIRST = node_of("_c_a-lock-0000000004", 10, 1)
+NAMESAKE = node_of("_c_b-lock-0000000004", 20, 1)
 
 
 def entered(node: Node = FIRST) -> LocalLine:
@@ -44,20 +44,20 @@ def test_a_grant_stays_until_somebody_comes() -> None:
 def test_a_grant_stays_no_longer_than_its_node() -> None:
     line = entered()
     line.leave(FIRST, epoch=7)
-    line.forget(FIRST)
+    line.forget(FIRST.name)
     assert not line.nodes
 
 
 def test_a_node_whose_deletion_is_answered_first_still_names_its_follower() -> None:
     line = entered()
     line.follow(4, "B")
-    line.forget(FIRST)
+    line.forget(FIRST.name)
     assert line.leave(FIRST, epoch=7) == "B"
 
 
 def test_a_node_whose_deletion_is_answered_first_leaves_nothing() -> None:
     line = entered()
-    line.forget(FIRST)
+    line.forget(FIRST.name)
     line.leave(FIRST, epoch=7)
     assert not line.nodes
 
@@ -72,7 +72,7 @@ def test_a_namesake_of_an_earlier_line_is_another_one() -> None:
     line = entered()
     line.enter(NAMESAKE)
     line.leave(FIRST)
-    line.forget(FIRST)
+    line.forget(FIRST.name)
     line.unfollow(FIRST.name, "B")
     local = line.at(4)
     assert local is not None

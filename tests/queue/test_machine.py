@@ -27,12 +27,19 @@ OURS = b'{"v":1}'
 
 
 class Session:
-    """A session as a contender sees it."""
+    """A session as a contender sees it, and its deadline."""
 
     id = 1
     connected = True
     epoch = 1
     running = True
+
+    @property
+    def deadline(self) -> Session:
+        return self
+
+    def unbroken(self, epoch: int) -> bool:
+        return self.running and self.epoch == epoch
 
 
 class Line:
@@ -55,7 +62,7 @@ class Line:
         """Answer a create."""
         name = f"{contender.prefix}{contender.policy.kind}{self.number:010d}"
         self.number += 1
-        return list(contender.apply(e.Created(e.Node(name, 100 + self.number, self.session.id))))
+        return list(contender.apply(e.Created(e.node_of(name, 100 + self.number, self.session.id))))
 
     def joined(
         self, policy: policies.Policy = policies.MUTEX, *ahead: str, **options: Any
@@ -103,7 +110,7 @@ def test_a_neighbour_gets_the_lock_without_asking_the_server() -> None:
     assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
     assert after.apply(left) == [e.Grant()]
     after.apply(e.Leave())
-    line.local.forget(e.Node("_c_2-lock-0000000001", 0, 1))
+    line.local.forget("_c_2-lock-0000000001")
     assert not line.local.nodes
 
 
@@ -122,7 +129,7 @@ def test_a_holder_without_a_neighbour_leaves_nothing() -> None:
     node = holder.node
     assert node is not None
     holder.apply(e.Leave())
-    line.local.forget(node)
+    line.local.forget(node.name)
     assert not line.local.nodes
 
 
@@ -255,7 +262,7 @@ def test_a_downgraded_reader_gets_the_number_and_the_token_of_the_writer() -> No
     assert writer.node is not None
     reader = line.contender(policies.downgraded(writer))
     assert reader.apply(e.Join())[0] == e.Create("_c_2-__READ__0000000007", sequential=False)
-    reader.apply(e.Created(e.Node("_c_2-__READ__0000000007", 999, 1)))
+    reader.apply(e.Created(e.node_of("_c_2-__READ__0000000007", 999, 1)))
     names = [other(8, WRITE), own(reader), own(writer)]
     assert reader.apply(e.Listed(names)) == [e.Grant()]
     assert reader.node is not None
@@ -267,7 +274,7 @@ def test_a_writer_that_is_lost_is_not_downgraded() -> None:
     writer = line.joined(policies.WRITER)
     reader = line.contender(policies.downgraded(writer))
     reader.apply(e.Join())
-    reader.apply(e.Created(e.Node("_c_2-__READ__0000000000", 999, 1)))
+    reader.apply(e.Created(e.node_of("_c_2-__READ__0000000000", 999, 1)))
     assert reader.apply(e.Listed([own(reader)])) == [e.Refuse(e.Why.WRITER_LOST)]
     writer.apply(e.FoundBroken())
     late = line.contender(policies.downgraded(writer))
@@ -303,7 +310,7 @@ def test_a_node_of_the_other_family_is_read_first(data: bytes, error: Any, state
     writer = other(0, WRITE)
     contender = line.joined(policies.MUTEX, writer)
     assert contender.state is State.JUDGING
-    contender.apply(e.NodeRead(writer, e.Node(writer, 1, 9), data, error))
+    contender.apply(e.NodeRead(writer, e.node_of(writer, 1, 9), data, error))
     if state is State.WAITING:
         contender.apply(e.Listed([writer, own(contender)]))
     assert contender.state is state

@@ -17,16 +17,17 @@ from kazoo.exceptions import AuthFailedError
 from distlock.engine.client import NotConnected
 from distlock.exceptions import IncompatiblePeer, LockUnavailable
 from distlock.keys.znodes import WORN, is_worn
-from tests.kit.fake_session import CountingPlace, FakeSession, Tree
+from distlock.queue.events import Listed
+from tests.kit.fake_session import LINE, Counting, FakeSession, Tree
 
 LAST = 2**31 - 1
 
 
-def holds(place: CountingPlace) -> bool:
+def holds(place: Counting) -> bool:
     return place.granted
 
 
-def standing_in_line(tree: Tree, count: int, kind: str = "mutex") -> list[CountingPlace]:
+def standing_in_line(tree: Tree, count: int, kind: str = "mutex") -> list[Any]:
     """Contenders of as many sessions, in the order of arrival."""
     places = []
     for number in range(1, count + 1):
@@ -129,7 +130,7 @@ def test_whoever_joins_while_a_worn_line_is_removed_is_waited_for() -> None:
 
 
 def test_a_peer_that_stays_in_a_worn_line_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distlock.queue.order.WORN_SECONDS", -1.0)
+    monkeypatch.setattr("distlock.contenders.contender.WORN_SECONDS", -1.0)
     tree = Tree(sequence=WORN + 1)
     tree.add(f"_c_java-lock-{WORN}", 77)
     place = FakeSession(tree).join()
@@ -144,7 +145,7 @@ def test_a_peer_that_stays_in_a_worn_line_is_told_of(monkeypatch: pytest.MonkeyP
 def test_a_holder_of_a_line_that_is_not_worn_yet_is_no_peer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("distlock.queue.order.WORN_SECONDS", -1.0)
+    monkeypatch.setattr("distlock.contenders.contender.WORN_SECONDS", -1.0)
     tree = Tree(sequence=WORN - 1)
     _, place = standing_in_line(tree, 2)
     place.leave()
@@ -219,7 +220,7 @@ def test_one_who_is_woken_twice_is_granted_once(fair: bool) -> None:
     tree.answer()
     holder.leave()
     for _ in range(3):
-        waiter._watched_changed(False)
+        waiter.be_woken_for_nothing()
     tree.answer()
     assert holds(waiter)
     assert waiter.settled == 1
@@ -412,7 +413,7 @@ def test_whoever_leaves_at_any_moment_leaves_nothing(answered: int, lost: str) -
 class _LeavesWhenRead(list[str]):
     """A list during whose reading another thread leaves the line."""
 
-    def __init__(self, place: CountingPlace, names: list[str]) -> None:
+    def __init__(self, place: Counting, names: list[str]) -> None:
         super().__init__(names)
         self._place = place
 
@@ -428,7 +429,7 @@ def test_leaving_while_the_line_is_looked_at_leaves_no_watch() -> None:
     place = FakeSession(tree, 2).join()
     tree.answer_one()  # the create
     tree.under_way.popleft()  # the list
-    place._listed(place._prefix, _LeavesWhenRead(place, list(tree.nodes)), None)
+    place.hear(Listed(_LeavesWhenRead(place, list(tree.nodes))))
     tree.answer()
     assert holder.node is not None
     assert list(tree.nodes) == [holder.node.name]
@@ -503,7 +504,7 @@ def test_the_head_of_the_line_is_known_to_who_waits() -> None:
     tree = Tree(sequence=LAST)
     holder, _, last = standing_in_line(tree, 3)
     assert holder.node is not None
-    assert last.head == holder.node.path
+    assert last.head == f"{LINE}/{holder.node.name}"
     assert last.ahead == 2
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from distlock.engine.client import NoNode
-from tests.kit.fake_session import CountingPlace, FakeSession, Tree
+from typing import Any
+
+from tests.kit.fake_session import FakeSession, Tree
 
 
-def name_of(place: CountingPlace) -> str:
+def name_of(place: Any) -> str:
     assert place.node is not None
-    return place.node.name
+    return str(place.node.name)
 
 
-def revocable(tree: Tree, number: int = 1) -> CountingPlace:
+def revocable(tree: Tree, number: int = 1) -> Any:
     place = FakeSession(tree, number).join(revocable=True)
     tree.answer()
     return place
@@ -46,7 +47,7 @@ def test_a_new_node_is_watched_though_nobody_told_that_the_old_one_went() -> Non
     tree.answer()
     old = name_of(waiter)
     tree.expire(session, new_id=3, nodes_vanish=False)
-    waiter._watched_changed(False)
+    waiter.be_woken_for_nothing()
     tree.answer()
     assert name_of(waiter) != old
     tree.revoke(name_of(waiter))
@@ -63,11 +64,10 @@ def test_a_late_answer_about_an_old_node_is_no_news() -> None:
     old = waiter.node
     assert old is not None
     tree.expire(session, new_id=3)
-    waiter._watched_changed(False)
+    waiter.be_woken_for_nothing()
     tree.answer()
     assert waiter.node is not old
-    waiter._own_node_changed(old, True)
-    waiter._own_node_read(old, None, NoNode())
+    waiter.hear_that_it_is_gone(old.name)
     assert not tree.under_way
     tree.revoke(name_of(waiter))
     tree.answer()
@@ -85,8 +85,7 @@ def test_a_late_answer_about_an_old_node_does_not_lose_the_lock() -> None:
     tree.answer()
     assert place.granted
     assert place.node is not old
-    place._own_node_changed(old, True)
-    place._own_node_read(old, None, NoNode())
+    place.hear_that_it_is_gone(old.name)
     assert not place.lost
 
 

@@ -58,7 +58,7 @@ class Semaphore:
         else:
             name = f"{self.machine.prefix}lease-{self.number:010d}"
         self.number += 1
-        return self.apply(At(where, e.Created(e.Node(name, 100 + self.number, self.session.id))))
+        return self.apply(At(where, e.Created(e.node_of(name, 100 + self.number, self.session.id))))
 
     def list(self, where: str, *others: str, **more: Any) -> Effects:
         """Answer a list, with these nodes and our own."""

@@ -28,12 +28,11 @@ from distlock.queue.states import State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from distlock.queue.events import Node
     from distlock.queue.policies import Policy
 
 NAMES = "ABC"
 #: Attributes of a contender for messages only: they decide nothing.
-REPORTED = frozenset({"ahead", "seen", "head", "_effects"})
+REPORTED = frozenset({"ahead", "seen", "head", "_effects", "_do"})
 #: Attributes that belong to the process, and those that never change.
 BOUND = frozenset({"local", "new_prefix", "session"})
 FIXED = frozenset({"me", "policy", "revocable", "try_only"})
@@ -160,6 +159,14 @@ class Process:
         self.callers = dict.fromkeys(contenders, Caller())
         self._key: Any = None
 
+    @property
+    def deadline(self) -> Process:
+        """The session deadline, which has its attributes here."""
+        return self
+
+    def unbroken(self, epoch: int) -> bool:
+        return self.running and self.epoch == epoch
+
     def copy(self) -> Process:
         new = object.__new__(type(self))
         _copy_process(self, new)
@@ -203,9 +210,9 @@ class Process:
         """Return a value that no different contender has."""
         return _decides(contender)
 
-    def forget(self, node: Node) -> None:
+    def forget(self, name: str) -> None:
         """Take note that the deletion of a node is acknowledged."""
-        self.local.forget(node)
+        self.local.forget(name)
 
     def note_grant(self, world: World, contender: Machine) -> None:
         """Raise if this grant is wrong."""

@@ -129,7 +129,7 @@ class SemaphoreMachine(Queueing):
             self._make()  # broken by an operator (CURATOR-211)
         elif len(names) > self.limit.now:
             self._wait(len(names))
-        elif self.session.running:
+        elif self.session.deadline.running:
             self._grant()
         else:
             self.state = SemaphoreState.PROVING
@@ -153,7 +153,7 @@ class SemaphoreMachine(Queueing):
         policy = Policy(znodes.LEASE, shared=self.limit.now > 1)
         for node in self.nodes:
             permit = Machine(policy, self.session, self.queue.local, me=None)
-            permit.node, permit.epoch = node, self.session.epoch
+            permit.node, permit.epoch = node, self.session.deadline.epoch
             permit.state = State.HOLDING
             self.permits.append(permit)
         self.nodes = []

@@ -1,0 +1,122 @@
+"""Knows whether a grant still holds, and reports how it changes."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from distlock import signals
+from distlock.engine.deadline import now
+from distlock.engine.timer import call_later
+from distlock.keys import znodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django.dispatch import Signal
+
+    from distlock.queue.events import Node
+    from distlock.session.session import Session
+
+Reason: TypeAlias = Literal["session", "broken", "max_hold"]
+
+
+class Grant:
+    """A node that gives its owner something, from the grant until the owner leaves.
+
+    Its attributes are set on the connection thread, but `left`, which the caller sets.
+    """
+
+    #: The recipe's part of the node's name.
+    kind = znodes.LOCK
+    #: Whether others may hold at the same time.
+    shared = False
+    #: Why the grant was lost.
+    lost_reason: Reason = "session"
+    #: When the hold is given up at the latest, by `engine.deadline.now`.
+    ends_at = math.inf
+    _reported_risk = False
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.node: Node | None = None
+        self.granted = False
+        #: Whether the caller has given it up.
+        self.left = False
+        #: The epoch of the session deadline at the grant.
+        self.epoch = 0
+        self._lost = False
+        self._listeners: list[Callable[[Signal], None]] = []
+
+    @property
+    def standing(self) -> bool:
+        """Whether the node belongs to the session of now (CURATOR-604)."""
+        return self.node is not None and self.node.session_id == self.session.id
+
+    @property
+    def lost(self) -> bool:
+        """Whether the grant is, or was at any moment until it was left, not certain any more."""
+        if self._lost or self.left:
+            return self._lost
+        node, session = self.node, self.session
+        if (
+            node is None
+            or node.session_id != session.id
+            or not session.deadline.unbroken(self.epoch)
+        ):
+            self._lose("session")  # and never back: another thread may know more
+        return self._lost
+
+    @property
+    def at_risk(self) -> bool:
+        """Whether the connection is gone, and the grant is not lost yet."""
+        return self.session.deadline.at_risk and self.granted and not (self.left or self.lost)
+
+    def leave(self) -> None:
+        """Give it up; the node is deleted for certain. From any thread; may be repeated."""
+        raise NotImplementedError
+
+    def lose(self) -> None:
+        """Take note that the node is gone."""
+        self._lose("broken")
+
+    def _lose(self, reason: Reason) -> None:
+        if not (self._lost or self.left):
+            self.lost_reason = reason
+            self._lost = True
+
+    def give_up_after(self, max_hold: float) -> None:
+        """Give the hold up after so many seconds, if it is still held then."""
+        self.ends_at = now() + max_hold
+        call_later(max_hold, self._give_up)
+
+    def _give_up(self) -> None:
+        """Lose the grant first, and then let the next one have it."""
+        raise NotImplementedError
+
+    def listen(self, listener: Callable[[Signal], None]) -> None:
+        """Call `listener`, from some thread, with the signal for each change of the grant.
+
+        `lock_lost` comes once and last. Nothing comes after the owner has left, but a loss before.
+        """
+        self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[Signal], None]) -> None:
+        """Call `listener` no more; without harm where it has gone already."""
+        with suppress(ValueError):
+            self._listeners.remove(listener)
+
+    def report(self) -> None:
+        """Report to the listeners what they do not know yet."""
+        if not self._listeners or (self.left and not self._lost):  # or as while it waits
+            return
+        if self.lost:
+            with suppress(IndexError):  # another thread was faster
+                while self._listeners:
+                    self._listeners.pop()(signals.lock_lost)
+        elif not self.left and self.at_risk is not self._reported_risk:
+            self._reported_risk = not self._reported_risk
+            news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
+            for listener in list(self._listeners):
+                listener(news)
