@@ -13,10 +13,6 @@ PACKAGE: Final = Path(distlock.__file__).parent
 MOST_LINES: Final = 400
 #: Beside the ``__init__`` of the room.
 MOST_MODULES: Final = 15
-#: The files that are still longer.
-LONG: Final = {
-    "queue/contender.py",
-}
 
 
 def test_no_file_is_long() -> None:
@@ -24,9 +20,7 @@ def test_no_file_is_long() -> None:
         path.relative_to(PACKAGE).as_posix(): len(path.read_text().splitlines())
         for path in PACKAGE.rglob("*.py")
     }
-    long = {name: count for name, count in lines.items() if count > MOST_LINES}
-    assert {name: count for name, count in long.items() if name not in LONG} == {}
-    assert long.keys() >= LONG, "some are not long any more: take them off the list"
+    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_no_room_is_crowded() -> None:

@@ -3,7 +3,8 @@
 A `contender` feeds a machine of `queue` with the server's answers (`answers`) and with what its
 caller posts, and carries the effects out on a session. Its `grant` knows whether the lock is still
 held. A `batch` shares one node among callers of this process, who have the lock in turns.
-`refusals` makes the errors of those who cannot wait.
+`semaphore` does all this for a semaphore. A `wire` carries effects out at one node, and `refusals`
+makes the errors of those who cannot wait.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-from distlock.engine.client import ConnectionLost, NoNode, NotEmpty, SessionOver
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
@@ -23,20 +22,17 @@ from distlock.queue.states import State
 from . import answers
 from .grant import Grant, Reason
 from .refusals import refusal, worn
+from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from distlock.engine.client import Done
     from distlock.queue.policies import Policy
     from distlock.session.session import Session
 
 #: For how long only clients that do not begin lines anew may keep us from doing so, in seconds.
 WORN_SECONDS: Final = 1.0
 
-#: The answer is void: the end of its connection is what happened.
-_VOID: Final = ConnectionLost | SessionOver
-_PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
 _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
     "session": e.Lapsed,
     "broken": e.FoundBroken,
@@ -44,7 +40,7 @@ _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
 }
 
 
-class QueuedContender(Grant):
+class QueuedContender(Wire, Grant):
     """A caller's wait in the line under `path`, and its grant.
 
     :param policy: the kind of contender
@@ -78,7 +74,7 @@ class QueuedContender(Grant):
         try_only: bool = False,
         on_revoke: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(session)
+        Grant.__init__(self, session)
         self.path = path
         self.key = key
         self.kind = policy.kind
@@ -88,14 +84,10 @@ class QueuedContender(Grant):
         self.ahead: int | None = None
         #: Whether the line has ever been seen, with this node or an earlier one.
         self.was_in_line = False
-        #: When the server was last asked for a node (`time.monotonic`).
-        self.asked_at = 0.0
         self._data = data
         self._settled = settled
         self._on_revoke = on_revoke
-        #: The number of the connection that the machine knows of.
-        self._connection = 0
-        self._watchers: dict[str, Callable[[bool], None]] = {}
+        self._watchers = {}
         self.machine = Machine(
             policy,
             session,
@@ -117,7 +109,7 @@ class QueuedContender(Grant):
         self._sure = False
         effects = self.machine.apply(e.FOLLOW if follows else e.JOIN)
         if effects:
-            self._carry_out(effects)
+            self.carry_out(effects)
         else:
             session.soon(self._attend)
         self._sure = True
@@ -226,8 +218,10 @@ class QueuedContender(Grant):
         if len(effects) == 1:
             self._CARRIES_OUT[type(effects[0])](self, effects[0])
         elif effects:
-            self._carry_out(effects)
+            self.carry_out(effects)
         match machine.state:
+            case State.JOINING:
+                self._worn_since = None
             case State.BEHIND:
                 if (before := self.before) is not None:
                     before.followed = True
@@ -250,25 +244,9 @@ class QueuedContender(Grant):
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def _answer(self, event: Callable[[Any, e.Error], e.Event]) -> Done:
-        """Return what takes the answer to a request that is made now.
-
-        :param event: makes the event of a value and an error
-        """
-        return partial(self._answered, self._connection, event)
-
-    def _answered(
-        self,
-        connection: int,
-        event: Callable[[Any, e.Error], e.Event],
-        value: Any,
-        error: BaseException | None,
-    ) -> None:
-        if isinstance(error, _VOID):
-            if not self._attends:  # the first answers; from any thread
-                self.session.soon(self._attend)
-        elif connection == self._connection:
-            self._apply(event(value, error and _PROBLEMS.get(type(error), error)))
+    def _void(self) -> None:
+        if not self._attends:  # the first answers; from any thread
+            self.session.soon(self._attend)
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -280,81 +258,12 @@ class QueuedContender(Grant):
         else:
             self._delete_orphan(value)
 
-    def _delete_orphan(self, value: Any) -> None:
-        path, stat = value
-        self.session.delete(path, stat.ephemeralOwner)
-
-    def _changed(self, connection: int, name: str, deleted: bool) -> None:
-        if connection == self._connection:
-            self._watchers.pop(name, None)
-            self._apply(e.Changed(name, deleted))
-
     # --- effects ---------------------------------------------------------------------------------
-
-    def _carry_out(self, effects: Sequence[e.Effect]) -> None:
-        rest = iter(effects)
-        for effect in rest:
-            if type(effect) is e.Create:
-                self._create(effect, next(rest))
-            else:
-                self._CARRIES_OUT[type(effect)](self, effect)
-
-    def _create(self, create: e.Create, look: e.Effect) -> None:
-        """Create a node, and look at the line in the same go."""
-        make, path = self.session.make, self.path
-        self.asked_at = time.monotonic()
-        self._worn_since = None
-        also: tuple[Any, Done]
-        if type(look) is e.List:
-            also = make.listing(path), partial(self._answered, self._connection, e.Listed)
-        else:
-            also = make.reading(path), self._answer(answers.line_read)
-        self.session.create_contender(
-            f"{path}/{create.name}",
-            self._data,
-            partial(self._created, self._connection),
-            self._delete_orphan,
-            sequential=create.sequential,
-            also=also,
-        )
-
-    def _make_line(self, _: e.MakeLine) -> None:
-        self.session.create_containers(self.path, self._answer(answers.line_made))
-
-    def _list(self, effect: e.List) -> None:
-        event = partial(answers.listed, sync=effect.sync)
-        self.session.children(self.path, self._answer(event), sync=effect.sync)
-
-    def _read_line(self, _: e.ReadLine) -> None:
-        self.session.read(self.path, self._answer(answers.line_read))
-
-    def _remove_line(self, effect: e.RemoveLine) -> None:
-        removed = self._answer(answers.line_removed)
-        self.session.remove(self.path, effect.version, removed)
-
-    def _read(self, effect: e.Read) -> None:
-        path = f"{self.path}/{effect.name}"
-        self.session.read(path, self._answer(partial(answers.node_read, effect.name)))
-
-    def _watch(self, effect: e.Watch) -> None:
-        name = effect.name
-        changed = self._watchers[name] = partial(self._changed, self._connection, name)
-        watched = self._answer(partial(answers.watched, name))
-        self.session.watch(f"{self.path}/{name}", changed, watched)
-
-    def _unwatch(self, effect: e.Unwatch) -> None:
-        changed = self._watchers.pop(effect.name, None)
-        if changed is not None:
-            self.session.unwatch(f"{self.path}/{effect.name}", changed)
 
     def _delete(self, effect: e.Delete) -> None:
         if effect.name != self._deleting:
             gone = partial(self.machine.local.forget, effect.name)
             self.session.delete(f"{self.path}/{effect.name}", effect.session_id, gone)
-
-    def _prove(self, _: e.Prove) -> None:
-        proved = self._answer(lambda _value, _error: e.Proved())
-        self.session.prove(lambda acknowledged: proved(acknowledged, None))
 
     def _grant(self, _: e.Grant) -> None:
         self.epoch = self.machine.epoch
@@ -378,16 +287,9 @@ class QueuedContender(Grant):
     def _tell(self, effect: e.Tell) -> None:
         cast("QueuedContender", effect.contender).hear(effect.event)
 
-    _CARRIES_OUT: Final[dict[type, Callable[..., None]]] = {
-        e.MakeLine: _make_line,
-        e.List: _list,
-        e.ReadLine: _read_line,
-        e.RemoveLine: _remove_line,
-        e.Read: _read,
-        e.Watch: _watch,
-        e.Unwatch: _unwatch,
+    _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
+        **Wire.REQUESTS,
         e.Delete: _delete,
-        e.Prove: _prove,
         e.Grant: _grant,
         e.Busy: lambda self, _: self._settled(),
         e.Refuse: _refuse,

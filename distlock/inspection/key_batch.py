@@ -9,7 +9,7 @@ from distlock.engine.bulk_reads import FORBIDDEN, GONE, UNREAD
 from distlock.keys import znodes
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
-from distlock.queue.semaphore_limits import limit_in
+from distlock.queue.semaphore.limits import limit_in
 from distlock.session.server_time import time_at
 
 from .snapshot import LEASES, Contender, Lock, key_of

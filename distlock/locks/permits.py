@@ -2,7 +2,7 @@
 
 A permit has no owner. It belongs to the process, and any of its threads or tasks may release it. So
 nothing here is reentrant, two objects on one key are one semaphore, and `held_permits` keeps the
-permits of this process by key. `semaphore_queue` decides whose turn it is.
+permits of this process by key. `contenders.semaphore` waits for them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from distlock import signals
 from distlock.conf import configuration, wait_limit
+from distlock.contenders.semaphore import SemaphoreContender
 from distlock.engine.client import NoNode
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participants
@@ -19,7 +20,6 @@ from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.queue.calls import Call
-from distlock.queue.semaphore_queue import SemaphorePlace
 from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
-    from distlock.contenders.grant import Grant
     from distlock.keys.znodes import NodeName, Participant
     from distlock.owner.owner import Owner
-    from distlock.queue.contender import Node
-    from distlock.queue.semaphore_limits import Limit
+    from distlock.queue.events import Node
+    from distlock.queue.semaphore.limits import Limit
     from distlock.session.session import Session
 
     from .lock import Options
@@ -164,7 +163,7 @@ class Permits(Lock[Hold]):
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
         place_for = partial(
-            SemaphorePlace,
+            SemaphoreContender,
             session,
             self._path(session),
             limit=self._limit,
@@ -178,11 +177,11 @@ class Permits(Lock[Hold]):
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
-        for permit in cast("SemaphorePlace", attempt.place).permits:
+        for permit in cast("SemaphoreContender", attempt.place).permits:
             node = cast("Node", permit.node)
-            grant = cast("Grant", permit)
-            hold = Hold(self.key, node.path, node.token, grant, using=self.using)
-            held = Held(type(self), hold, grant)
+            path = f"{permit.path}/{node.name}"
+            hold = Hold(self.key, path, node.token, permit, using=self.using)
+            held = Held(type(self), hold, permit)
             taken.append(held)
             keep(permits, held)
             if self.options.max_hold is not None:

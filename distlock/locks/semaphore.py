@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distlock.conf import UNSET
 from distlock.engine.client import NoNode
 from distlock.keys import templates
-from distlock.queue.semaphore_limits import Limit, setting, whole
+from distlock.queue.semaphore.limits import Limit, setting, whole
 from distlock.session.registry import session_for
 
 from . import cancellation

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.conf import UNSET, configuration
 from distlock.keys.templates import literal_key
-from distlock.queue.semaphore_limits import Limit
+from distlock.queue.semaphore.limits import Limit
 from distlock.transactions import refuse_open_transaction
 
 from .cancellation import refuse_without_block

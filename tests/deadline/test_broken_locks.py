@@ -10,8 +10,8 @@ import pytest
 from kazoo.protocol.states import KazooState
 
 from distlock import LockLost, zk_lock
+from distlock.contenders.contender import QueuedContender
 from distlock.keys.znodes import in_line
-from distlock.queue.contender import Place
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, SetOptions, await_own_watch
@@ -61,7 +61,7 @@ def test_a_break_before_the_first_heartbeat_is_noticed_with_it(
 def test_verify_notices_a_break_that_no_watch_has_told(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Place, "deadline_renewed", lambda _: None)
+    monkeypatch.setattr(QueuedContender, "deadline_renewed", lambda _: None)
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         hold.verify()
         tree.client.delete(hold.path)

@@ -10,10 +10,10 @@ from distlock.queue.local_line import LocalLine
 from distlock.queue.policies import Policy
 from distlock.queue.semaphore import events as s
 from distlock.queue.semaphore.events import LEASES, LOCKS, At
+from distlock.queue.semaphore.limits import Limit
 from distlock.queue.semaphore.machine import SemaphoreMachine
 from distlock.queue.semaphore.queueing import Queueing
 from distlock.queue.semaphore.states import SemaphoreState
-from distlock.queue.semaphore_limits import Limit
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Faults, Process, Server, World, Wrong, _copier, _decides, clone
 
@@ -46,7 +46,7 @@ COPIED = tuple(
 )
 _plain = attrgetter(*(name for name in COPIED if name not in ("ahead", "seen")))
 _copy = _copier(COPIED)
-_OF_THE_SESSION = (e.Connected, e.Disconnected, e.Renewed, e.Lapsed)
+_FOR_PERMITS = (e.Connected, e.Disconnected, e.Renewed, e.Lapsed, e.Leave)
 
 
 class Taker:
@@ -92,7 +92,7 @@ class Taker:
         event = self._addressed(event)
         effects = self.machine.apply(event)
         where, what = event if type(event) is At else (None, event)
-        if self.machine.permits and (where == LEASES or type(what) in _OF_THE_SESSION):
+        if self.machine.permits and (where == LEASES or type(what) in _FOR_PERMITS):
             effects = list(effects)
             for permit in self.machine.permits:
                 effects += [At(LEASES, effect) for effect in permit.apply(what)]

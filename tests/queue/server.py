@@ -8,7 +8,7 @@ from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.semaphore import events as s
 from distlock.queue.semaphore.events import LEASES, At
-from distlock.queue.semaphore_limits import limit_in
+from distlock.queue.semaphore.limits import limit_in
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 import random
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import DistlockError, LockLost, zk_semaphore
-from distlock.queue.semaphore_queue import SemaphorePlace
+from distlock.contenders.semaphore import LeasesWire, SemaphoreContender
+from distlock.queue.events import LIST
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.permits import KEY, Inside, Permits
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distlock.testing.server import ZooKeeper
 
 ALIASES = ["default", "other"]
@@ -31,14 +34,15 @@ def test_acquire_after_lost_server(
     """testAcquireAfterLostServer, CURATOR-335: the server goes between the create and the list."""
     (server,) = own_zookeeper.servers
     inside, stop, made = Inside(), threading.Event(), threading.Event()
-    listing, kept_back = SemaphorePlace._list, []
+    carry_out, kept_back = LeasesWire.carry_out, []
 
-    def keep_the_first_back(place: SemaphorePlace, prefix: str) -> None:
-        if made.is_set():
-            listing(place, prefix)
-        else:
-            kept_back.append(partial(listing, place, prefix))
+    def keep_the_first_list_back(wire: LeasesWire, effects: Sequence[Any]) -> None:
+        if LIST in effects and not made.is_set():
+            kept_back.append(partial(carry_out, wire, [LIST]))
+            carry_out(wire, [effect for effect in effects if effect is not LIST])
             made.set()
+        else:
+            carry_out(wire, effects)
 
     def work() -> None:
         semaphore = zk_semaphore(KEY, 1, timeout=2 * PATIENCE)
@@ -51,7 +55,7 @@ def test_acquire_after_lost_server(
 
     with zk_semaphore(KEY, 1):
         pass
-    monkeypatch.setattr(SemaphorePlace, "_list", keep_the_first_back)
+    monkeypatch.setattr(LeasesWire, "carry_out", keep_the_first_list_back)
     workers = [make_owner().submit(work) for _ in range(5)]
     try:
         assert made.wait(PATIENCE)
@@ -256,7 +260,7 @@ def test_interrupt_acquire(make_owner: MakeOwner, permits: Permits) -> None:
 def _interrupted(gone: threading.Event) -> None:
     """Wait for a permit until an exception lands in the wait."""
 
-    class Interrupted(SemaphorePlace):
+    class Interrupted(SemaphoreContender):
         @property
         def error(self) -> None:
             if gone.is_set():
@@ -266,7 +270,7 @@ def _interrupted(gone: threading.Event) -> None:
         def error(self, error: None) -> None: ...
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distlock.locks.permits.SemaphorePlace", Interrupted)
+        patch.setattr("distlock.locks.permits.SemaphoreContender", Interrupted)
         zk_semaphore(KEY, 1).acquire(timeout=None)
 
 

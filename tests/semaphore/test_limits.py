@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_semaphore, zk_semaphore_mutex
-from distlock.queue import semaphore_limits
-from distlock.queue.semaphore_queue import SemaphorePlace
+from distlock.contenders.semaphore import LeasesWire
+from distlock.queue.semaphore import limits as semaphore_limits
 from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 pytestmark = pytest.mark.usefixtures("permits")
 
@@ -62,15 +62,15 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
 
 def pauses_before_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pause a thread at the queue until it has the permit, for half a second at most."""
-    count = SemaphorePlace._count
+    carry_out = LeasesWire.carry_out
 
-    def late(place: SemaphorePlace, queue: Any) -> None:
+    def late(wire: LeasesWire, effects: Sequence[Any]) -> None:
         if threading.current_thread() is threading.main_thread():
             with suppress(AssertionError):
-                eventually(lambda: place.granted, 0.5)
-        count(place, queue)
+                eventually(lambda: wire._of.granted, 0.5)
+        carry_out(wire, effects)
 
-    monkeypatch.setattr(SemaphorePlace, "_count", late)
+    monkeypatch.setattr(LeasesWire, "carry_out", late)
 
 
 def test_a_limit_that_was_set_counts_where_it_is_read_late(

@@ -5,13 +5,13 @@ No permit leaks on reconnection, or between the create and the list; interrupts 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import LockUnavailable, zk_semaphore
-from distlock.queue.semaphore_queue import SemaphorePlace
+from distlock.contenders.semaphore import SemaphoreContender
+from distlock.queue.semaphore.machine import SemaphoreMachine
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Permits
@@ -38,14 +38,14 @@ def connected(permits: Permits, broken_link: TcpProxy) -> TcpProxy:
 def before_permits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
     """What is to happen when somebody has come first at the queue; each is done once, in turn."""
     todo: list[Callable[[], object]] = []
-    make = SemaphorePlace._make_permits
+    make = SemaphoreMachine._make
 
-    def do_and_make(place: SemaphorePlace) -> None:
+    def do_and_make(machine: SemaphoreMachine) -> None:
         if todo:
             todo.pop(0)()
-        make(place)
+        make(machine)
 
-    monkeypatch.setattr(SemaphorePlace, "_make_permits", do_and_make)
+    monkeypatch.setattr(SemaphoreMachine, "_make", do_and_make)
     yield todo
     assert not todo
 
@@ -179,24 +179,24 @@ def test_nodes_of_an_earlier_session_give_no_lease(
     permits: Permits, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CURATOR-604: a server that lags behind still shows them to the new session."""
-    places: list[SemaphorePlace] = []
+    places: list[SemaphoreContender] = []
 
-    class Noted(SemaphorePlace):
+    class Noted(SemaphoreContender):
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
             places.append(self)
 
-    monkeypatch.setattr("distlock.locks.permits.SemaphorePlace", Noted)
+    monkeypatch.setattr("distlock.locks.permits.SemaphoreContender", Noted)
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
     permits.await_head(1)
     ghosts = [f"{permits.path}/{permits.names()[-1]}", f"{permits.queue}/{permits.line()[0]}"]
-    place = places[-1]
-    for one in (place._entry, *place.permits):
-        assert one is not None
-        assert one.node is not None
-        one.node = replace(one.node, session_id=one.node.session_id - 1)
+    machine = places[-1].machine
+    node = machine.queue.node
+    assert node is not None
+    machine.queue.node = node._replace(session_id=node.session_id - 1)
+    machine.nodes = [one._replace(session_id=one.session_id - 1) for one in machine.nodes]
     holder.release()
     permits.await_(1, 2)
     assert not waiting.done()

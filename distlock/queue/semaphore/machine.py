@@ -2,8 +2,7 @@
 
 `SemaphoreMachine.apply` takes an event and returns the effects. `states` has the table of what
 happens in which state, `events` the words, and `distlock.queue.machine` says what the driver
-guarantees. The driver does not run this machine yet: `distlock.queue.semaphore_queue` does its
-work.
+guarantees.
 
 ``<path>/locks`` is a fair queue, with a machine of its own. The first contender there makes its
 nodes in ``<path>/leases``, has its permits as soon as that has no more nodes than the limit, and
@@ -220,5 +219,3 @@ class SemaphoreMachine(Queueing):
     def _give_up_nodes(self) -> None:
         nodes, self.nodes = self.nodes, []
         self._do(*(e.Delete(node.name, node.session_id) for node in nodes))
-        for permit in self.permits:
-            self._do(*permit.apply(e.Leave()))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distlock.queue.events import Node
     from distlock.queue.joining import SessionView
-    from distlock.queue.semaphore_limits import Limit
+    from distlock.queue.semaphore.limits import Limit
 
     from .events import Effect, Event
 

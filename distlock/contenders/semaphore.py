@@ -1,0 +1,309 @@
+"""Drives a contender of a semaphore: its way through the queue, and its permits.
+
+It works as `contender` does. From the grant on, each permit is a contender of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distlock.engine.client import ignore
+from distlock.queue import events as e
+from distlock.queue.semaphore import events as s
+from distlock.queue.semaphore.events import LEASES, LOCKS, At
+from distlock.queue.semaphore.machine import SemaphoreMachine
+
+from . import answers
+from .contender import QueuedContender
+from .refusals import refusal
+from .wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distlock.queue.events import Node
+    from distlock.queue.machine import Machine
+    from distlock.queue.semaphore.limits import Limit
+    from distlock.session.session import Session
+
+
+class SemaphoreContender:
+    """A caller's wait at the semaphore under `path`; then it has `permits`.
+
+    :param limit: how many permits there are
+    :param wanted: how many to take, all or none
+    :param key: the semaphore's, for messages
+    :param data: what the nodes say of their owner
+    :param settled: called, from any thread, when it is granted, busy or refused
+    :param try_only: settle as soon as too few permits are free
+    """
+
+    #: Whether it is known which of the first requests were sent.
+    _sure = True
+    #: Whether it hears of the session's connections.
+    _attends = False
+
+    def __init__(
+        self,
+        session: Session,
+        path: str,
+        *,
+        limit: Limit,
+        wanted: int = 1,
+        key: str,
+        data: bytes,
+        settled: Callable[[], None],
+        try_only: bool = False,
+    ) -> None:
+        self.session = session
+        self.path = f"{path}/{LEASES}"
+        self.key = key
+        self.granted = False
+        #: Whether the caller has given it up.
+        self.left = False
+        self.error: Exception | None = None
+        #: How many were ahead at the last look; None until the queue or the permits were seen.
+        self.ahead: int | None = None
+        #: Whether the queue or the permits have ever been seen.
+        self.was_in_line = False
+        #: The permits, once granted.
+        self.permits: list[Permit] = []
+        self._settled = settled
+        #: The number of the connection that the machine knows of.
+        self._connection = 0
+        self._limit = limit
+        self._wanted = wanted
+        self.machine = SemaphoreMachine(session, limit, wanted=wanted, try_only=try_only)
+        #: The requests at the queue's node, and at the permits'.
+        self._queue = QueueWire(self, f"{path}/{LOCKS}", data)
+        self._leases = LeasesWire(self, self.path, data)
+
+    # --- for the caller --------------------------------------------------------------------------
+
+    def join(self) -> None:
+        """Come to the queue as soon as there is a connection; never blocks."""
+        self.session.heartbeat.attend(self)
+        self._follow(self.session.connection)
+        self._sure = False
+        self._carry_out(self.machine.apply(e.JOIN))
+        self.session.soon(self._attend)
+        self._sure = True
+
+    def leave(self) -> None:
+        """Give up, granted or not; the nodes are deleted for certain. May be repeated."""
+        self.left = True
+        self.session.heartbeat.dismiss(self)
+        if self.ahead is None:  # a try that ends in the queue is refused, if the queue was seen
+            self.ahead = self.machine.queue.ahead or None
+        self.session.soon(self._leave)
+
+    @property
+    def node(self) -> Node | None:
+        """The node of the first permit."""
+        return self.permits[0].node if self.permits else None
+
+    @property
+    def lost(self) -> bool:
+        """Whether not all permits are certain any more."""
+        return any(permit.lost for permit in self.permits)
+
+    @property
+    def asked_at(self) -> float:
+        """When the server was last asked for a node (`time.monotonic`)."""
+        return max(self._queue.asked_at, self._leases.asked_at)
+
+    @asked_at.setter
+    def asked_at(self, when: float) -> None:
+        self._queue.asked_at = when
+
+    def report(self) -> None:
+        """Do nothing: its permits report."""
+
+    # --- events, on the connection thread --------------------------------------------------------
+
+    def connection_changed(self) -> None:
+        """Take note of a connection that was lost, or of a new one."""
+        session = self.session
+        if self._connection != session.connection:
+            self._follow(session.connection)
+            self.apply(e.Disconnected())
+            if session.connected:
+                self.apply(e.Connected())
+
+    def deadline_renewed(self) -> None:
+        """Watch the node in the queue, which an operator may break."""
+        if self._attends:  # or else its caller may be applying `Join` now
+            self.connection_changed()
+            self.apply(e.Renewed())
+
+    def _follow(self, connection: int) -> None:
+        self._connection = connection
+        self._queue.follow(connection)
+        self._leases.follow(connection)
+
+    def _attend(self) -> None:
+        """Hear of the session's connections from now on."""
+        if self.granted or self.machine.done:
+            return
+        self._attends = True
+        self.session.contenders.add(self)
+        self.connection_changed()
+
+    def _leave(self) -> None:
+        for permit in self.permits:
+            if not permit.left:
+                permit.leave()
+        self.apply(e.LEAVE if self._sure else e.Leave(sure=False))
+        if not self.machine.done:  # it has to find its nodes first
+            self._attend()
+
+    def apply(self, event: s.Event) -> None:
+        """Apply an event to the machine, and carry its effects out."""
+        machine = self.machine
+        effects = machine.apply(event)
+        if not self.left:
+            self.ahead = machine.ahead
+            self.was_in_line = self.was_in_line or machine.seen
+        self._carry_out(effects)
+        if self.granted or machine.done:
+            self._attends = False
+            self.session.contenders.discard(self)
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Sequence[Any]) -> None:
+        for where, group in groupby(effects, _where):
+            if where == LOCKS:
+                self._queue.carry_out([at.what for at in group])
+            elif where == LEASES:
+                self._leases.carry_out([at.what for at in group])
+            else:
+                self._tell(*group)
+
+    def _tell(self, effect: Any) -> None:
+        """Tell the caller."""
+        if type(effect) is e.Grant:
+            self.permits = [Permit(self, machine) for machine in self.machine.permits]
+            self.granted = True
+            self.session.heartbeat.dismiss(self)
+        elif type(effect) is e.Refuse:
+            if effect.why is e.Why.BEYOND_LIMIT:
+                self.error = self._limit.refusal(self._wanted)
+            else:
+                self.error = refusal(effect, self.session, self._queue.path, self.key)
+        self._settled()
+
+
+def _where(effect: Any) -> str:
+    return effect.where if type(effect) is At else ""
+
+
+class Permit(QueuedContender):
+    """One permit of a semaphore, which is granted."""
+
+    def __init__(self, of: SemaphoreContender, machine: Machine) -> None:
+        super().__init__(
+            of.session, of.path, policy=machine.policy, key=of.key, data=b"", settled=_nobody_waits
+        )
+        self.machine = machine
+        machine.me = self
+        self.node, self.epoch = machine.node, machine.epoch
+        self.granted = self.was_in_line = True
+        self._connection = of.session.connection
+        of.session.heartbeat.attend(self)
+        self._attend()
+
+
+def _nobody_waits() -> None:
+    """A permit is granted when it is made."""
+
+
+class QueueWire(Wire):
+    """The requests of a semaphore's contender at the queue's node."""
+
+    where = LOCKS
+    _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = Wire.REQUESTS
+
+    def __init__(self, of: SemaphoreContender, path: str, data: bytes) -> None:
+        self._of = of
+        self.session = of.session
+        self.path = path
+        self._data = data
+        self._watchers = {}
+
+    def follow(self, connection: int) -> None:
+        """Take note of the connection on which requests are made from now on."""
+        self._connection = connection
+        self._watchers.clear()
+
+    def _apply(self, event: Any) -> None:
+        self._of.apply(At(self.where, event))
+
+
+class LeasesWire(QueueWire):
+    """The requests at the permits' node, whose data is the limit."""
+
+    where = LEASES
+
+    def carry_out(self, effects: Sequence[Any]) -> None:
+        """Carry effects out: creates are alone, and one list comes after all of them."""
+        for effect in effects:
+            self._CARRIES_OUT[type(effect)](self, effect)
+
+    def _make(self, effect: e.Create) -> None:
+        self._create(effect, None)
+
+    def _read_limit(self, _: s.ReadLimit) -> None:
+        self.session.read(self.path, self._answer(_limit_read))
+
+    def _write_limit(self, effect: s.WriteLimit) -> None:
+        self.session.write(self.path, effect.data, effect.version, ignore)
+
+    def _watch_limit(self, _: s.WatchLimit) -> None:
+        changed = self._watcher("limit", s.LimitChanged())
+        self.session.watch(self.path, changed, self._answer(_limit_read))
+
+    def _watch_names(self, _: s.WatchNames) -> None:
+        changed = self._watcher("names", s.NamesChanged())
+        self.session.watch(self.path, changed, self._answer(answers.listed), children=True)
+
+    def _watcher(self, what: str, event: Any) -> Callable[[bool], None]:
+        changed = self._watchers[what] = partial(self._hear, self._connection, what, event)
+        return changed
+
+    def _hear(self, connection: int, what: str, event: Any, _: bool) -> None:
+        if connection == self._connection:
+            self._watchers.pop(what, None)
+            self._apply(event)
+
+    def _unwatch_limit(self, _: s.UnwatchLimit) -> None:
+        self._take_back("limit")
+
+    def _unwatch_names(self, _: s.UnwatchNames) -> None:
+        self._take_back("names")
+
+    def _take_back(self, what: str) -> None:
+        changed = self._watchers.pop(what, None)
+        if changed is not None:
+            self.session.unwatch(self.path, changed, children=what == "names")
+
+    _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
+        **Wire.REQUESTS,
+        e.Create: _make,
+        s.ReadLimit: _read_limit,
+        s.WriteLimit: _write_limit,
+        s.WatchLimit: _watch_limit,
+        s.WatchNames: _watch_names,
+        s.UnwatchLimit: _unwatch_limit,
+        s.UnwatchNames: _unwatch_names,
+    }
+
+
+def _limit_read(value: Any, error: e.Error) -> s.LimitRead:
+    """Return the event of the node of the permits, which was read."""
+    if error:
+        return s.LimitRead(error=error)
+    data, stat = value
+    return s.LimitRead(data, stat.version, stat.numChildren)

@@ -1,0 +1,165 @@
+"""Puts the effects of a machine on the wire at one node, and makes events of the answers.
+
+An answer counts for the connection on which its request was made only: on another one, a node that
+was created is deleted, and an error is no event.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from distlock.engine.client import ConnectionLost, NoNode, NotEmpty, SessionOver
+from distlock.queue import events as e
+
+from . import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distlock.engine.client import Done
+    from distlock.session.session import Session
+
+#: The answer is void: the end of its connection is what happened.
+_VOID: Final = ConnectionLost | SessionOver
+_PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
+
+
+class Wire:
+    """The requests of a machine whose contenders' nodes are under one path."""
+
+    session: Session
+    path: str
+    #: The data of a node, which describes its owner.
+    _data: bytes
+    #: When the server was last asked for a node (`time.monotonic`).
+    asked_at = 0.0
+    #: The number of the connection that the machine knows of.
+    _connection = 0
+    #: By the name of the node that is watched.
+    _watchers: dict[str, Callable[[bool], None]]
+    #: By the type of an effect: what carries it out.
+    _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]]
+
+    def _apply(self, event: Any) -> None:
+        """Apply an event to the machine, and carry its effects out."""
+        raise NotImplementedError
+
+    def _void(self) -> None:
+        """Take note of an answer that will never come; called from any thread."""
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _answer(self, event: Callable[[Any, e.Error], Any]) -> Done:
+        """Return what takes the answer to a request that is made now.
+
+        :param event: makes the event of a value and an error
+        """
+        return partial(self._answered, self._connection, event)
+
+    def _answered(
+        self,
+        connection: int,
+        event: Callable[[Any, e.Error], Any],
+        value: Any,
+        error: BaseException | None,
+    ) -> None:
+        if isinstance(error, _VOID):
+            self._void()
+        elif connection == self._connection:
+            self._apply(event(value, error and _PROBLEMS.get(type(error), error)))
+
+    def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._answered(connection, answers.not_created, value, error)
+        elif connection == self._connection:
+            self._apply(e.Created(answers.node(*value)))
+        else:
+            self._delete_orphan(value)
+
+    def _delete_orphan(self, value: Any) -> None:
+        path, stat = value
+        self.session.delete(path, stat.ephemeralOwner)
+
+    def _changed(self, connection: int, name: str, deleted: bool) -> None:
+        if connection == self._connection:
+            self._watchers.pop(name, None)
+            self._apply(e.Changed(name, deleted))
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Sequence[Any]) -> None:
+        """Carry effects out, in their order."""
+        rest = iter(effects)
+        for effect in rest:
+            if type(effect) is e.Create:
+                self._create(effect, next(rest))
+            else:
+                self._CARRIES_OUT[type(effect)](self, effect)
+
+    def _create(self, create: e.Create, look: e.Effect | None) -> None:
+        """Create a node, and look at the line in the same go."""
+        make, path = self.session.make, self.path
+        also: tuple[Any, Done] | None = None
+        self.asked_at = time.monotonic()
+        if type(look) is e.List:
+            also = make.listing(path), partial(self._answered, self._connection, e.Listed)
+        elif look is not None:
+            also = make.reading(path), self._answer(answers.line_read)
+        self.session.create_contender(
+            f"{path}/{create.name}",
+            self._data,
+            partial(self._created, self._connection),
+            self._delete_orphan,
+            sequential=create.sequential,
+            also=also,
+        )
+
+    def _make_line(self, _: e.MakeLine) -> None:
+        self.session.create_containers(self.path, self._answer(answers.line_made))
+
+    def _list(self, effect: e.List) -> None:
+        event = partial(answers.listed, sync=effect.sync)
+        self.session.children(self.path, self._answer(event), sync=effect.sync)
+
+    def _read_line(self, _: e.ReadLine) -> None:
+        self.session.read(self.path, self._answer(answers.line_read))
+
+    def _remove_line(self, effect: e.RemoveLine) -> None:
+        removed = self._answer(answers.line_removed)
+        self.session.remove(self.path, effect.version, removed)
+
+    def _read(self, effect: e.Read) -> None:
+        path = f"{self.path}/{effect.name}"
+        self.session.read(path, self._answer(partial(answers.node_read, effect.name)))
+
+    def _watch(self, effect: e.Watch) -> None:
+        name = effect.name
+        changed = self._watchers[name] = partial(self._changed, self._connection, name)
+        watched = self._answer(partial(answers.watched, name))
+        self.session.watch(f"{self.path}/{name}", changed, watched)
+
+    def _unwatch(self, effect: e.Unwatch) -> None:
+        changed = self._watchers.pop(effect.name, None)
+        if changed is not None:
+            self.session.unwatch(f"{self.path}/{effect.name}", changed)
+
+    def _delete(self, effect: e.Delete) -> None:
+        self.session.delete(f"{self.path}/{effect.name}", effect.session_id)
+
+    def _prove(self, _: e.Prove) -> None:
+        proved = self._answer(lambda _value, _error: e.Proved())
+        self.session.prove(lambda acknowledged: proved(acknowledged, None))
+
+    REQUESTS: Final[dict[type, Callable[..., None]]] = {
+        e.MakeLine: _make_line,
+        e.List: _list,
+        e.ReadLine: _read_line,
+        e.RemoveLine: _remove_line,
+        e.Read: _read,
+        e.Watch: _watch,
+        e.Unwatch: _unwatch,
+        e.Delete: _delete,
+        e.Prove: _prove,
+    }
