@@ -155,9 +155,8 @@ class QueuedContender(Wire, Grant):
 
     @property
     def before(self) -> QueuedContender | None:
-        """The neighbour that we wait for."""
-        neighbour = self.machine.neighbour
-        return None if neighbour is None else cast("QueuedContender | None", neighbour.contender)
+        """The neighbour that we wait for, or did when the caller gave up."""
+        return cast("QueuedContender | None", self.machine.before)
 
     def _lose(self, reason: Reason) -> None:
         if not (self._lost or self.left):
@@ -205,7 +204,8 @@ class QueuedContender(Wire, Grant):
 
     def hear(self, event: e.Event) -> None:
         """Apply an event."""
-        self.connection_changed()
+        if self._connection != self.session.connection:
+            self.connection_changed()
         self._apply(event)
 
     def _apply(self, event: e.Event) -> None:
@@ -223,8 +223,8 @@ class QueuedContender(Wire, Grant):
             case State.JOINING:
                 self._worn_since = None
             case State.BEHIND:
-                if (before := self.before) is not None:
-                    before.followed = True
+                before: Any = machine.before
+                before.followed = True
                 self._waits()
             case State.WAITING:
                 self._waits()
@@ -285,7 +285,8 @@ class QueuedContender(Wire, Grant):
             self._on_revoke()
 
     def _tell(self, effect: e.Tell) -> None:
-        cast("QueuedContender", effect.contender).hear(effect.event)
+        other: Any = effect.contender
+        other.hear(effect.event)
 
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
         **Wire.REQUESTS,

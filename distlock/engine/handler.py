@@ -9,7 +9,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
@@ -19,15 +19,13 @@ from .wire import Wire
 
 logger = safe(logging.getLogger("distlock"))
 
-_BUG: Final = "A step of the wait queue failed: this is a bug in distlock."
-
 
 def guarded(step: Callable[..., None], *args: Any) -> None:
     """Run a step on the connection thread, which no mistake of ours may end."""
     try:
         step(*args)
     except Exception:
-        logger.exception(_BUG)
+        logger.exception("A step of the wait queue failed: this is a bug in distlock.")
 
 
 def take_all(steps: deque[Callable[[], None]]) -> None:
@@ -36,7 +34,7 @@ def take_all(steps: deque[Callable[[], None]]) -> None:
         try:
             steps.popleft()()
         except Exception:
-            logger.exception(_BUG)
+            logger.exception("A step of the wait queue failed: this is a bug in distlock.")
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -73,6 +73,7 @@ class Joining:
         "_watched",
         "_worn",
         "ahead",
+        "before",
         "epoch",
         "follows",
         "head",
@@ -121,6 +122,8 @@ class Joining:
         self.seen = False
         #: The name of the first in line at the last look.
         self.head = ""
+        #: The contender of this process that was directly ahead at the last look.
+        self.before: Hashable = None
         #: The name of the one ahead, which is watched or our neighbour.
         self._watched = ""
         #: Whether that was the only one ahead, and a mutex.

@@ -60,7 +60,8 @@ class LocalLine:
     def follow(self, number: int, follower: Hashable) -> None:
         """Let `follower` hear when the node with this number is given up."""
         key = self.path, number
-        self.nodes[key] = self.nodes[key]._replace(follower=follower)
+        name, token, contender, _, released, deleted = self.nodes[key]
+        self.nodes[key] = Local(name, token, contender, follower, released, deleted)
 
     def take(self, number: int) -> None:
         """Take the lock that was left with this number."""

@@ -116,6 +116,7 @@ class Machine(Joining):
             self._do(e.Read(strange.name))
             return
         self.head = line[0].name
+        self.before = None
         blocking = None if spot is not None else self.policy.whom(line, own)
         if blocking is None:
             self._have_turn()
@@ -144,6 +145,7 @@ class Machine(Joining):
 
     def _grant(self, epoch: int) -> None:
         self.ahead = 0
+        self.before = None
         self.epoch = epoch
         self.state = State.HOLDING
         self._do(e.GRANT)
@@ -189,11 +191,6 @@ class Machine(Joining):
 
     # --- neighbours ------------------------------------------------------------------------------
 
-    @property
-    def neighbour(self) -> Local | None:
-        """The node of this process that we are behind."""
-        return self.local.named(self._watched) if self.state is State.BEHIND else None
-
     def _line_read(self, event: e.LineRead) -> None:
         """Find the neighbour with the number before ours in this very line."""
         node = self.node
@@ -202,6 +199,7 @@ class Machine(Joining):
         if event.error is None and local is not None and event.token < local.token:
             self.seen = True
             self.ahead = 1  # at least
+            self.before = local.contender
             if self.try_only and local.released is None:
                 self._be_busy()
             else:
@@ -211,6 +209,7 @@ class Machine(Joining):
 
     def _follow(self, number: int, local: Local) -> None:
         self.state = State.BEHIND
+        self.before = local.contender
         self._watched = local.name
         if local.released is None:
             self.local.follow(number, self.me)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NAMES = "ABC"
 #: Attributes of a contender for messages only: they decide nothing.
-REPORTED = frozenset({"ahead", "seen", "head", "_effects", "_do"})
+REPORTED = frozenset({"ahead", "seen", "head", "before", "_effects", "_do"})
 #: Attributes that belong to the process, and those that never change.
 BOUND = frozenset({"local", "new_prefix", "session"})
 FIXED = frozenset({"me", "policy", "revocable", "try_only"})
