@@ -17,9 +17,7 @@ import ssl
 import struct
 import threading
 import time
-import traceback
 from collections import deque
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
@@ -44,7 +42,7 @@ from kazoo.retry import ForceRetryError
 
 from distlock.logs.loggers import safe
 
-from .handler import take_all
+from .handler import report_once, take_all
 from .wire import Wire, packed
 
 if TYPE_CHECKING:
@@ -116,21 +114,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         except ForceRetryError:
             raise
         except BaseException as error:  # noqa: BLE001 - the session would end with the thread
-            self._report(error)
+            report_once(error, self._reported)
             self.client._session_callback(KeeperState.CONNECTING)
             raise ForceRetryError("Reconnecting") from None
-
-    def _report(self, error: BaseException) -> None:
-        """Log an error that nobody has foreseen, once for each line that raises it."""
-        innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-        kind = type(error), innermost.f_code, innermost.f_lineno
-        if kind not in self._reported:
-            self._reported.add(kind)
-            logger.error(
-                "The connection to ZooKeeper failed in an unknown way. It reconnects. The same "
-                "error is not logged again.",
-                exc_info=error,
-            )
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -150,9 +136,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         while not self.closed_session:
             self.asleep = True  # before it looks for work: see `wake`
             rest = wire.rest if wire is not None else self._socket.pending()
-            if client.steps or client._queue or rest:
-                patience = self._send_queued(read_timeout)
-            else:
+            work = client.steps or client._queue or rest
+            patience = self._send_queued(read_timeout) if work else 0.0
+            more = work and (client.steps or client._queue or wire is None or wire.rest)
+            if not (patience or more):
                 patience = max(ping_at - time.monotonic(), 0.0)
             ready = dict(inputs.poll(patience * 1000))
             self.asleep = False
@@ -177,8 +164,10 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         if waking is None:
             raise ConnectionError("The connection has been closed.")
         if self.asleep:
-            with suppress(BlockingIOError):  # full, and so awake
+            try:  # noqa: SIM105 - suppress() makes three calls
                 waking.send(b"\0")
+            except BlockingIOError:  # full, and so awake
+                pass
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -259,8 +248,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 wire.lock.release()
 
     def _write(self, message: bytes, timeout: float) -> None:
-        with self._socket_error_handling(), suppress(*_WOULD_BLOCK):
+        try:
             message = message[self._socket.send(message) :]
+        except _WOULD_BLOCK:
+            pass
+        except OSError as error:
+            raise ConnectionDropped(f"A request could not be sent: {error}.") from error
         if message:
             super()._write(message, timeout)
 

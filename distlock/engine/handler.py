@@ -7,6 +7,7 @@ import select
 import socket
 import ssl
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +36,22 @@ def take_all(steps: deque[Callable[[], None]]) -> None:
             steps.popleft()()
         except Exception:
             logger.exception("A step of the wait queue failed: this is a bug in distlock.")
+
+
+def report_once(error: BaseException, reported: set[tuple[Any, ...]]) -> None:
+    """Log an error that nobody has foreseen, once for each line that raises it.
+
+    :param reported: what was logged so far
+    """
+    innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
+    kind = type(error), innermost.f_code, innermost.f_lineno
+    if kind not in reported:
+        reported.add(kind)
+        logger.error(
+            "The connection to ZooKeeper failed in an unknown way. It reconnects. The same error "
+            "is not logged again.",
+            exc_info=error,
+        )
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -62,7 +62,6 @@ KAZOO: Final[dict[type, set[str]]] = {
         "_read_watch_event",
         "_send_ping",
         "_socket",
-        "_socket_error_handling",
         "_write",
         "_write_sock",
     },

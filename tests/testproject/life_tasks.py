@@ -15,7 +15,7 @@ from celery import shared_task
 
 from distlock import zk_lock, zk_locked
 from distlock.locks import mutex
-from distlock.session.session import Session
+from distlock.session.guaranteed_delete import GuaranteedDelete
 from tests.testproject.tasks import PLAY_SECONDS, stage
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
@@ -28,7 +28,7 @@ def _work() -> None:
 STEPS: dict[str, tuple[Any, str]] = {
     "grant": (mutex, "Hold"),
     "body": (sys.modules[__name__], "_work"),
-    "release": (Session, "delete"),
+    "release": (GuaranteedDelete, "delete"),
 }
 
 
