@@ -17,9 +17,9 @@ from .exceptions import DistlockError
 from .logs.loggers import safe
 
 if TYPE_CHECKING:
+    from .contenders.waiting import Attempt
     from .owner.hold import Hold
     from .queue.events import Node
-    from .queue.waiting import Attempt
 
 logger = safe(logging.getLogger("distlock"))
 

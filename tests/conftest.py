@@ -13,8 +13,8 @@ from hypothesis import HealthCheck
 from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
+from distlock.contenders import waiting
 from distlock.owner.owner import current
-from distlock.queue import waiting
 from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
 from tests.kit.helpers import ANSWER_SECONDS
 from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled

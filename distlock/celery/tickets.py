@@ -20,10 +20,10 @@ import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from distlock.engine.calls import Latch
 from distlock.engine.client import BadVersion, ConnectionLost, NoNode, SessionOver
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
-from distlock.queue.calls import Latch
 from distlock.session.registry import session_for
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ class LeaseHold(Hold):
 
     def __init__(self, operation: Renewal, term: Term, *, sender: type) -> None:
         # It has no contender: this class answers for one.
-        place, using = cast("Any", None), operation.session.conf.alias
-        super().__init__(operation.key, operation.path, term.token, place, using=using)
+        grant, using = cast("Any", None), operation.session.conf.alias
+        super().__init__(operation.key, operation.path, term.token, grant, using=using)
         self.owner = operation.owner
         self.started = time.monotonic()
         #: The running blocks of this process on it.

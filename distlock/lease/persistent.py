@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.exceptions import (
     DistlockError,
     LockBusy,
@@ -25,8 +27,6 @@ from distlock.exceptions import (
 )
 from distlock.keys import templates
 from distlock.owner.owner import current
-from distlock.queue.calls import Call
-from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 

@@ -81,11 +81,11 @@ class _Block:
         self._over = False
         self._lost: Hold | None = None
         self._listeners = [
-            (hold._place, partial(self._changed, hold))  # noqa: SLF001 - the other half of a hold
+            (hold._grant, partial(self._changed, hold))  # noqa: SLF001 - the other half of a hold
             for hold in holds
         ]
-        for place, listener in self._listeners:
-            place.listen(listener)
+        for grant, listener in self._listeners:
+            grant.listen(listener)
 
     def _changed(self, hold: Hold, news: Signal) -> None:
         if news is lock_lost:
@@ -101,8 +101,8 @@ class _Block:
 
     def end(self, error: BaseException | None) -> LockLost | None:
         self._over = True
-        for place, listener in self._listeners:
-            place.unlisten(listener)
+        for grant, listener in self._listeners:
+            grant.unlisten(listener)
         task = self._task()
         if self._lost is None or task is None:
             return None

@@ -40,10 +40,10 @@ from distlock.keys.znodes import parse, read_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from distlock.contenders.waiting import Waiter
     from distlock.inspection.wait_graph import Cycle
     from distlock.owner.owner import Owner
     from distlock.queue.events import Node
-    from distlock.queue.waiting import Place
     from distlock.session.session import Session
 
 #: Where the notices are, under the root.
@@ -65,7 +65,7 @@ _Steps: TypeAlias = Generator["_Question", list[Any], _T]
 
 
 class _Wait(NamedTuple):
-    """The place where an owner waits."""
+    """The node with which an owner waits."""
 
     owner: str
     session: Session
@@ -88,22 +88,22 @@ class DeadlockDetector:
         self._notice: _Notice | None = None
         self._looking = False
 
-    def turn(self, place: Place, settled: Callable[[], None]) -> float:
+    def turn(self, contender: Waiter, settled: Callable[[], None]) -> float:
         """Take the steps that are due, without blocking, and return the seconds until the next.
 
-        :param settled: called once the place has the error `DeadlockDetected`
+        :param settled: called once the contender has the error `DeadlockDetected`
         """
         now = time.monotonic()
         if now >= self._next:
             first = self._notice is None
             # At half of the time, put up the notice: the others need it when they look.
             self._next = now + self._after * (0.5 if first else random.uniform(1, 1 + _JITTER))  # noqa: S311
-            node = place.node
-            if node is not None and place.session.connected:
-                self._put_up(place, node)
+            node = contender.node
+            if node is not None and contender.session.connected:
+                self._put_up(contender, node)
                 if not first and not self._looking:
                     self._looking = True
-                    _run(self._look(place, node, settled))
+                    _run(self._look(contender, node, settled))
         return self._next - now
 
     def end(self) -> None:
@@ -111,35 +111,41 @@ class DeadlockDetector:
         if self._notice is not None:
             self._notice.take_down()
 
-    def _put_up(self, place: Place, node: Node) -> None:
+    def _put_up(self, contender: Waiter, node: Node) -> None:
         if self._notice is None:
-            self._notice = _Notice(place.session, self._owner.id)
-        self._notice.put_up(f"{place.path}/{node.name}")
+            self._notice = _Notice(contender.session, self._owner.id)
+        self._notice.put_up(f"{contender.path}/{node.name}")
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def _look(self, place: Place, node: Node, settled: Callable[[], None]) -> _Steps[None]:
+    def _look(self, contender: Waiter, node: Node, settled: Callable[[], None]) -> _Steps[None]:
         try:
-            found = yield from self._deadlock(place, node)
+            found = yield from self._deadlock(contender, node)
             if found is None:
                 return
-            again = yield from self._deadlock(place, node, sync=True)
+            again = yield from self._deadlock(contender, node, sync=True)
             if again is None or again.nodes != found.nodes:
                 return
             # The answer arrives on the thread that grants.
-            (there,) = yield place.session.read, [f"{place.path}/{node.name}"]
-            if there and place.node is node and not (place.granted or place.left or place.error):
-                place.error = self._error(place, again)
+            (there,) = yield contender.session.read, [f"{contender.path}/{node.name}"]
+            if (
+                there
+                and contender.node is node
+                and not (contender.granted or contender.left or contender.error)
+            ):
+                contender.error = self._error(contender, again)
                 settled()
         finally:
             self._looking = False
 
-    def _deadlock(self, place: Place, node: Node, *, sync: bool = False) -> _Steps[Cycle | None]:
+    def _deadlock(
+        self, contender: Waiter, node: Node, *, sync: bool = False
+    ) -> _Steps[Cycle | None]:
         """Return the cycle in which this waiter is the newest, or None."""
-        held_at = (held.place.session for held in self._owner.held.values())
-        sessions = list(dict.fromkeys([place.session, *held_at]))
-        lock = place.path.removeprefix(f"{place.session.root}/")
-        pending = deque([_Wait(self._owner.id, place.session, lock, node.name)])
+        held_at = (held.grant.session for held in self._owner.held.values())
+        sessions = list(dict.fromkeys([contender.session, *held_at]))
+        lock = contender.path.removeprefix(f"{contender.session.root}/")
+        pending = deque([_Wait(self._owner.id, contender.session, lock, node.name)])
         known = {self._owner.id}
         locks: list[Lock] = []
         while pending:
@@ -152,17 +158,17 @@ class DeadlockDetector:
                 pending.extend((yield from _waits_of(sorted(others - known), session)))
             known |= others
         for cycle in cycles(locks):
-            if cycle.certain and cycle.youngest.participant.path == f"{place.path}/{node.name}":
+            if cycle.certain and cycle.youngest.participant.path == f"{contender.path}/{node.name}":
                 return cycle
         return None
 
-    def _error(self, place: Place, cycle: Cycle) -> DeadlockDetected:
-        conf = place.session.conf
+    def _error(self, contender: Waiter, cycle: Cycle) -> DeadlockDetected:
+        conf = contender.session.conf
         return DeadlockDetected(
-            f"The wait for {place.key!r} would never end: {cycle}. The newest waiter gives way, "
-            "and that is this one. Release what you hold and try again. To avoid this, take all "
-            "locks at once with zk_multilock(), or always in the same order.",
-            key=place.key,
+            f"The wait for {contender.key!r} would never end: {cycle}. The newest waiter gives "
+            "way, and that is this one. Release what you hold and try again. To avoid this, take "
+            "all locks at once with zk_multilock(), or always in the same order.",
+            key=contender.key,
             using=conf.alias,
             cycle=tuple(link.waiter.participant for link in cycle.links),
             retry_after=conf.retry_after,

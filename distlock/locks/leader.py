@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distlock.conf import seconds as in_seconds
 from distlock.contenders.contender import QueuedContender
+from distlock.engine.calls import Latch
 from distlock.exceptions import LockBusy, LockLost, LockUnavailable
 from distlock.keys.templates import literal_key
 from distlock.keys.znodes import incompatible_recipe
 from distlock.logs.loggers import safe
-from distlock.queue.calls import Latch
 from distlock.queue.policies import MUTEX
 from distlock.signals import lock_lost
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from distlock.contenders.waiting import Attempt
     from distlock.keys.znodes import Participant
     from distlock.owner.hold import Held, Hold
     from distlock.owner.owner import Owner
-    from distlock.queue.waiting import Attempt
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -158,7 +158,7 @@ class Leader(Mutex):
         hold = self._hold
         return None if hold is None or hold.released or hold.lost else hold
 
-    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
+    def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
         return self._candidate
 
     def _candidate(self, *args: Any, **kwargs: Any) -> _Candidate:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from distlock.queue.calls import Call
+    from distlock.engine.calls import Call
 
 _H = TypeVar("_H")
 

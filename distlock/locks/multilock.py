@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from distlock.conf import UNSET, configuration, wait_limit
+from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
-from distlock.queue.calls import Call
 
 from . import cancellation
 from .held_permits import on
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
 
+    from distlock.engine.calls import Steps, Wake
     from distlock.owner.hold import Hold
-    from distlock.queue.calls import Steps, Wake
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -15,15 +15,15 @@ from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import Owner, current
-from distlock.queue.calls import Call
 from distlock.queue.policies import MUTEX, UNFAIR
-from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from distlock.transactions import refuse_open_transaction
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from distlock.contenders.waiting import Waiter
+    from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
-    from distlock.queue.calls import Steps, Wake
-    from distlock.queue.waiting import Place
     from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
@@ -96,7 +96,7 @@ class Mutex(Lock[Hold]):
             held.count -= 1
             return
         owner.let_go(self._id, held)
-        if held.place.lost:
+        if held.grant.lost:
             raise lost(held.hold, TOO_LATE)
 
     @property
@@ -162,7 +162,7 @@ class Mutex(Lock[Hold]):
     ) -> Call[Hold | None]:
         owner = current()
         held = owner.held.get(self._id)
-        if held is not None and held.place.left:  # its release was interrupted
+        if held is not None and held.grant.left:  # its release was interrupted
             owner.back_to(0, self._id)
             held = None
         attempt = None if held is not None else self._attempt(owner, blocking, timeout)
@@ -191,8 +191,8 @@ class Mutex(Lock[Hold]):
             if granted is None:
                 if entered is None:
                     return None
-                head = attempt.place.head
-                answer = yield from attempt.ask(attempt.place.session.read, head)
+                head = attempt.contender.head
+                answer = yield from attempt.ask(attempt.contender.session.read, head)
                 raise self._busy(attempt, participant(head, answer))
             hold = granted
         if entered is not None:
@@ -221,8 +221,8 @@ class Mutex(Lock[Hold]):
         elif conf.in_transaction == "raise":
             refuse_open_transaction(self.key)
         session = session_for(self.using)
-        place_for = partial(
-            self._place_of(owner),
+        contender_for = partial(
+            self._contender_for(owner),
             session,
             self._path(session),
             key=self.key,
@@ -231,7 +231,7 @@ class Mutex(Lock[Hold]):
             on_revoke=None if options.on_revoke is None else listener(options.on_revoke, self),
         )
         detector = detector_for(owner, limit, conf.deadlock_after) if owner.held else None
-        return Attempt(place_for, limit, detector)
+        return Attempt(contender_for, limit, detector)
 
     def _beside(self, owner: Owner) -> Held | None:
         """Return the hold of `owner` on this key by a lock of another kind."""
@@ -255,8 +255,8 @@ class Mutex(Lock[Hold]):
             using=self.using,
         )
 
-    def _place_of(self, owner: Owner) -> Callable[..., Place]:
-        """Return the function that makes a place in this lock's queue for `owner`."""
+    def _contender_for(self, owner: Owner) -> Callable[..., Waiter]:
+        """Return the function that makes a contender in this lock's queue for `owner`."""
         if self.options.handoff:
             return partial(BatchMember, turns=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
@@ -266,12 +266,12 @@ class Mutex(Lock[Hold]):
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
             return None
-        place = attempt.place
-        path = f"{place.path}/{node.name}"
-        hold = Hold(self.key, path, node.token, place, using=self.using, template=self.template)
-        owner.held[self._id] = Held(Mutex, hold, place)
+        contender = attempt.contender
+        path = f"{contender.path}/{node.name}"
+        hold = Hold(self.key, path, node.token, contender, using=self.using, template=self.template)
+        owner.held[self._id] = Held(Mutex, hold, contender)
         if self.options.max_hold is not None:
-            place.give_up_after(self.options.max_hold)
+            contender.give_up_after(self.options.max_hold)
         signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
         return hold
 

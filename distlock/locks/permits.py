@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 from distlock import signals
 from distlock.conf import configuration, wait_limit
 from distlock.contenders.semaphore import SemaphoreContender
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.engine.client import NoNode
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participants
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
-from distlock.queue.calls import Call
-from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 
 from .held_permits import HeldPermits, claim, forget, keep
@@ -154,7 +154,7 @@ class Permits(Lock[Hold]):
         if attempt is not None:
             attempt.give_up()
         for held in taken:
-            held.place.leave()
+            held.grant.leave()
             if forget(permits, held):
                 self._end(held)
 
@@ -162,7 +162,7 @@ class Permits(Lock[Hold]):
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
-        place_for = partial(
+        contender_for = partial(
             SemaphoreContender,
             session,
             self._path(session),
@@ -172,12 +172,12 @@ class Permits(Lock[Hold]):
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return Attempt(cast("Any", place_for), limit)
+        return Attempt(cast("Any", contender_for), limit)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
-        for permit in cast("SemaphoreContender", attempt.place).permits:
+        for permit in cast("SemaphoreContender", attempt.contender).permits:
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
             hold = Hold(self.key, path, node.token, permit, using=self.using)
@@ -207,7 +207,7 @@ class Permits(Lock[Hold]):
         except BaseException:
             for held in returned:
                 forget(permits, held)
-                held.place.leave()
+                held.grant.leave()
             raise
         if not there:
             raise NotOwner(
@@ -221,7 +221,7 @@ class Permits(Lock[Hold]):
 
     def _end(self, held: Held) -> None:
         held.hold.lost  # noqa: B018 - settles it before the node goes
-        held.place.leave()
+        held.grant.leave()
         held.announce_end()
 
     def _busy(self, attempt: Attempt) -> LockBusy:

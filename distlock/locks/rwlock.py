@@ -98,16 +98,16 @@ class _ReadLock(_Side):
         self._id = self._read_id
 
     def _join_beside(self, held: Held) -> None:
-        if held.place.kind != znodes.WRITE:
+        if held.grant.kind != znodes.WRITE:
             super()._join_beside(held)
 
-    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
+    def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
         write = owner.held.get(self._write_id)
         if write is None:
             return partial(QueuedContender, policy=READER)
         write.hold.check()
         return partial(
-            QueuedContender, policy=downgraded(cast("QueuedContender", write.place).machine)
+            QueuedContender, policy=downgraded(cast("QueuedContender", write.grant).machine)
         )
 
 
@@ -121,7 +121,7 @@ class _WriteLock(_Side):
         self._id = self._write_id
 
     def _join_beside(self, held: Held) -> None:
-        if held.place.kind != znodes.READ:
+        if held.grant.kind != znodes.READ:
             super()._join_beside(held)
         held.hold.check()
         raise DeadlockDetected(
@@ -132,7 +132,7 @@ class _WriteLock(_Side):
             using=self.using,
         )
 
-    def _place_of(self, owner: Owner) -> Callable[..., QueuedContender]:
+    def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
         return partial(QueuedContender, policy=WRITER)
 
 

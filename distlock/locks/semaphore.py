@@ -19,8 +19,8 @@ from .permits import Permits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.engine.calls import Call
     from distlock.owner.hold import Hold
-    from distlock.queue.calls import Call
 
 
 class Semaphore(Permits):

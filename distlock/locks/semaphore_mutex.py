@@ -18,8 +18,8 @@ from .lock import Options
 from .permits import Permits
 
 if TYPE_CHECKING:
+    from distlock.contenders.waiting import Attempt
     from distlock.keys.znodes import Participant
-    from distlock.queue.waiting import Attempt
 
 
 class SemaphoreMutex(Permits):

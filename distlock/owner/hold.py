@@ -35,7 +35,7 @@ class Hold:
     """
 
     def __init__(
-        self, key: str, path: str, token: int, place: Grant, *, using: str, template: str = ""
+        self, key: str, path: str, token: int, grant: Grant, *, using: str, template: str = ""
     ) -> None:
         self.key = key
         self.using = using
@@ -43,7 +43,7 @@ class Hold:
         self.path = path
         self.token = token
         self.acquired_at = datetime.now(timezone.utc)
-        self._place = place
+        self._grant = grant
         self._process = process.this
 
     def __repr__(self) -> str:
@@ -58,7 +58,7 @@ class Hold:
         session timeout, when the lock node is gone, when the hold was given up after its
         ``max_hold``, and in a forked child. Reading it does not use the network.
         """
-        return self._place.lost or self._process is not process.this
+        return self._grant.lost or self._process is not process.this
 
     @property
     def lost_reason(self) -> str:
@@ -68,7 +68,7 @@ class Hold:
         ``"broken"``: the lock node is gone, for example because an operator has broken the lock.
         ``"max_hold"``: the hold lasted longer than its ``max_hold``, and was given up.
         """
-        return self._place.lost_reason if self.lost else ""
+        return self._grant.lost_reason if self.lost else ""
 
     @property
     def at_risk(self) -> bool:
@@ -79,17 +79,17 @@ class Hold:
         certain. Reading it does not use the network.
         Source: the jeopardy of Google's Chubby.
         """
-        return self._place.at_risk and not self.lost
+        return self._grant.at_risk and not self.lost
 
     @property
     def shared(self) -> bool:
         """Whether others may hold at the same time, as readers do."""
-        return self._place.shared
+        return self._grant.shared
 
     @property
     def released(self) -> bool:
         """Whether the lock was released."""
-        return self._place.left
+        return self._grant.left
 
     @property
     def turn(self) -> int:
@@ -97,13 +97,13 @@ class Hold:
 
         The pair ``(hold.token, hold.turn)`` rises from hold to hold of one key.
         """
-        turn: int = getattr(self._place, "turn", 1)
+        turn: int = getattr(self._grant, "turn", 1)
         return turn
 
     @property
     def superseded(self) -> bool:
         """Whether the lock was released, and a later hold with its `token` began (``handoff=``)."""
-        superseded: bool = getattr(self._place, "superseded", False)
+        superseded: bool = getattr(self._grant, "superseded", False)
         return superseded
 
     def check(self) -> None:
@@ -114,7 +114,7 @@ class Hold:
 
         :raises LockLost: stop, and roll back
         """
-        if self._place.left:
+        if self._grant.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
         if self.lost:
             raise lost(self)
@@ -123,8 +123,8 @@ class Hold:
         """Return the seconds for which nobody else can have the lock, even if the link is dead."""
         if self.lost or self.released:
             return 0.0
-        place = self._place
-        return max(min(place.session.deadline.remaining, place.ends_at - now()), 0.0)
+        grant = self._grant
+        return max(min(grant.session.deadline.remaining, grant.ends_at - now()), 0.0)
 
     def verify(self, *, timeout: float = 1.0) -> None:
         """Ask the leader whether the lock node still exists: one round trip.
@@ -137,11 +137,11 @@ class Hold:
         :raises LockUnavailable: there was no answer
         """
         self.check()
-        session = self._place.session
+        session = self._grant.session
         try:
             session.call(session.verify, self.path, timeout=timeout, key=self.key)
         except NoNode:
-            self._place.lose()
+            self._grant.lose()
         self.check()
 
 
@@ -168,20 +168,20 @@ class Held:
     :param sender: the class of the lock, the sender of its signals
     """
 
-    __slots__ = ("count", "hold", "place", "sender", "started", "transactions")
+    __slots__ = ("count", "grant", "hold", "sender", "started", "transactions")
 
-    def __init__(self, sender: type, hold: Hold, place: Grant) -> None:
+    def __init__(self, sender: type, hold: Hold, grant: Grant) -> None:
         self.sender = sender
         self.hold = hold
-        self.place = place
+        self.grant = grant
         self.count = 1
         self.started = time.monotonic()
         self.transactions: list[Atomic] = []
-        place.listen(partial(announce_change, sender, hold))
+        grant.listen(partial(announce_change, sender, hold))
 
     def announce_end(self) -> None:
         """Announce that the hold is released, and first a loss that nobody knows yet."""
-        self.place.report()
+        self.grant.report()
         held_for = time.monotonic() - self.started
         announce(lock_released, self.sender, self.hold, hold=self.hold, held_for=held_for)
 

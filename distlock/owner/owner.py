@@ -85,7 +85,7 @@ class Owner:
         if self.thread is None or self.process is not process.this:
             return
         for held in self.held.values():
-            if not (held.hold.lost or held.place.session.over):
+            if not (held.hold.lost or held.grant.session.over):
                 logger.error(
                     "The thread %s has ended and left the lock %r held. Nobody can release it any "
                     "more, and nobody gets it while this process lives. Use `with`, which "
@@ -130,7 +130,7 @@ class Owner:
     def let_go(self, identity: Identity, held: Held) -> None:
         """Release a lock, however often it was acquired."""
         # In this order, an interrupted call can be repeated.
-        held.place.leave()
+        held.grant.leave()
         self.held.pop(identity, None)
         held.announce_end()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
+from distlock.engine.calls import Latch
 from distlock.engine.client import (
     TIMED_OUT,
     BadVersion,
@@ -20,7 +21,6 @@ from distlock.engine.client import (
 from distlock.engine.deadline import now
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
-from distlock.queue.calls import Latch
 
 from .node_bytes import NodeBytes
 

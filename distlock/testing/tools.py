@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
-from distlock.queue.calls import Call
 from distlock.queue.policies import FAIR, READER, WRITER
-from distlock.queue.waiting import Attempt
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
@@ -47,19 +47,19 @@ _POLICIES: Final = {"lock": FAIR, "read": READER, "write": WRITER}
 class OtherHolder:
     """Somebody else who holds a lock, over a session of its own; see `hold`."""
 
-    def __init__(self, key: str, session: Session, place: QueuedContender) -> None:
+    def __init__(self, key: str, session: Session, contender: QueuedContender) -> None:
         self.key = key
         self._session = session
-        self._place = place
+        self._contender = contender
 
     def release(self) -> None:
         """Give the lock back before the block ends; from any thread, and once more without harm."""
-        self._place.leave()
+        self._contender.leave()
 
     def die(self) -> None:
         """Let the server end the session, as it does some time after a process was killed."""
         _expire(self._session)
-        self._place.leave()
+        self._contender.leave()
 
 
 @contextmanager
@@ -90,7 +90,7 @@ def hold(
     name = znode_name(key)
     session = Session(configuration(using))
     try:
-        place_for = partial(
+        contender_for = partial(
             QueuedContender,
             session,
             f"{session.root}/{name}",
@@ -98,13 +98,13 @@ def hold(
             key=key,
             data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
         )
-        attempt = Attempt(place_for, PATIENCE)
+        attempt = Attempt(contender_for, PATIENCE)
         granted = partial(_granted, key, using)
-        place = Call(partial(attempt.steps, granted), attempt.give_up).run()
+        contender = Call(partial(attempt.steps, granted), attempt.give_up).run()
         try:
-            yield OtherHolder(key, session, place)
+            yield OtherHolder(key, session, contender)
         finally:
-            place.leave()
+            contender.leave()
     finally:
         session.close()
 
@@ -118,7 +118,7 @@ def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
             using=using,
             waited=attempt.waited,
         )
-    return cast("QueuedContender", attempt.place)
+    return cast("QueuedContender", attempt.contender)
 
 
 # --- faults --------------------------------------------------------------------------------------

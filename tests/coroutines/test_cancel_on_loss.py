@@ -64,8 +64,8 @@ def cancelling() -> int:
 
 def lose(hold: Hold) -> None:
     """As when the heartbeat's thread has found out that an operator has broken the lock."""
-    hold._place.lose()
-    hold._place.report()
+    hold._grant.lose()
+    hold._grant.report()
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

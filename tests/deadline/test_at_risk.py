@@ -80,7 +80,7 @@ def test_a_hold_is_at_risk_without_a_connection_and_safe_with_the_next(
 
 def test_a_connection_alone_does_not_make_a_hold_safe(link: TcpProxy) -> None:
     with received(*CHANGES) as said, zk_lock(KEY) as hold:
-        session = hold._place.session
+        session = hold._grant.session
         prove = session.heartbeat._send
         session.heartbeat._send = lambda _: None
         link.cut()
@@ -105,8 +105,8 @@ def test_a_hold_that_was_at_risk_too_long_is_lost_and_never_safe(
             assert not hold.at_risk
             eventually(lambda: said[1:], PATIENCE)
             broken_link.pass_through()
-            eventually(lambda: hold._place.session.connected, PATIENCE)
-            eventually(lambda: not hold._place.session.deadline.at_risk, PATIENCE)
+            eventually(lambda: hold._grant.session.connected, PATIENCE)
+            eventually(lambda: not hold._grant.session.deadline.at_risk, PATIENCE)
         assert raised.value.reason == hold.lost_reason == "session"
         assert [signal for signal, _ in said] == [lock_at_risk, lock_lost, lock_released]
         assert said[1][1]["reason"] == "session"

@@ -15,9 +15,9 @@ from django.test import Client, override_settings
 from django.urls import path
 
 from distlock import LockLost, LockUnavailable, zk_lock, zk_locked
+from distlock.contenders.waiting import Attempt
 from distlock.owner.owner import current
 from distlock.queue.machine import Machine
-from distlock.queue.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
@@ -86,7 +86,7 @@ def test_a_waiter_is_not_granted_on_a_lease_that_has_run_out(
     granted = waiter.submit(zk_lock(KEY).acquire, timeout=10)
     tree.await_line(KEY, 2)
     mine = session_for()
-    stopped_before(Attempt, "outcome", when=lambda attempt: attempt.place.session is mine)
+    stopped_before(Attempt, "outcome", when=lambda attempt: attempt.contender.session is mine)
     holder.now(zk_lock(KEY, using="other").release)
     with pytest.raises(LockUnavailable):
         granted.result(10)

@@ -163,11 +163,11 @@ import os, signal, sys
 from tests.kit.tools import MakeOwner, set_up
 set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=4)
 from distlock import LockUnavailable, zk_lock
-from distlock.queue.waiting import Attempt
+from distlock.contenders.waiting import Attempt
 outcome = Attempt.outcome
 
 def stopped(attempt):
-    assert attempt.place.granted
+    assert attempt.contender.granted
     sys.setswitchinterval(1000)
     os.kill(os.getpid(), signal.SIGSTOP)
     try:

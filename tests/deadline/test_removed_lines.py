@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
-from distlock.queue.waiting import Attempt
+from distlock.contenders.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import watchers

@@ -15,10 +15,10 @@ from uuid import uuid4
 import pytest
 
 from distlock import DeadlockDetected, zk_lock, zk_rwlock
+from distlock.contenders import waiting
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
-from distlock.queue import waiting
 from distlock.session.session import Session
 from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
 from tests.inspection.tools import cleared, stand

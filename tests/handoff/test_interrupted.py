@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockBusy, zk_lock
+from distlock.contenders import waiting
 from distlock.owner.owner import current
-from distlock.queue import waiting
 from distlock.session.registry import session_for
 from tests.deadline.test_every_step import Interruption, SoftLimit
 from tests.handoff.tools import KEY, Waiter, members, served

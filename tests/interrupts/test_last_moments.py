@@ -85,7 +85,7 @@ def test_a_thread_that_ends_with_a_lock_held_is_logged(
         zk_lock("key").acquire()
         zk_lock("released").acquire()
         zk_lock("released").release()
-        left.extend(held.place for held in current().held.values())
+        left.extend(held.grant for held in current().held.values())
 
     thread = threading.Thread(target=work, name="forgetful")
     with caplog.at_level(logging.ERROR, "distlock"):
@@ -119,7 +119,7 @@ def test_a_question_that_is_not_waited_for_is_no_exception_that_nobody_fetched(
 
     async def refused() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, facts: complaints.append(facts))
-        monkeypatch.setattr("distlock.queue.waiting.ANSWER_SECONDS", 0.4)
+        monkeypatch.setattr("distlock.contenders.waiting.ANSWER_SECONDS", 0.4)
         with pytest.raises(Exception, match="busy"):
             async with zk_lock("key", timeout=0.1):
                 pass

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from distlock import zk_lock
+from distlock.contenders import waiting
 from distlock.decorators import declared
 from distlock.engine import timer
 from distlock.engine.client import Client
 from distlock.lease.persistent import PersistentLease
-from distlock.queue import waiting
 from distlock.session import server_time
 from distlock.session.registry import close_sessions
 from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_released

@@ -16,9 +16,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from distlock.contenders import waiting
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
-from distlock.queue import waiting
 from distlock.session.registry import session_for, sessions
 from distlock.testing.memory_client import MemoryClient
 

@@ -75,8 +75,8 @@ def test_the_alias_comes_before_the_key() -> None:
 
 def test_keys_are_of_the_alias_that_is_given() -> None:
     with zk_multilock("a", zk_lock("b"), using="other") as (a, b):
-        assert a._place.session is session_for("other")
-        assert b._place.session is session_for("default")
+        assert a._grant.session is session_for("other")
+        assert b._grant.session is session_for("default")
 
 
 @pytest.mark.parametrize("others", [["a.b"], ["a-b", "a.b", "a0", "aa"]], ids=len)

@@ -124,9 +124,9 @@ def test_a_hold_that_ends_in_time_hears_nothing_of_its_limit() -> None:
     with received(lock_lost) as said:
         with lock as first:
             assert LIMIT < first.valid_for() <= PATIENCE
-        first._place._give_up()
+        first._grant._give_up()
         with lock as second:
-            first._place._give_up()
+            first._grant._give_up()
             assert not second.lost
         assert not first.lost
         assert first.lost_reason == ""
@@ -136,10 +136,10 @@ def test_a_hold_that_ends_in_time_hears_nothing_of_its_limit() -> None:
 def test_the_limit_counts_from_the_first_acquire() -> None:
     lock = zk_lock(KEY, max_hold=LIMIT)
     with pytest.raises(LockLost), lock as hold:  # noqa: PT012
-        ends_at = hold._place.ends_at
+        ends_at = hold._grant.ends_at
         with lock as again:
             assert again is hold
-            assert hold._place.ends_at == ends_at
+            assert hold._grant.ends_at == ends_at
         eventually(lambda: hold.lost, PATIENCE)
         with pytest.raises(LockLost) as raised:
             lock.acquire()

@@ -249,7 +249,7 @@ def test_a_write_lock_that_is_lost_before_the_answer_does_not_become_a_read_lock
 ) -> None:
     lock, owner = zk_rwlock("key"), make_owner()
     assert owner.now(lock.write.acquire)
-    write = owner.now(current).held[lock.write._id].place
+    write = owner.now(current).held[lock.write._id].grant
     (line,) = tree.line("key")
     link.black_hole("to_client")
     reads = owner.submit(lock.read.acquire, timeout=PATIENCE)

@@ -36,5 +36,5 @@ def _this_process_has_nothing() -> Iterator[None]:
     yield
     for name, there in list(held_permits._held.items()):
         for held in list(there):
-            held.place.leave()
+            held.grant.leave()
             held_permits.forget(name, held)

@@ -20,8 +20,8 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
+from distlock.contenders import waiting
 from distlock.locks.semaphore import Semaphore
-from distlock.queue import waiting
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Inside, Permits

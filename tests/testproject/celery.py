@@ -7,7 +7,7 @@ import os
 
 from celery import Celery
 
-from distlock.queue import waiting
+from distlock.contenders import waiting
 from tests.kit.helpers import ANSWER_SECONDS
 
 # As in the tests' own process: a server that a busy machine holds up is not away.

@@ -1,4 +1,4 @@
-"""An attempt waits as long as its time, its place and its session allow."""
+"""An attempt waits as long as its time, its contender and its session allow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lock
-from distlock.queue import waiting
-from distlock.queue.waiting import LOOK_SECONDS, Attempt
+from distlock.contenders import waiting
+from distlock.contenders.waiting import LOOK_SECONDS, Attempt
 from tests.kit.tools import await_connection
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tests.kit.tools import Owner, Tree
 
 
-class Place(SimpleNamespace):
-    """A place that does nothing by itself."""
+class Double(SimpleNamespace):
+    """A contender that does nothing by itself."""
 
     def __init__(self, settled: Callable[[], None]) -> None:
         session = SimpleNamespace(
@@ -53,7 +53,7 @@ class Place(SimpleNamespace):
         self.departures += 1
 
 
-PLACE: Any = Place
+CONTENDER: Any = Double
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +62,10 @@ def _answers_come_as_soon_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begun(timeout: float | None) -> tuple[Attempt, Any]:
-    """An attempt in the queue, and its place."""
-    attempt = Attempt(PLACE, timeout)
+    """An attempt in the queue, and its contender."""
+    attempt = Attempt(CONTENDER, timeout)
     attempt.begin(lambda: None).join()
-    return attempt, attempt.place
+    return attempt, attempt.contender
 
 
 @pytest.mark.parametrize(("timeout", "most"), [(0, 0.4), (0.2, 0.2), (60, LOOK_SECONDS)])
@@ -78,56 +78,56 @@ def test_it_waits_for_an_answer_even_if_it_only_tries(timeout: float, most: floa
 
 def test_a_try_ends_when_somebody_is_ahead_and_a_wait_does_not() -> None:
     for timeout, ends in (0, True), (5, False), (None, False):
-        attempt, place = begun(timeout)
-        place.ahead = 1
+        attempt, contender = begun(timeout)
+        contender.ahead = 1
         assert (attempt.patience() is None) is ends
 
 
 @pytest.mark.parametrize("settled", [{"granted": True}, {"error": ValueError("refused")}])
 def test_it_ends_when_its_place_is_settled(settled: dict[str, Any]) -> None:
-    attempt, place = begun(None)
-    vars(place).update(settled)
+    attempt, contender = begun(None)
+    vars(contender).update(settled)
     assert attempt.patience() is None
 
 
 def test_a_grant_that_nobody_had_is_tried_anew_while_there_is_time() -> None:
-    attempt, place = begun(5)
-    place.granted = place.lost = True
+    attempt, contender = begun(5)
+    contender.granted = contender.lost = True
     assert attempt.patience() is not None
-    assert place.departures == 1
-    assert attempt.place is not place
-    anew: Any = attempt.place
+    assert contender.departures == 1
+    assert attempt.contender is not contender
+    anew: Any = attempt.contender
     assert (anew.was_in_line, anew.joined) == (True, 1)
 
 
 def test_a_grant_that_was_lost_too_late_is_none() -> None:
-    attempt, place = begun(0)
-    place.granted = place.lost = True
+    attempt, contender = begun(0)
+    contender.granted = contender.lost = True
     assert attempt.patience() is None
     with pytest.raises(ConnectionError):
         attempt.outcome()
-    assert place.departures == 1
+    assert contender.departures == 1
 
 
 def test_a_refused_place_is_left_once() -> None:
-    attempt, place = begun(0)
-    place.ahead = 1
+    attempt, contender = begun(0)
+    contender.ahead = 1
     assert attempt.outcome() is None
     attempt.give_up()
-    assert place.departures == 1
+    assert contender.departures == 1
 
 
 def test_a_granted_place_is_left_only_if_the_caller_gives_up() -> None:
-    attempt, place = begun(0)
-    place.granted = True
-    assert attempt.outcome() is place.node
-    assert place.departures == 0
+    attempt, contender = begun(0)
+    contender.granted = True
+    assert attempt.outcome() is contender.node
+    assert contender.departures == 0
     attempt.give_up()
-    assert place.departures == 1
+    assert contender.departures == 1
 
 
 def test_to_give_up_before_the_beginning_does_nothing() -> None:
-    Attempt(PLACE, 5).give_up()
+    Attempt(CONTENDER, 5).give_up()
 
 
 def test_an_answer_to_a_question_ends_the_wait_for_it() -> None:

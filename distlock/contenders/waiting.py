@@ -12,12 +12,11 @@ if TYPE_CHECKING:
 
     from distlock.contenders.batch import BatchMember
     from distlock.contenders.contender import QueuedContender
+    from distlock.engine.calls import Steps, Wake
     from distlock.locks.deadlocks import DeadlockDetector
+    from distlock.queue.events import Node
 
-    from .calls import Steps, Wake
-    from .events import Node
-
-    Place: TypeAlias = QueuedContender | BatchMember
+    Waiter: TypeAlias = QueuedContender | BatchMember
 
 _T = TypeVar("_T")
 
@@ -30,35 +29,35 @@ LOOK_SECONDS = 1.0
 class Attempt:
     """One caller's wait: how long it may last, and how it ended.
 
-    :param place_for: makes the place, given ``settled``, a function to call when it is settled
+    :param contender_for: makes the contender, given ``settled``, which it calls when it is settled
     :param timeout: seconds, 0 to try once, None for ever
     :param detector: looks for a deadlock meanwhile
     """
 
-    place: Place
+    contender: Waiter
     _wake: Wake
-    #: Whether there is a place to leave.
+    #: Whether there is a contender to leave.
     _in_queue = False
 
     def __init__(
         self,
-        place_for: Callable[..., Place],
+        contender_for: Callable[..., Waiter],
         timeout: float | None,
         detector: DeadlockDetector | None = None,
     ) -> None:
-        self._place_for = place_for
+        self._contender_for = contender_for
         self.started = time.monotonic()
         self._detector = detector
         self._try_only = timeout == 0
         self._deadline = math.inf if timeout is None else self.started + timeout
         self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
 
-    def begin(self, wake: Wake) -> Place:
-        """Return the place to join. It calls `wake` when it is settled."""
+    def begin(self, wake: Wake) -> Waiter:
+        """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
-        place = self.place = self._place_for(settled=wake)
+        contender = self.contender = self._contender_for(settled=wake)
         self._in_queue = True
-        return place
+        return contender
 
     @property
     def waited(self) -> float:
@@ -67,11 +66,11 @@ class Attempt:
 
     def patience(self) -> float | None:
         """Return the seconds to wait before asking again, or None when the wait is over."""
-        place = self.place
-        if place.granted and place.lost and time.monotonic() < self._deadline:
+        contender = self.contender
+        if contender.granted and contender.lost and time.monotonic() < self._deadline:
             # Nobody had the grant, as when an operator removes the queue in this instant.
-            place = self._join_anew()
-        if place.granted or place.error is not None or (place.ahead and self._try_only):
+            contender = self._join_anew()
+        if contender.granted or contender.error is not None or (contender.ahead and self._try_only):
             return None
         now = time.monotonic()
         # To the deadline first: the state of the queue then decides whether to go on.
@@ -82,7 +81,7 @@ class Attempt:
         if remaining <= 0:
             return None
         if self._detector is not None:
-            remaining = min(remaining, self._detector.turn(place, self._wake))
+            remaining = min(remaining, self._detector.turn(contender, self._wake))
         return min(remaining, LOOK_SECONDS)
 
     def steps(self, then: Callable[[Attempt], _T], wake: Wake) -> Steps[_T]:
@@ -100,7 +99,7 @@ class Attempt:
             answers.append(value)
             self._wake()
 
-        self.place.session.when_connected(partial(method, *args, answered))
+        self.contender.session.when_connected(partial(method, *args, answered))
         while not answers and (seconds := self._grace) > 0:
             yield seconds
         return answers[0] if answers else None
@@ -108,7 +107,7 @@ class Attempt:
     def give_up(self) -> None:
         """Leave no node behind, however the wait ended. Any number of calls are fine."""
         if self._in_queue:
-            self.place.leave()
+            self.contender.leave()
         if self._detector is not None:
             self._detector.end()
 
@@ -117,27 +116,29 @@ class Attempt:
         """The seconds left after the deadline, for questions to the server."""
         return self._deadline + ANSWER_SECONDS - time.monotonic()
 
-    def _join_anew(self) -> Place:
+    def _join_anew(self) -> Waiter:
         """Leave the queue, and join it again."""
-        self.place.leave()
-        place = self.begin(self._wake)
-        place.was_in_line = True  # the server has answered before, so it gets its full time again
-        place.asked_at = time.monotonic()
-        place.join()
-        return place
+        self.contender.leave()
+        contender = self.begin(self._wake)
+        contender.was_in_line = (
+            True  # the server has answered before, so it gets its full time again
+        )
+        contender.asked_at = time.monotonic()
+        contender.join()
+        return contender
 
     def _ends_at(self) -> float:
-        place, session = self.place, self.place.session
+        contender, session = self.contender, self.contender.session
         down_since = session.disconnected_at
-        if place.ahead is not None and down_since is None:
+        if contender.ahead is not None and down_since is None:
             return self._deadline
         if session.over:
             return self.started
         bearable = session.conf.connect_timeout
-        if not place.was_in_line:
+        if not contender.was_in_line:
             return min(self._answer_by, self.started + bearable)
-        # A place survives a cut, but not longer than the session does.
-        silent_since = down_since or place.asked_at
+        # A contender survives a cut, but not longer than the session does.
+        silent_since = down_since or contender.asked_at
         return min(self._answer_by, silent_since + session.timeout + bearable)
 
     def outcome(self) -> Node | None:
@@ -149,13 +150,17 @@ class Attempt:
         """
         if self._detector is not None:
             self._detector.end()
-        place = self.place
-        if place.granted and not place.lost:
-            return place.node
-        place.leave()
+        contender = self.contender
+        if contender.granted and not contender.lost:
+            return contender.node
+        contender.leave()
         self._in_queue = False
-        if place.error is not None:
-            raise place.error
-        if place.granted or place.ahead is None or place.session.disconnected_at is not None:
-            raise place.session.unavailable(place.key)
+        if contender.error is not None:
+            raise contender.error
+        if (
+            contender.granted
+            or contender.ahead is None
+            or contender.session.disconnected_at is not None
+        ):
+            raise contender.session.unavailable(contender.key)
         return None

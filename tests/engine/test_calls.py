@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from distlock.queue.calls import Call
+from distlock.engine.calls import Call
 from tests.kit.tools import PATIENCE, Owner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.queue.calls import Steps, Wake
+    from distlock.engine.calls import Steps, Wake
 
 T = TypeVar("T")
 Way = Any
