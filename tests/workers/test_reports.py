@@ -16,7 +16,7 @@ from distlock.session import reaper
 from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
-from tests.kit.helpers import spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import tell as order
 from tests.kit.tools import PATIENCE, await_connection, within
 from tests.workers.master import SESSION_SECONDS, master
@@ -126,10 +126,17 @@ def test_the_reaper_has_no_file_of_its_master(tree: Tree, zookeeper: ZooKeeper) 
     """A descriptor that it kept would keep a port, a lock or a pipe of the master busy."""
     with master(zookeeper.hosts, tree.namespace) as one:
         one.child("a")
-        files = Path(f"/proc/{reaper_of(one.pid)}/fd").iterdir()
-        kinds = sorted(str(file.readlink()).partition(":")[0] for file in files)
+        reaper_pid = reaper_of(one.pid)
+        eventually(lambda: "anon_inode" in open_files(reaper_pid), PATIENCE, "the child's pidfd")
+        kinds = open_files(reaper_pid)
         one.end()
     assert kinds == ["/dev/null", "anon_inode", "pipe", "socket"]  # the pidfd, and standard error
+
+
+def open_files(pid: int) -> list[str]:
+    """The kinds of a process's open files."""
+    files = Path(f"/proc/{pid}/fd").iterdir()
+    return sorted(str(file.readlink()).partition(":")[0] for file in files)
 
 
 def test_the_reaper_takes_little_memory(tree: Tree, zookeeper: ZooKeeper) -> None:
