@@ -244,7 +244,7 @@ class Joining:
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:
-        name = self._ours(event.names or ())
+        name = self._ours(event.names)
         if event.error not in (None, e.Problem.MISSING):
             self._fail(event.error)
         elif name is None:

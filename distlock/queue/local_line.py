@@ -84,9 +84,10 @@ class LocalLine:
 
     def unfollow(self, name: str, follower: Hashable) -> None:
         """Let `follower` hear no more of the node `name`."""
-        local = self.named(name)
-        if local is not None and local.follower == follower:
-            self.nodes[self.path, number_in(name)] = local._replace(follower=None)
+        key = self.path, number_in(name)
+        local = self.nodes.get(key)
+        if local is not None and local.name == name and local.follower == follower:
+            self.nodes[key] = local._replace(follower=None)
 
     def forget(self, name: str) -> None:
         """Remove what was left with a node, whose deletion is acknowledged."""
@@ -98,11 +99,6 @@ class LocalLine:
             self.nodes[key] = local._replace(deleted=True)
         else:
             del self.nodes[key]
-
-    def named(self, name: str) -> Local | None:
-        """Return the node of this name, None for no node of ours."""
-        local = self.nodes.get((self.path, number_in(name)))
-        return local if local is not None and local.name == name else None
 
     def clear(self) -> None:
         """Remove all, of all lines: the connection is lost."""
