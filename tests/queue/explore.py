@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
@@ -20,7 +20,7 @@ from tests.queue.steps import steps
 from tests.queue.world import Faults, Process, beginning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tests.queue.world import World
 
@@ -153,15 +153,16 @@ SCOPES: dict[str, Scope] = {
 }
 
 
-def main() -> None:
+def main(scopes: Mapping[str, Any] = SCOPES, explore: Callable[..., Exploration] = explore) -> None:
+    """Explore the scopes that the command line names, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--depth", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--scope", action="append", choices=SCOPES)
+    parser.add_argument("--scope", action="append", choices=scopes)
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
-    for name in options.scope or SCOPES:
-        start = SCOPES[name].beginning(slow=options.slow)
+    for name in options.scope or scopes:
+        start = scopes[name].beginning(slow=options.slow)
         print(f"{name}: {explore(start, options.depth, options.seconds)}", flush=True)  # noqa: T201
 
 

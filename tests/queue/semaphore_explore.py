@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -78,17 +77,5 @@ SCOPES: dict[str, Scope] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--depth", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--scope", action="append", choices=SCOPES)
-    parser.add_argument("--slow", action="store_true")
-    options = parser.parse_args()
-    for name in options.scope or SCOPES:
-        start = SCOPES[name].beginning(slow=options.slow)
-        print(f"{name}: {explore(start, options.depth, options.seconds)}", flush=True)  # noqa: T201
-
-
 if __name__ == "__main__":
-    main()
+    mutexes.main(SCOPES, explore)
