@@ -69,6 +69,30 @@ class Call(Generic[_T]):
             raise
 
 
+class Immediate(Call[_T]):
+    """A call that waits for nothing."""
+
+    __slots__ = ()
+
+    def result(self) -> _T:
+        """Do all of it, and return the result."""
+        raise NotImplementedError
+
+    def run(self) -> _T:
+        try:
+            return self.result()
+        except BaseException:
+            self.undo()
+            raise
+
+    async def arun(self) -> _T:
+        return self.run()
+
+    def steps(self, wake: Wake) -> Steps[_T]:
+        yield from ()
+        return self.result()
+
+
 class Latch:
     """An event to wait for, which an exception from a signal handler cannot break.
 

@@ -171,8 +171,8 @@ class Leader(Mutex):
         hold = super()._conclude(owner, attempt)
         return None if hold is None else self._leads(hold)
 
-    def _reenter(self, held: Held, timeout: Any) -> Hold:
-        return self._leads(super()._reenter(held, timeout))
+    def _reenter(self, held: Held) -> Hold:
+        return self._leads(super()._reenter(held))
 
     def _leads(self, hold: Hold) -> Hold:
         if hold is not self._hold:

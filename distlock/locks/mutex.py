@@ -16,7 +16,7 @@ from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
-from distlock.engine.calls import Call
+from distlock.engine.calls import Call, Immediate
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from distlock.contenders.waiting import Waiter
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
+    from distlock.owner.owner import Identity
     from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
@@ -162,51 +163,43 @@ class Mutex(Lock[Hold]):
     ) -> Call[Hold | None]:
         owner = current()
         held = owner.held.get(self._id)
-        if held is not None and held.grant.left:  # its release was interrupted
-            owner.back_to(0, self._id)
-            held = None
-        attempt = None if held is not None else self._attempt(owner, blocking, timeout)
-        depth = 0 if held is None else held.count
+        if held is not None:
+            if not held.grant.left:
+                if timeout is not UNSET:
+                    seconds(timeout)  # refuses an invalid timeout, though nothing waits
+                return _Reentry(self._reenter, self._id, owner, held, entered)
+            owner.back_to(0, self._id)  # its release was interrupted
+        attempt = self._attempt(owner, blocking, timeout)
         return Call(
-            partial(self._steps, owner, attempt, timeout, entered),
-            partial(self._undo, owner, attempt, depth),
+            partial(self._steps, owner, attempt, entered), partial(self._undo, owner, attempt)
         )
 
     def _steps(
         self,
         owner: Owner,
-        attempt: Attempt | None,
-        timeout: Any,
+        attempt: Attempt,
         entered: Callable[[Hold], object] | None,
         wake: Wake,
     ) -> Steps[Hold | None]:
-        """Enter the lock again, or wait for it in the queue."""
-        if attempt is None:
-            hold = self._reenter(owner.held[self._id], timeout)
-        else:
-            attempt.begin(wake).join()
-            while (seconds := attempt.patience()) is not None:
-                yield seconds
-            granted = self._conclude(owner, attempt)
-            if granted is None:
-                if entered is None:
-                    return None
-                head = attempt.contender.head
-                answer = yield from attempt.ask(attempt.contender.session.read, head)
-                raise self._busy(attempt, participant(head, answer))
-            hold = granted
-        if entered is not None:
-            entered(hold)
+        """Wait for the lock in the queue."""
+        attempt.begin(wake).join()
+        while (seconds := attempt.patience()) is not None:
+            yield seconds
+        hold = self._conclude(owner, attempt)
+        if entered is None:
+            return hold
+        if hold is None:
+            head = attempt.contender.head
+            answer = yield from attempt.ask(attempt.contender.session.read, head)
+            raise self._busy(attempt, participant(head, answer))
+        entered(hold)
         return hold
 
-    def _undo(self, owner: Owner, attempt: Attempt | None, depth: int) -> None:
-        if attempt is not None:
-            attempt.give_up()
-        owner.back_to(depth, self._id)
+    def _undo(self, owner: Owner, attempt: Attempt) -> None:
+        attempt.give_up()
+        owner.back_to(0, self._id)
 
-    def _reenter(self, held: Held, timeout: Any) -> Hold:
-        if timeout is not UNSET:
-            seconds(timeout)  # refuses an invalid timeout, though nothing waits
+    def _reenter(self, held: Held) -> Hold:
         held.hold.check()
         held.count += 1
         return held.hold
@@ -310,6 +303,36 @@ class Mutex(Lock[Hold]):
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
+
+
+class _Reentry(Immediate["Hold | None"]):
+    """Enters a lock again that its owner holds."""
+
+    __slots__ = ("_depth", "_entered", "_held", "_identity", "_owner", "_reenter")
+
+    def __init__(
+        self,
+        reenter: Callable[[Held], Hold],
+        identity: Identity,
+        owner: Owner,
+        held: Held,
+        entered: Callable[[Hold], object] | None,
+    ) -> None:
+        self._reenter = reenter
+        self._identity = identity
+        self._owner = owner
+        self._held = held
+        self._depth = held.count
+        self._entered = entered
+
+    def result(self) -> Hold:
+        hold = self._reenter(self._held)
+        if self._entered is not None:
+            self._entered(hold)
+        return hold
+
+    def undo(self) -> None:
+        self._owner.back_to(self._depth, self._identity)
 
 
 def zk_lock(

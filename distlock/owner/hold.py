@@ -114,9 +114,10 @@ class Hold:
 
         :raises LockLost: stop, and roll back
         """
-        if self._grant.left:
+        grant = self._grant
+        if grant.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
-        if self.lost:
+        if grant.lost or self._process is not process.this:
             raise lost(self)
 
     def valid_for(self) -> float:
