@@ -1,12 +1,4 @@
-"""Drives a contender of the wait queue: events go into its machine, and effects are carried out.
-
-The caller's thread makes the contender, lets it join, and sends the first requests. Every later
-event is applied on the connection thread, in order: answers, watches, changes of the connection,
-and what a caller posts. So there is no lock, and no thread looks at what another one is changing.
-
-An answer counts for the connection on which its request was made only. The session counts its
-connections; a contender that has missed a change catches up before the next event.
-"""
+"""Drives a contender of the wait queue: events go into its machine, and effects are carried out."""
 
 from __future__ import annotations
 
@@ -19,7 +11,7 @@ from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
-from . import answers
+from .driver import Driver
 from .grant import Grant, Reason
 from .refusals import refusal, worn
 from .wire import Wire
@@ -40,7 +32,7 @@ _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
 }
 
 
-class QueuedContender(Wire, Grant):
+class QueuedContender(Wire, Driver, Grant):
     """A caller's wait in the line under `path`, and its grant.
 
     :param policy: the kind of contender
@@ -55,10 +47,6 @@ class QueuedContender(Wire, Grant):
     followed = False
     #: The name of the node that the caller deletes itself.
     _deleting = ""
-    #: Whether it is known which of the first requests were sent.
-    _sure = True
-    #: Whether it hears of the session's connections.
-    _attends = False
     #: Since when only worn nodes of others were seen first in the line.
     _worn_since: float | None = None
 
@@ -79,11 +67,6 @@ class QueuedContender(Wire, Grant):
         self.key = key
         self.kind = policy.kind
         self.shared = policy.shared and policy.spot is None  # which keeps the others out
-        self.error: Exception | None = None
-        #: How many were ahead at the last look; None until the line has been seen.
-        self.ahead: int | None = None
-        #: Whether the line has ever been seen, with this node or an earlier one.
-        self.was_in_line = False
         self._data = data
         self._settled = settled
         self._on_revoke = on_revoke
@@ -127,13 +110,13 @@ class QueuedContender(Wire, Grant):
             self._refuse_worn_line(self._worn_since)
         node = self.node
         if node is None or self.followed:
-            session.soon(self._leave)  # it also deletes the node
+            session.soon(self._attend)  # it also deletes the node
             return
         self._deleting = node.name
         gone = partial(self.machine.local.forget, node.name)
         delete = partial(session.deletes.delete, f"{path}/{node.name}", node.session_id, gone)
         try:
-            session.post(self._leave)  # the answer to the delete wakes the connection thread
+            session.post(self._attend)  # the answer to the delete wakes the connection thread
             delete()
         except BaseException:  # a soft time limit landed here
             session.soon(delete)
@@ -173,42 +156,10 @@ class QueuedContender(Wire, Grant):
 
     # --- events, on the connection thread --------------------------------------------------------
 
-    def connection_changed(self) -> None:
-        """Take note of a connection that was lost, or of a new one."""
-        session = self.session
-        if self._connection != session.connection:
-            self._connection = session.connection
-            self._watchers.clear()
-            self._apply(e.Disconnected())
-            if session.connected:
-                self._apply(e.Connected())
-
-    def deadline_renewed(self) -> None:
-        """Watch the own node from the first heartbeat on: an operator may break the lock."""
-        if self._attends:  # or else its caller may be applying `Join` now
-            self.hear(e.Renewed())
-
-    def _attend(self) -> None:
-        """Hear of the session's connections from now on."""
-        if self.left and self.machine.state is State.PARKED:
-            return  # its caller has given up before there was one
-        self._attends = True
-        self.session.contenders.add(self)
-        if self._connection != self.session.connection:
-            self.connection_changed()
-
-    def _leave(self) -> None:
-        self._apply(e.LEAVE if self._sure else e.Leave(sure=False))
-        if self.machine.state is not State.LEFT:  # it has to find its node first
-            self._attend()
-
-    def hear(self, event: e.Event) -> None:
-        """Apply an event."""
-        if self._connection != self.session.connection:
-            self.connection_changed()
-        self._apply(event)
-
-    def _apply(self, event: e.Event) -> None:
+    def apply(self, event: e.Event) -> None:
+        if not self._attends:  # the first one after `Join`
+            self._attends = True
+            self.session.contenders.add(self)
         machine = self.machine
         effects = machine.apply(event)
         self.ahead = machine.ahead
@@ -235,6 +186,7 @@ class QueuedContender(Wire, Grant):
                     self._worn_since = time.monotonic()
                 self._waits()
             case State.LEFT:
+                self._over = True
                 self.session.contenders.discard(self)
                 self._watchers.clear()
                 machine.me = None  # they refer to each other
@@ -242,21 +194,9 @@ class QueuedContender(Wire, Grant):
     def _waits(self) -> None:
         """Take note that somebody is ahead."""
 
-    # --- answers ---------------------------------------------------------------------------------
-
     def _void(self) -> None:
         if not self._attends:  # the first answers; from any thread
             self.session.soon(self._attend)
-
-    def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
-        if error is not None:
-            self._answered(connection, answers.not_created, value, error)
-        elif connection == self._connection:
-            self._attends = True
-            self.session.contenders.add(self)
-            self._apply(e.Created(answers.node(*value)))
-        else:
-            self._delete_orphan(value)
 
     # --- effects ---------------------------------------------------------------------------------
 

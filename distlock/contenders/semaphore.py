@@ -1,6 +1,6 @@
 """Drives a contender of a semaphore: its way through the queue, and its permits.
 
-It works as `contender` does. From the grant on, each permit is a contender of its own.
+From the grant on, each permit is a contender of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from distlock.queue.semaphore.machine import SemaphoreMachine
 
 from . import answers
 from .contender import QueuedContender
+from .driver import Driver
 from .refusals import refusal
 from .wire import Wire
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from distlock.session.session import Session
 
 
-class SemaphoreContender:
+class SemaphoreContender(Driver):
     """A caller's wait at the semaphore under `path`; then it has `permits`.
 
     :param limit: how many permits there are
@@ -39,11 +40,6 @@ class SemaphoreContender:
     :param settled: called, from any thread, when it is granted, busy or refused
     :param try_only: settle as soon as too few permits are free
     """
-
-    #: Whether it is known which of the first requests were sent.
-    _sure = True
-    #: Whether it hears of the session's connections.
-    _attends = False
 
     def __init__(
         self,
@@ -61,18 +57,10 @@ class SemaphoreContender:
         self.path = f"{path}/{LEASES}"
         self.key = key
         self.granted = False
-        #: Whether the caller has given it up.
         self.left = False
-        self.error: Exception | None = None
-        #: How many were ahead at the last look; None until the queue or the permits were seen.
-        self.ahead: int | None = None
-        #: Whether the queue or the permits have ever been seen.
-        self.was_in_line = False
         #: The permits, once granted.
         self.permits: list[Permit] = []
         self._settled = settled
-        #: The number of the connection that the machine knows of.
-        self._connection = 0
         self._limit = limit
         self._wanted = wanted
         self.machine = SemaphoreMachine(session, limit, wanted=wanted, try_only=try_only)
@@ -85,7 +73,7 @@ class SemaphoreContender:
     def join(self) -> None:
         """Come to the queue as soon as there is a connection; never blocks."""
         self.session.heartbeat.attend(self)
-        self._follow(self.session.connection)
+        self.follow(self.session.connection)
         self._sure = False
         self._carry_out(self.machine.apply(e.JOIN))
         self.session.soon(self._attend)
@@ -97,7 +85,7 @@ class SemaphoreContender:
         self.session.heartbeat.dismiss(self)
         if self.ahead is None:  # a try that ends in the queue is refused, if the queue was seen
             self.ahead = self.machine.queue.ahead or None
-        self.session.soon(self._leave)
+        self.session.soon(self._attend)
 
     @property
     def node(self) -> Node | None:
@@ -123,44 +111,18 @@ class SemaphoreContender:
 
     # --- events, on the connection thread --------------------------------------------------------
 
-    def connection_changed(self) -> None:
-        """Take note of a connection that was lost, or of a new one."""
-        session = self.session
-        if self._connection != session.connection:
-            self._follow(session.connection)
-            self.apply(e.Disconnected())
-            if session.connected:
-                self.apply(e.Connected())
-
-    def deadline_renewed(self) -> None:
-        """Watch the node in the queue, which an operator may break."""
-        if self._attends:  # or else its caller may be applying `Join` now
-            self.connection_changed()
-            self.apply(e.Renewed())
-
-    def _follow(self, connection: int) -> None:
+    def follow(self, connection: int) -> None:
         self._connection = connection
         self._queue.follow(connection)
         self._leases.follow(connection)
 
     def _attend(self) -> None:
-        """Hear of the session's connections from now on."""
-        if self.granted or self.machine.done:
-            return
-        self._attends = True
-        self.session.contenders.add(self)
-        self.connection_changed()
-
-    def _leave(self) -> None:
         for permit in self.permits:
-            if not permit.left:
+            if self.left and not permit.left:
                 permit.leave()
-        self.apply(e.LEAVE if self._sure else e.Leave(sure=False))
-        if not self.machine.done:  # it has to find its nodes first
-            self._attend()
+        super()._attend()
 
     def apply(self, event: s.Event) -> None:
-        """Apply an event to the machine, and carry its effects out."""
         machine = self.machine
         effects = machine.apply(event)
         if not self.left:
@@ -168,7 +130,7 @@ class SemaphoreContender:
             self.was_in_line = self.was_in_line or machine.seen
         self._carry_out(effects)
         if self.granted or machine.done:
-            self._attends = False
+            self._over = True
             self.session.contenders.discard(self)
 
     # --- effects ---------------------------------------------------------------------------------
@@ -233,12 +195,7 @@ class QueueWire(Wire):
         self._data = data
         self._watchers = {}
 
-    def follow(self, connection: int) -> None:
-        """Take note of the connection on which requests are made from now on."""
-        self._connection = connection
-        self._watchers.clear()
-
-    def _apply(self, event: Any) -> None:
+    def apply(self, event: Any) -> None:
         self._of.apply(At(self.where, event))
 
 
@@ -276,7 +233,7 @@ class LeasesWire(QueueWire):
     def _hear(self, connection: int, what: str, event: Any, _: bool) -> None:
         if connection == self._connection:
             self._watchers.pop(what, None)
-            self._apply(event)
+            self.apply(event)
 
     def _unwatch_limit(self, _: s.UnwatchLimit) -> None:
         self._take_back("limit")

@@ -42,9 +42,14 @@ class Wire:
     #: By the type of an effect: what carries it out.
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]]
 
-    def _apply(self, event: Any) -> None:
+    def apply(self, event: Any) -> None:
         """Apply an event to the machine, and carry its effects out."""
         raise NotImplementedError
+
+    def follow(self, connection: int) -> None:
+        """Make requests on this connection from now on; what was asked on another one is void."""
+        self._connection = connection
+        self._watchers.clear()
 
     def _void(self) -> None:
         """Take note of an answer that will never come; called from any thread."""
@@ -68,13 +73,13 @@ class Wire:
         if isinstance(error, _VOID):
             self._void()
         elif connection == self._connection:
-            self._apply(event(value, error and _PROBLEMS.get(type(error), error)))
+            self.apply(event(value, error and _PROBLEMS.get(type(error), error)))
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
             self._answered(connection, answers.not_created, value, error)
         elif connection == self._connection:
-            self._apply(e.Created(answers.node(*value)))
+            self.apply(e.Created(answers.node(*value)))
         else:
             self._delete_orphan(value)
 
@@ -85,7 +90,7 @@ class Wire:
     def _changed(self, connection: int, name: str, deleted: bool) -> None:
         if connection == self._connection:
             self._watchers.pop(name, None)
-            self._apply(e.Changed(name, deleted))
+            self.apply(e.Changed(name, deleted))
 
     # --- effects ---------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
     from distlock.contenders.contender import QueuedContender
-    from distlock.contenders.semaphore import SemaphoreContender
+    from distlock.contenders.driver import Driver
     from distlock.engine.requests import Requests
     from distlock.queue.local_line import Local
 
@@ -91,7 +91,7 @@ class Session(SessionRequests):
         #: Rises with each connection that comes or goes.
         self.connection = 0
         #: The contenders that hear of it; changed on the connection thread.
-        self.contenders: set[QueuedContender | SemaphoreContender] = set()
+        self.contenders: set[Driver] = set()
         #: The last contender that came to a line, by its path. A guess: any thread changes it.
         self.newest: dict[str, QueuedContender] = {}
         #: The nodes of this process in all lines; changed on the connection thread.

@@ -1,0 +1,73 @@
+"""A contender hears of its session from its first answer on, until its caller has left for good."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock.contenders.contender import QueuedContender
+from distlock.contenders.semaphore import SemaphoreContender
+from distlock.queue.policies import MUTEX
+from distlock.queue.semaphore.limits import Limit
+from tests.kit.fake_session import LINE, FakeSession, Tree
+
+if TYPE_CHECKING:
+    from distlock.contenders.driver import Driver
+
+KINDS: dict[str, Any] = {
+    "mutex": partial(QueuedContender, policy=MUTEX),
+    "semaphore": partial(SemaphoreContender, limit=Limit("stock:42", 1)),
+}
+
+
+@pytest.fixture
+def session() -> FakeSession:
+    return FakeSession(Tree())
+
+
+@pytest.fixture(params=KINDS)
+def contender(request: pytest.FixtureRequest, session: FakeSession) -> Any:
+    return KINDS[request.param](session, LINE, key="stock:42", data=b"", settled=lambda: None)
+
+
+def _disconnect(session: FakeSession) -> None:
+    session.connected = False
+    session.connection += 1
+
+
+def test_without_a_connection_it_joins_as_soon_as_there_is_one(
+    session: FakeSession, contender: Any
+) -> None:
+    _disconnect(session)
+    contender.join()
+    assert not session.tree.sent
+    session.connected = True
+    session.reconnect()
+    session.tree.answer_one()
+    assert contender in session.contenders
+    assert session.tree.sent["create"] == 1
+
+
+def test_who_has_left_before_there_is_a_connection_asks_for_nothing(
+    session: FakeSession, contender: Any
+) -> None:
+    """Or else a crowd that gave up in an outage would create its nodes just to delete them."""
+    _disconnect(session)
+    contender.join()
+    contender.leave()
+    session.connected = True
+    session.reconnect()
+    session.tree.answer()
+    assert not session.tree.sent
+    assert not session.contenders
+
+
+def test_a_contender_that_joins_hears_of_no_heartbeat_yet(
+    session: FakeSession, contender: Driver
+) -> None:
+    """Its caller may be applying `Join` in another thread."""
+    session.connection += 1
+    contender.deadline_renewed()
+    assert not session.tree.sent
