@@ -43,8 +43,8 @@ class QueuedContender(Wire, Driver, Grant):
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
 
-    #: Whether a neighbour of this process waits for us.
-    followed = False
+    #: The neighbour of this process that came to wait for us.
+    follower: QueuedContender | None = None
     #: The name of the node that the caller deletes itself.
     _deleting = ""
     #: Since when only worn nodes of others were seen first in the line.
@@ -108,8 +108,8 @@ class QueuedContender(Wire, Driver, Grant):
             session.newest.pop(path, None)
         if self._worn_since is not None:
             self._refuse_worn_line(self._worn_since)
-        node = self.node
-        if node is None or self.followed:
+        node, follower = self.node, self.follower
+        if node is None or (follower is not None and not follower.left):
             session.soon(self._attend)  # it also deletes the node
             return
         self._deleting = node.name
@@ -175,7 +175,7 @@ class QueuedContender(Wire, Driver, Grant):
                 self._worn_since = None
             case State.BEHIND:
                 before: Any = machine.before
-                before.followed = True
+                before.follower = self
                 self._waits()
             case State.WAITING:
                 self._waits()
@@ -189,7 +189,7 @@ class QueuedContender(Wire, Driver, Grant):
                 self._over = True
                 self.session.contenders.discard(self)
                 self._watchers.clear()
-                machine.me = None  # they refer to each other
+                machine.me = self.follower = None  # they refer to each other
 
     def _waits(self) -> None:
         """Take note that somebody is ahead."""

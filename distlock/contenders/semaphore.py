@@ -22,7 +22,7 @@ from .refusals import refusal
 from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from distlock.queue.events import Node
     from distlock.queue.machine import Machine
@@ -81,11 +81,21 @@ class SemaphoreContender(Driver):
 
     def leave(self) -> None:
         """Give up, granted or not; the nodes are deleted for certain. May be repeated."""
+        session, machine = self.session, self.machine
         self.left = True
-        self.session.heartbeat.dismiss(self)
+        session.heartbeat.dismiss(self)
         if self.ahead is None:  # a try that ends in the queue is refused, if the queue was seen
-            self.ahead = self.machine.queue.ahead or None
-        self.session.soon(self._attend)
+            self.ahead = machine.queue.ahead or None
+        # The permits first, so that the next in the queue finds them gone.
+        deletes = [*self._leases.take(machine.nodes), *self._queue.take([machine.queue.node])]
+        try:
+            session.soon(self._attend)
+            for delete in deletes:
+                delete()
+        except BaseException:  # a soft time limit landed here
+            for delete in deletes:
+                session.soon(delete)
+            raise
 
     @property
     def node(self) -> Node | None:
@@ -194,6 +204,20 @@ class QueueWire(Wire):
         self.path = path
         self._data = data
         self._watchers = {}
+        #: The nodes that the caller deletes itself: their names and sessions.
+        self._deleting: dict[str, int] = {}
+
+    def take(self, nodes: Iterable[Node | None]) -> list[Callable[[], None]]:
+        """Leave the deletion of nodes to the caller, and return what deletes them."""
+        self._deleting.update((node.name, node.session_id) for node in nodes if node is not None)
+        return [
+            partial(self.session.delete, f"{self.path}/{name}", session_id)
+            for name, session_id in self._deleting.items()
+        ]
+
+    def _delete(self, effect: e.Delete) -> None:
+        if effect.name not in self._deleting:
+            super()._delete(effect)
 
     def apply(self, event: Any) -> None:
         self._of.apply(At(self.where, event))

@@ -165,6 +165,6 @@ class Wire:
         e.Read: _read,
         e.Watch: _watch,
         e.Unwatch: _unwatch,
-        e.Delete: _delete,
+        e.Delete: lambda self, effect: self._delete(effect),
         e.Prove: _prove,
     }

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import django
@@ -173,6 +174,20 @@ def kept(session: Session) -> dict[str, list[object]]:
         "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}
+
+
+def settle(session: Session) -> None:
+    """Wait until what was posted to a session is done, and every request has its answer.
+
+    Asked on the connection thread, where an answer and all that it leads to are one step.
+    """
+
+    def settled() -> bool:
+        answer: SimpleQueue[bool] = SimpleQueue()
+        session.soon(lambda: answer.put(not session._in_flight))
+        return answer.get(timeout=PATIENCE)
+
+    eventually(settled, PATIENCE, lambda: f"all answered: {kept(session)}")
 
 
 def forgets_all(session: Session) -> None:
