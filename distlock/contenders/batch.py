@@ -89,7 +89,6 @@ class BatchMember(Grant):
         #: Whether it does not wait.
         self.trying = try_only
         self.error: Exception | None = None
-        self._was_in_line = False
         #: The node that it holds by, or waits for.
         self.batch_node: BatchNode | None = None
         self._data = data
@@ -113,20 +112,12 @@ class BatchMember(Grant):
     def was_in_line(self) -> bool:
         """Whether the line has ever been seen, with this node or an earlier one."""
         node = self.batch_node
-        return self._was_in_line or (node is not None and node.was_in_line)
-
-    @was_in_line.setter
-    def was_in_line(self, was: bool) -> None:
-        self._was_in_line = was
+        return node is not None and node.was_in_line
 
     @property
     def asked_at(self) -> float:
         """When the server was last asked for a node (`time.monotonic`)."""
         return 0.0 if self.batch_node is None else self.batch_node.asked_at
-
-    @asked_at.setter
-    def asked_at(self, _: float) -> None:
-        """Its node knows better."""
 
     @property
     def head(self) -> str:

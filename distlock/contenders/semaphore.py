@@ -112,10 +112,6 @@ class SemaphoreContender(Driver):
         """When the server was last asked for a node (`time.monotonic`)."""
         return max(self._queue.asked_at, self._leases.asked_at)
 
-    @asked_at.setter
-    def asked_at(self, when: float) -> None:
-        self._queue.asked_at = when
-
     def report(self) -> None:
         """Do nothing: its permits report."""
 

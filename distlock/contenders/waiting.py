@@ -38,6 +38,8 @@ class Attempt:
     _wake: Wake
     #: Whether there is a contender to leave.
     _in_queue = False
+    #: When it joined the queue again (`time.monotonic`), since the first grant was lost.
+    _again_at = 0.0
 
     def __init__(
         self,
@@ -69,7 +71,10 @@ class Attempt:
         contender = self.contender
         if contender.granted and contender.lost and time.monotonic() < self._deadline:
             # Nobody had the grant, as when an operator removes the queue in this instant.
-            contender = self._join_anew()
+            contender.leave()
+            self._again_at = time.monotonic()
+            contender = self.begin(self._wake)
+            contender.join()
         if contender.granted or contender.error is not None or (contender.ahead and self._try_only):
             return None
         now = time.monotonic()
@@ -116,17 +121,6 @@ class Attempt:
         """The seconds left after the deadline, for questions to the server."""
         return self._deadline + ANSWER_SECONDS - time.monotonic()
 
-    def _join_anew(self) -> Waiter:
-        """Leave the queue, and join it again."""
-        self.contender.leave()
-        contender = self.begin(self._wake)
-        contender.was_in_line = (
-            True  # the server has answered before, so it gets its full time again
-        )
-        contender.asked_at = time.monotonic()
-        contender.join()
-        return contender
-
     def _ends_at(self) -> float:
         contender, session = self.contender, self.contender.session
         down_since = session.disconnected_at
@@ -135,10 +129,10 @@ class Attempt:
         if session.over:
             return self.started
         bearable = session.conf.connect_timeout
-        if not contender.was_in_line:
+        if not (contender.was_in_line or self._again_at):
             return min(self._answer_by, self.started + bearable)
         # A contender survives a cut, but not longer than the session does.
-        silent_since = down_since or contender.asked_at
+        silent_since = down_since or max(contender.asked_at, self._again_at)
         return min(self._answer_by, silent_since + session.timeout + bearable)
 
     def outcome(self) -> Node | None:

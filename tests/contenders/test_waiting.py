@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,11 @@ import pytest
 
 from distlock import LockBusy, zk_lock
 from distlock.contenders import waiting
+from distlock.contenders.batch import BatchMember
+from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import LOOK_SECONDS, Attempt
+from distlock.queue.policies import MUTEX
+from tests.kit import fake_session
 from tests.kit.tools import await_connection
 
 if TYPE_CHECKING:
@@ -95,9 +100,26 @@ def test_a_grant_that_nobody_had_is_tried_anew_while_there_is_time() -> None:
     contender.granted = contender.lost = True
     assert attempt.patience() is not None
     assert contender.departures == 1
-    assert attempt.contender is not contender
     anew: Any = attempt.contender
-    assert (anew.was_in_line, anew.joined) == (True, 1)
+    assert anew is not contender
+    assert anew.joined == 1
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(QueuedContender, policy=MUTEX), partial(BatchMember, turns=2)]
+)
+def test_who_joins_anew_waits_for_the_answers_again(kind: Callable[..., Any]) -> None:
+    session: Any = fake_session.FakeSession(fake_session.Tree())
+    session.disconnected_at, session.over, session.timeout = None, False, 10
+    session.conf.connect_timeout = 5
+    attempt = Attempt(partial(kind, session, fake_session.LINE, key="stock:42", data=b""), None)
+    attempt.begin(lambda: None).join()
+    session.tree.answer()
+    attempt.contender.lose()
+    assert attempt.patience() is not None
+    session.tree.answer()
+    assert attempt.patience() is None
+    assert attempt.outcome() is not None
 
 
 def test_a_grant_that_was_lost_too_late_is_none() -> None:
