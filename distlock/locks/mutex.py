@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from distlock.contenders.waiting import Waiter
+    from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Identity
@@ -177,7 +177,7 @@ class Mutex(Lock[Hold]):
     def _steps(
         self,
         owner: Owner,
-        attempt: Attempt,
+        attempt: Attempt[InLine],
         entered: Callable[[Hold], object] | None,
         wake: Wake,
     ) -> Steps[Hold | None]:
@@ -195,7 +195,7 @@ class Mutex(Lock[Hold]):
         entered(hold)
         return hold
 
-    def _undo(self, owner: Owner, attempt: Attempt) -> None:
+    def _undo(self, owner: Owner, attempt: Attempt[InLine]) -> None:
         attempt.give_up()
         owner.back_to(0, self._id)
 
@@ -204,7 +204,7 @@ class Mutex(Lock[Hold]):
         held.count += 1
         return held.hold
 
-    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt:
+    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
         limit = wait_limit(blocking, timeout, options.timeout, self.using)
         conf = configuration(self.using)
@@ -248,13 +248,13 @@ class Mutex(Lock[Hold]):
             using=self.using,
         )
 
-    def _contender_for(self, owner: Owner) -> Callable[..., Waiter]:
+    def _contender_for(self, owner: Owner) -> Callable[..., InLine]:
         """Return the function that makes a contender in this lock's queue for `owner`."""
         if self.options.handoff:
             return partial(BatchMember, turns=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
 
-    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
+    def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
@@ -291,7 +291,7 @@ class Mutex(Lock[Hold]):
             if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
 
-    def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
+    def _busy(self, attempt: Attempt[InLine], holder: Participant | None) -> LockBusy:
         waited = attempt.waited
         by = f" It is held by {holder}." if holder else ""
         return LockBusy(

@@ -8,7 +8,7 @@ permits of this process by key. `contenders.semaphore` waits for them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from distlock import signals
 from distlock.conf import configuration, wait_limit
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from distlock.session.session import Session
 
     from .lock import Options
+
+    Awaited: TypeAlias = Attempt[SemaphoreContender]
 
 
 class Permits(Lock[Hold]):
@@ -138,7 +140,7 @@ class Permits(Lock[Hold]):
         permits: HeldPermits,
         taken: list[Held],
         entered: Callable[[Hold], object] | None,
-        attempt: Attempt,
+        attempt: Awaited,
     ) -> Hold | None:
         """Return the first hold, None if the permits are in use."""
         hold = self._conclude(permits, taken, attempt)
@@ -149,7 +151,7 @@ class Permits(Lock[Hold]):
         return hold
 
     def _undo(
-        self, permits: HeldPermits, taken: list[Held], attempt: Attempt | None = None
+        self, permits: HeldPermits, taken: list[Held], attempt: Awaited | None = None
     ) -> None:
         if attempt is not None:
             attempt.give_up()
@@ -158,7 +160,7 @@ class Permits(Lock[Hold]):
             if forget(permits, held):
                 self._end(held)
 
-    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Attempt:
+    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Awaited:
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
@@ -172,12 +174,12 @@ class Permits(Lock[Hold]):
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return Attempt(cast("Any", contender_for), limit)
+        return Attempt(contender_for, limit)
 
-    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
+    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
-        for permit in cast("SemaphoreContender", attempt.contender).permits:
+        for permit in attempt.contender.permits:
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
             hold = Hold(self.key, path, node.token, permit, using=self.using)
@@ -224,7 +226,7 @@ class Permits(Lock[Hold]):
         held.grant.leave()
         held.announce_end()
 
-    def _busy(self, attempt: Attempt) -> LockBusy:
+    def _busy(self, attempt: Awaited) -> LockBusy:
         return LockBusy(
             f"{self!r} is busy after {attempt.waited:.1f} s: all permits are taken. Try again "
             "later, or wait longer with timeout=.",

@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
@@ -109,7 +109,7 @@ def hold(
         session.close()
 
 
-def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
+def _granted(key: str, using: str, attempt: Attempt[QueuedContender]) -> QueuedContender:
     if attempt.outcome() is None:
         raise LockBusy(
             f"hold({key!r}) could not begin: the lock is held already. Release it first, or begin "
@@ -118,7 +118,7 @@ def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
             using=using,
             waited=attempt.waited,
         )
-    return cast("QueuedContender", attempt.contender)
+    return attempt.contender
 
 
 # --- faults --------------------------------------------------------------------------------------

@@ -410,7 +410,7 @@ def test_an_interrupt_takes_the_notice_down(
 ) -> None:
     patience = waiting.Attempt.patience
 
-    def until_there_is_a_notice(self: waiting.Attempt) -> float | None:
+    def until_there_is_a_notice(self: waiting.Attempt[Any]) -> float | None:
         if notices(other.tree):
             raise KeyboardInterrupt
         return patience(self)
