@@ -24,6 +24,7 @@ from tests.kit.tools import (
     await_connection,
     expire,
     forgets_all,
+    settle,
     within,
 )
 
@@ -49,7 +50,7 @@ def test_a_cut_within_the_session_keeps_the_order_of_the_line(
     for number, using in enumerate(["default", "other", "default", "other"]):
         waiters.append(make_owner().submit(wait, using, f"{number} over {using}"))
         line = tree.await_line(KEY, number + 2)
-    eventually(lambda: not session_for()._in_flight)
+    settle(session_for())
     session_id = session_for().id
     for _ in range(2):
         broken_link.cut()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
 from distlock.contenders.batch import _batches
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, settle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -34,7 +32,10 @@ def _batch(tree: Tree, using: str) -> Batch | None:
 def _stand(tree: Tree, using: str) -> bool:
     """Whether all who are to stand in line for those who wait for turns have their nodes."""
     batch = _batch(tree, using)
-    return batch is None or all(batch_node.node for batch_node in batch._wanted())
+    if batch is None:
+        return True
+    nodes = batch._wanted()  # none yet, where somebody has just entered
+    return bool(nodes) and all(batch_node.node for batch_node in nodes)
 
 
 def await_seats(tree: Tree, number: int, using: str = "default") -> None:
@@ -45,8 +46,7 @@ def await_seats(tree: Tree, number: int, using: str = "default") -> None:
 def quiet(*aliases: str) -> None:
     """Wait until every request has its answer."""
     for using in aliases or ("default",):
-        in_flight = await_connection(using)._in_flight
-        eventually(partial(operator.not_, in_flight), PATIENCE, "all answered")
+        settle(await_connection(using))
 
 
 class Waiter:

@@ -373,7 +373,7 @@ def test_a_close_while_it_connects_ends_the_session(zookeeper: ZooKeeper) -> Non
         eventually(lambda: proxy.connections)
         assert not one.id
         one.close()
-        eventually(lambda: not one._client._connection._connection_routine.is_alive(), 5)
+        eventually(lambda: not one._client._connection._connection_routine.is_alive())
 
 
 def test_closed_sessions_leave_no_socket_and_no_thread(make_session: MakeSession) -> None:
