@@ -29,7 +29,7 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import Lock, Options
+from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ logger = safe(logging.getLogger("distlock"))
 IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
-class Mutex(Lock[Hold]):
+class Mutex(KeyLock):
     """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
 
     `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
@@ -152,6 +152,17 @@ class Mutex(Lock[Hold]):
         session = session_for(self.using)
         timeout = session.conf.connect_timeout
         return participants(session, self._path(session), key=self.key, timeout=timeout)
+
+    # --- together with others --------------------------------------------------------------------
+
+    @property
+    def rank(self) -> tuple[str, str, str]:
+        return self.using, self._name, self._id[1]
+
+    def block_end(self) -> BlockEnd:
+        owner = current()
+        depth = owner.depth(self._id) - 1
+        return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
 
     # --- how it works ----------------------------------------------------------------------------
 

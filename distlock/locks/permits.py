@@ -23,8 +23,8 @@ from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 
-from .held_permits import HeldPermits, claim, forget, keep
-from .lock import Lock
+from .held_permits import HeldPermits, claim, forget, keep, on
+from .lock import BlockEnd, KeyLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Awaited: TypeAlias = Attempt[SemaphoreContender]
 
 
-class Permits(Lock[Hold]):
+class Permits(KeyLock):
     """Acquires and releases permits, for the semaphore and its mutex."""
 
     #: No semaphore is made from a template.
@@ -110,6 +110,21 @@ class Permits(Lock[Hold]):
         path = f"{self._path(session)}/{where}"
         timeout = session.conf.connect_timeout
         return participants(session, path, key=self.key, timeout=timeout, order=order)
+
+    # --- together with others --------------------------------------------------------------------
+
+    @property
+    def rank(self) -> tuple[str, str, str]:
+        return self.using, self._name, "semaphore"
+
+    def block_end(self) -> BlockEnd:
+        permits = self._permits(current())
+        left = max(len(on(permits)) - 1, 0)
+
+        def undo() -> None:
+            self._undo(permits, on(permits)[left:])
+
+        return BlockEnd(partial(self._give_back, permits, 1, []), undo)
 
     # --- how it works ----------------------------------------------------------------------------
 

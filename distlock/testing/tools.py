@@ -147,7 +147,7 @@ def lose_connection(using: str = "default") -> Iterator[None]:
     :raises RuntimeError: the server is a real one
     """
     session = session_for(using)
-    client = _client(session)
+    client = session.make
     if not isinstance(client, MemoryClient):
         raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
             "lose_connection() needs memory_zookeeper() or the fixture distlock_memory. The "
@@ -161,12 +161,8 @@ def lose_connection(using: str = "default") -> Iterator[None]:
         client.mend()
 
 
-def _client(session: Session) -> Any:
-    return session._client  # noqa: SLF001 - the test double's other half
-
-
 def _expire(session: Session) -> None:
-    client = _client(session)
+    client: Any = session.make
     if isinstance(client, MemoryClient):
         client.expire()
     else:
