@@ -18,7 +18,7 @@ import pytest
 
 from distlock import zk_lock
 from distlock.session.registry import session_for
-from tests.handoff.tools import KEY, Waiter, await_seats
+from tests.contenders.tools import KEY, Waiter, await_seats
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 

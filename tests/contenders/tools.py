@@ -1,4 +1,4 @@
-"""Tools of the hand-over tests: waiters that stand where they should, with a node or without."""
+"""Tools of the tests of contenders: over a double of the session, and with a real server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from distlock import zk_lock
 from distlock.contenders.batch import _batches
 from distlock.session.registry import session_for
+from tests.kit.fake_session import FakeSession
+from tests.kit.fake_session import Tree as FakeTree
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, settle
 
@@ -14,8 +16,24 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from distlock.contenders.batch import Batch
+    from tests.kit.fake_session import Counting
 
 KEY = "key"
+#: The last sequence number.
+LAST = 2**31 - 1
+
+
+def holds(place: Counting) -> bool:
+    return place.granted
+
+
+def standing_in_line(tree: FakeTree, count: int, kind: str = "mutex") -> list[Any]:
+    """Contenders of as many sessions, in the order of arrival."""
+    places = []
+    for number in range(1, count + 1):
+        places.append(FakeSession(tree, number).join(kind))
+        tree.answer()
+    return places
 
 
 def members(tree: Tree, using: str = "default") -> int:
