@@ -41,6 +41,7 @@ def test_a_cut_within_the_session_keeps_the_order_of_the_line(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
 ) -> None:
     served: list[str] = []
+    await_connection()
 
     def wait(using: str, name: str) -> None:
         with zk_lock(KEY, using=using, timeout=PATIENCE):
@@ -90,6 +91,7 @@ def test_a_waiter_is_granted_when_the_cut_ends_before_its_deadline(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
 ) -> None:
     waiter = make_owner()
+    await_connection()
     with within(6 + OVERRUN):
         granted = waiter.submit(zk_lock(KEY).acquire, timeout=6)
         await_waiter(tree, KEY)
