@@ -200,6 +200,8 @@ class BatchMember(Grant):
 class BatchNode(QueuedContender):
     """The node of a batch in the queue. It also settles when it knows the contender ahead."""
 
+    takes_offers = False  # a batch belongs to the connection thread
+
     #: The member whose turn it is, and how many turns there were.
     turn: BatchMember | None = None
     turns = 0

@@ -43,8 +43,16 @@ class QueuedContender(Wire, Driver, Grant):
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
 
+    #: Whether a neighbour may hand it the lock from any thread.
+    takes_offers = True
     #: The neighbour of this process that came to wait for us.
     follower: QueuedContender | None = None
+    #: The same, as long as it may be handed the lock: see `take_offer`.
+    _offer: QueuedContender | None = None
+    #: The neighbour that may hand us the lock.
+    _giver: QueuedContender | None = None
+    #: Whether the caller was woken to a grant.
+    _told = False
     #: The name of the node that the caller deletes itself.
     _deleting = ""
     #: Since when only worn nodes of others were seen first in the line.
@@ -109,18 +117,42 @@ class QueuedContender(Wire, Driver, Grant):
         if self._worn_since is not None:
             self._refuse_worn_line(self._worn_since)
         node, follower = self.node, self.follower
-        if node is None or (follower is not None and not follower.left):
+        if node is None or not (follower is None or follower.left or self._hand_over()):
             session.soon(self._attend)  # it also deletes the node
             return
-        self._deleting = node.name
         gone = partial(self.machine.local.forget, node.name)
         delete = partial(session.deletes.delete, f"{path}/{node.name}", node.session_id, gone)
         try:
+            self._deleting = node.name
             session.post(self._attend)  # the answer to the delete wakes the connection thread
             delete()
         except BaseException:  # a soft time limit landed here
             session.soon(delete)
             raise
+
+    def _hand_over(self) -> bool:
+        """Give the lock to the neighbour that waits for it, unless the connection thread does."""
+        neighbour = self.take_offer() if self.granted and not self._lost else None
+        if neighbour is None:
+            return False
+        neighbour.take_over(self.epoch)
+        return True
+
+    def take_offer(self) -> QueuedContender | None:
+        """Return the neighbour that may be handed the lock; None if another thread was faster.
+
+        The thread that releases the lock hands it over, and the connection thread takes the offer
+        back before the neighbour goes on alone. A dict gives an entry to one of them only.
+        """
+        offer: QueuedContender | None = self.__dict__.pop("_offer", None)
+        return offer
+
+    def take_over(self, epoch: int) -> None:
+        """Have the lock, of a grant of this epoch, from a neighbour; called from any thread."""
+        self.epoch = epoch
+        self.granted = True
+        self._settled()
+        self._told = True
 
     @property
     def head(self) -> str:
@@ -161,6 +193,8 @@ class QueuedContender(Wire, Driver, Grant):
             self._attends = True
             self.session.contenders.add(self)
         machine = self.machine
+        if self._giver is not None:
+            event = self._heed_offer(self._giver, event)
         effects = machine.apply(event)
         self.ahead = machine.ahead
         if not self.left:
@@ -174,8 +208,7 @@ class QueuedContender(Wire, Driver, Grant):
             case State.JOINING:
                 self._worn_since = None
             case State.BEHIND:
-                before: Any = machine.before
-                before.follower = self
+                self._stand_behind(cast("QueuedContender", machine.before))
                 self._waits()
             case State.WAITING:
                 self._waits()
@@ -190,6 +223,22 @@ class QueuedContender(Wire, Driver, Grant):
                 self.session.contenders.discard(self)
                 self._watchers.clear()
                 machine.me = self.follower = None  # they refer to each other
+
+    def _stand_behind(self, neighbour: QueuedContender) -> None:
+        neighbour.follower = self
+        if self.takes_offers:
+            neighbour._offer = self
+            self._giver = neighbour
+
+    def _heed_offer(self, giver: QueuedContender, event: e.Event) -> e.Event:
+        """Take the offer of the lock back, or learn that the caller has the lock already."""
+        self._giver = None
+        if giver.take_offer() is None:
+            handed_over = e.HandedOver(giver.epoch)
+            if type(event) is e.NeighbourLeft:
+                return handed_over
+            self.apply(handed_over)
+        return event
 
     def _waits(self) -> None:
         """Take note that somebody is ahead."""
@@ -208,7 +257,8 @@ class QueuedContender(Wire, Driver, Grant):
     def _grant(self, _: e.Grant) -> None:
         self.epoch = self.machine.epoch
         self.granted = True
-        self._settled()
+        if not self._told:
+            self._settled()
 
     def _refuse(self, effect: e.Refuse) -> None:
         self.error = refusal(effect, self.session, self.path, self.key)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from distlock.conf import UNSET, positive_seconds, seconds
 from distlock.contenders.batch import check_handoff
-from distlock.owner.hold import Hold
 
 from . import cancellation
 from .revocation import check_listener
@@ -93,17 +92,12 @@ class Lock(ABC, Generic[_H]):
     def __enter__(self) -> _H:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self.entry().run()
+        return self._entry(self._entered).run()
 
-    def entry(
-        self, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
-    ) -> Call[_H]:
-        """Return the call that begins a block, by default a ``with`` block.
-
-        :meta private:
-        """
+    def _entry(self, entered: Callable[[_H], object], timeout: Any = UNSET) -> Call[_H]:
+        """Return the call that begins a block."""
         # Cast before the call is run: an interrupt in between would leave the lock held.
-        return cast("Call[_H]", self._acquisition(True, timeout, entered or self._entered))
+        return cast("Call[_H]", self._acquisition(True, timeout, entered))
 
     @abstractmethod
     def __exit__(
@@ -114,7 +108,7 @@ class Lock(ABC, Generic[_H]):
     ) -> None: ...
 
     async def __aenter__(self) -> _H:
-        return await self.entry(entered=self._aentered).arun()
+        return await self._entry(self._aentered).arun()
 
     async def __aexit__(
         self,
@@ -126,38 +120,3 @@ class Lock(ABC, Generic[_H]):
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
-
-
-class BlockEnd(NamedTuple):
-    """The end of a block of several locks, for one of them.
-
-    :ivar release: releases the lock as its own block would
-    :ivar undo: does so if that was interrupted or has never begun
-    """
-
-    release: Callable[[], object]
-    undo: Callable[[], object]
-
-
-class KeyLock(Lock[Hold]):
-    """A lock of one key, which a multi-lock can take together with others."""
-
-    key: str
-    using: str
-
-    @property
-    @abstractmethod
-    def rank(self) -> tuple[str, str, str]:
-        """The rank of the lock in the global order; locks of one rank are one lock.
-
-        A mutex and the read/write lock of one key share a queue, so the key comes before the kind.
-
-        :meta private:
-        """
-
-    @abstractmethod
-    def block_end(self) -> BlockEnd:
-        """Return the end of a block that `entry` has begun.
-
-        :meta private:
-        """

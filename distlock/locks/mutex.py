@@ -29,14 +29,14 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import BlockEnd, KeyLock, Options
+from .lock import Lock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from distlock.contenders.waiting import InLine
+    from distlock.contenders.waiting import Waiter
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Identity
@@ -48,7 +48,7 @@ logger = safe(logging.getLogger("distlock"))
 IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
-class Mutex(KeyLock):
+class Mutex(Lock[Hold]):
     """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
 
     `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
@@ -153,17 +153,6 @@ class Mutex(KeyLock):
         timeout = session.conf.connect_timeout
         return participants(session, self._path(session), key=self.key, timeout=timeout)
 
-    # --- together with others --------------------------------------------------------------------
-
-    @property
-    def rank(self) -> tuple[str, str, str]:
-        return self.using, self._name, self._id[1]
-
-    def block_end(self) -> BlockEnd:
-        owner = current()
-        depth = owner.depth(self._id) - 1
-        return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
-
     # --- how it works ----------------------------------------------------------------------------
 
     def _path(self, session: Session) -> str:
@@ -188,7 +177,7 @@ class Mutex(KeyLock):
     def _steps(
         self,
         owner: Owner,
-        attempt: Attempt[InLine],
+        attempt: Attempt,
         entered: Callable[[Hold], object] | None,
         wake: Wake,
     ) -> Steps[Hold | None]:
@@ -206,7 +195,7 @@ class Mutex(KeyLock):
         entered(hold)
         return hold
 
-    def _undo(self, owner: Owner, attempt: Attempt[InLine]) -> None:
+    def _undo(self, owner: Owner, attempt: Attempt) -> None:
         attempt.give_up()
         owner.back_to(0, self._id)
 
@@ -215,7 +204,7 @@ class Mutex(KeyLock):
         held.count += 1
         return held.hold
 
-    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
+    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt:
         options = self.options
         limit = wait_limit(blocking, timeout, options.timeout, self.using)
         conf = configuration(self.using)
@@ -259,13 +248,13 @@ class Mutex(KeyLock):
             using=self.using,
         )
 
-    def _contender_for(self, owner: Owner) -> Callable[..., InLine]:
+    def _contender_for(self, owner: Owner) -> Callable[..., Waiter]:
         """Return the function that makes a contender in this lock's queue for `owner`."""
         if self.options.handoff:
             return partial(BatchMember, turns=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
 
-    def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
+    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
@@ -302,7 +291,7 @@ class Mutex(KeyLock):
             if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
 
-    def _busy(self, attempt: Attempt[InLine], holder: Participant | None) -> LockBusy:
+    def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
         waited = attempt.waited
         by = f" It is held by {holder}." if holder else ""
         return LockBusy(

@@ -8,7 +8,7 @@ permits of this process by key. `contenders.semaphore` waits for them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from distlock import signals
 from distlock.conf import configuration, wait_limit
@@ -23,8 +23,8 @@ from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 
-from .held_permits import HeldPermits, claim, forget, keep, on
-from .lock import BlockEnd, KeyLock
+from .held_permits import HeldPermits, claim, forget, keep
+from .lock import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,10 +38,8 @@ if TYPE_CHECKING:
 
     from .lock import Options
 
-    Awaited: TypeAlias = Attempt[SemaphoreContender]
 
-
-class Permits(KeyLock):
+class Permits(Lock[Hold]):
     """Acquires and releases permits, for the semaphore and its mutex."""
 
     #: No semaphore is made from a template.
@@ -111,21 +109,6 @@ class Permits(KeyLock):
         timeout = session.conf.connect_timeout
         return participants(session, path, key=self.key, timeout=timeout, order=order)
 
-    # --- together with others --------------------------------------------------------------------
-
-    @property
-    def rank(self) -> tuple[str, str, str]:
-        return self.using, self._name, "semaphore"
-
-    def block_end(self) -> BlockEnd:
-        permits = self._permits(current())
-        left = max(len(on(permits)) - 1, 0)
-
-        def undo() -> None:
-            self._undo(permits, on(permits)[left:])
-
-        return BlockEnd(partial(self._give_back, permits, 1, []), undo)
-
     # --- how it works ----------------------------------------------------------------------------
 
     def _path(self, session: Session) -> str:
@@ -155,7 +138,7 @@ class Permits(KeyLock):
         permits: HeldPermits,
         taken: list[Held],
         entered: Callable[[Hold], object] | None,
-        attempt: Awaited,
+        attempt: Attempt,
     ) -> Hold | None:
         """Return the first hold, None if the permits are in use."""
         hold = self._conclude(permits, taken, attempt)
@@ -166,7 +149,7 @@ class Permits(KeyLock):
         return hold
 
     def _undo(
-        self, permits: HeldPermits, taken: list[Held], attempt: Awaited | None = None
+        self, permits: HeldPermits, taken: list[Held], attempt: Attempt | None = None
     ) -> None:
         if attempt is not None:
             attempt.give_up()
@@ -175,7 +158,7 @@ class Permits(KeyLock):
             if forget(permits, held):
                 self._end(held)
 
-    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Awaited:
+    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Attempt:
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
@@ -189,12 +172,12 @@ class Permits(KeyLock):
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return Attempt(contender_for, limit)
+        return Attempt(cast("Any", contender_for), limit)
 
-    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
+    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
-        for permit in attempt.contender.permits:
+        for permit in cast("SemaphoreContender", attempt.contender).permits:
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
             hold = Hold(self.key, path, node.token, permit, using=self.using)
@@ -241,7 +224,7 @@ class Permits(KeyLock):
         held.grant.leave()
         held.announce_end()
 
-    def _busy(self, attempt: Awaited) -> LockBusy:
+    def _busy(self, attempt: Attempt) -> LockBusy:
         return LockBusy(
             f"{self!r} is busy after {attempt.waited:.1f} s: all permits are taken. Try again "
             "later, or wait longer with timeout=.",

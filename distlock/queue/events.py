@@ -112,6 +112,13 @@ class NeighbourLeft(NamedTuple):
     epoch: int | None
 
 
+class HandedOver(NamedTuple):
+    """The neighbour that we wait for has handed the lock over to the caller."""
+
+    #: The session's epoch of its grant.
+    epoch: int
+
+
 class Changed(NamedTuple):
     """A watched node has changed. The watch is used up."""
 
@@ -189,6 +196,7 @@ Event = (
     | Lapsed
     | Proved
     | NeighbourLeft
+    | HandedOver
     | Changed
     | LineMade
     | Created

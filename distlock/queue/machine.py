@@ -33,6 +33,11 @@ The driver guarantees:
 - `Disconnected` ends all watches, and clears the `LocalLine`, before any contender hears of it.
 - A watch is shared by the contenders of a process, and ends with its `Changed`, with `Unwatch`, or
   with an error in `Watched`.
+- An *offer* is open while a contender is BEHIND its neighbour. The thread that releases the lock
+  may take it, and the caller behind it has the lock at once. Or the connection thread takes it,
+  before it applies any event to the contender behind. Only one of them gets it. If it was the
+  other thread, `HandedOver` comes first; or else the offer is open again if the contender still
+  waits.
 - `Delete` is repeated until it is done or the session is over. A release may send it from the
   calling thread before it posts `Leave`. When it is acknowledged, `LocalLine.forget` is called.
 - `Leave` is posted for every contender in the end, perhaps more than once. If an exception landed
@@ -224,6 +229,9 @@ class Machine(Joining):
             self._grant(event.epoch)
         else:
             self._look()
+
+    def _handed_over(self, event: e.HandedOver) -> None:
+        self._grant(event.epoch)
 
     def _continues(self, epoch: int) -> bool:
         """Whether a grant of this epoch can go on with our node."""

@@ -25,6 +25,7 @@ the node belongs to an earlier session::
     PROVING      Proved              looks
     WAITING      Changed, Watched    looks; if the only one ahead is gone: HOLDING, or PROVING
     BEHIND       NeighbourLeft       → HOLDING if it hands over a grant that is valid; else looks
+                 HandedOver          → HOLDING, as the caller does already
     ASIDE        Changed, Watched    → PEEKING
     PEEKING      Listed              → ASIDE, or joins anew where nobody is, or → CLEARING
     CLEARING     LineRead            removes the line, or → REFUSED
@@ -147,6 +148,7 @@ RULES: dict[type, dict[tuple[State, ...], str]] = {
         (*(s for s in _WITH_NODE if s is not State.WAITING), State.HOLDING): "_own_read",
     },
     e.NeighbourLeft: {(State.BEHIND,): "_neighbour_left"},
+    e.HandedOver: {(State.BEHIND,): "_handed_over"},
     e.Renewed: {(State.WAITING, State.BEHIND, State.HOLDING): "_renewed"},
     e.Lapsed: {(State.HOLDING,): "_check"},
     e.HeldTooLong: {(State.HOLDING,): "_held_too_long"},

@@ -120,6 +120,18 @@ ALL = Faults(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 SCOPES: dict[str, Scope] = {
     "three come and go": Scope(faults=Faults(leaves=1, releases=0)),
     "a delete is sent before its release is applied": Scope(faults=Faults(leaves=0, releases=1)),
+    "a neighbour is handed the lock": Scope(
+        faults=Faults(leaves=1, releases=2), homes=(0, 0, 0), depth=14
+    ),
+    "a neighbour is handed the lock, and a cut": Scope(
+        faults=Faults(leaves=0, releases=2, cuts=1), homes=(0, 0, 0), depth=12
+    ),
+    "a neighbour is handed the lock, and an expiry": Scope(
+        faults=Faults(leaves=0, releases=2, lapses=1, expiries=1), homes=(0, 0, 0), depth=12
+    ),
+    "a neighbour is handed the lock, and its node is broken": Scope(
+        faults=Faults(leaves=0, releases=2, breaks=1, beats=1), homes=(0, 0, 0), depth=12
+    ),
     "an exception lands in a join": Scope(faults=Faults(interrupts=1, **NO_MORE)),
     "a connection is cut": Scope(faults=Faults(cuts=1, **NO_MORE), depth=12),
     "a session expires": Scope(faults=Faults(lapses=1, expiries=1, **NO_MORE), depth=10),

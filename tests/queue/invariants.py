@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distlock.queue import events as e
 from distlock.queue.states import State
-from tests.queue.world import AT_REST, NAMES, UNSURE, Process, World
+from tests.queue.world import NAMES, UNSURE, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,9 @@ def _violations(world: World) -> Iterator[str]:
     yield from _orphans(world)
     for process, number, contender in contenders:
         caller = process.callers[number]
-        if contender.state not in AT_REST and _sleeps(world, process, number, contender):
+        if not process.has_answer(number) and _sleeps(world, process, number, contender):
             yield f"{NAMES[number]} sleeps in {contender.state.name}, and nobody wakes it"
-        if contender.valid and caller.lapsed and not caller.left:
+        if process.holds(number) and caller.lapsed:
             yield f"{NAMES[number]} holds again what has lapsed"
         if contender.valid and not caller.left and _is_unaware(world, process, number, contender):
             yield f"{NAMES[number]} holds, and does not hear that its node is broken"
@@ -50,8 +50,7 @@ def _two_holders(world: World, contenders: list[tuple[Process, int, Machine]]) -
     holders = [
         (number, contender)
         for process, number, contender in contenders
-        if contender.valid
-        and not process.callers[number].left
+        if process.holds(number)
         and contender.node
         and contender.node.name not in world.server.broken
     ]
@@ -162,7 +161,7 @@ def _at_rest(world: World, contenders: list[tuple[Process, int, Machine]]) -> It
         return
     if any(process.callers[number].interrupted for process, number, _ in here):
         return
-    if any(contender.state in AT_REST for *_, contender in here):
+    if any(process.has_answer(number) for process, number, _ in here):
         return  # somebody holds, or is about to leave
     if not any(process.would_watch(contender) for process, _, contender in here):
         yield "everybody waits, and nobody holds"

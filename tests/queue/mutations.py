@@ -131,6 +131,19 @@ class HandOverWithoutSessionCheck(Machine):
             super()._neighbour_left(event)
 
 
+class OfferIsNotTakenBack(Machine):
+    """A contender goes on alone, and its neighbour hands it the lock all the same."""
+
+    offers_stay = True
+
+
+class HandOverIsNotNoted(Machine):
+    """The caller has had the lock from its neighbour, and the contender does not know."""
+
+    def _handed_over(self, event: e.HandedOver) -> None:
+        pass
+
+
 class NumberWithoutAgeOfLine(Machine):
     """The number before ours is of a neighbour in a line that was removed since."""
 
@@ -286,6 +299,8 @@ MUTATIONS = [
     Mutation(WatchIsForgotten, scope(leaves=1), "its watch is still there"),
     Mutation(WatchByExists, scope(), "a watch is still there"),
     Mutation(HandOverWithoutSessionCheck, scope(3, homes=(0, 0, 1), lapses=1, expiries=1), IN_VAIN),
+    Mutation(OfferIsNotTakenBack, scope(homes=TOGETHER, releases=1, cuts=1), TOKENS),
+    Mutation(HandOverIsNotNoted, scope(homes=TOGETHER, releases=1), TOKENS),
     Mutation(NumberWithoutAgeOfLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
     Mutation(LeaveForgetsTheNeighbour, scope(3, homes=(0, 0, 0), leaves=1), SLEEPS),
     Mutation(GrantWithoutProof, scope(lapses=1), IN_VAIN),

@@ -16,8 +16,21 @@ from tests.queue.world import NAMES, Process, World, Wrong
 
 
 def deliver(world: World, process: Process, number: int, event: e.Event) -> None:
-    """Apply an event to a contender, and carry its effects out."""
-    carry_out(world, process, number, process.contenders[number].apply(event))
+    """Apply an event to a contender, and carry its effects out.
+
+    Before that, take the offer of the lock back that the contender has, or learn that it was taken.
+    """
+    contender, caller = process.contenders[number], process.callers[number]
+    offers = [offer for offer in process.offers if offer[1] == number]
+    if not getattr(contender, "offers_stay", False):  # as one of the mutations has it
+        process.offers = process.offers.difference(offers)
+    if caller.given is not None:
+        process.callers[number] = caller._replace(given=None)
+        contender.apply(e.HandedOver(caller.given))
+    carry_out(world, process, number, contender.apply(event))
+    if contender.state is State.BEHIND:
+        assert isinstance(contender.before, int)
+        process.offers |= {(contender.before, number)}
 
 
 def deliver_to_all(world: World, process: Process, event: e.Event) -> None:

@@ -75,8 +75,14 @@ def _of_process(world: World, process: Process) -> Iterator[tuple[str, Any]]:
         yield "its session deadline passes", _lapse
     if not process.running and not process.expired and faults.expiries and attended:
         yield "its session expires", _expire
-    if any(c.state is State.HOLDING and not c.valid for c in process.contenders.values()):
+    if any(map(partial(_has_lapsed, process), process.contenders)):
         yield "notices that a grant has lapsed", _notice_lapse
+
+
+def _has_lapsed(process: Process, number: int) -> bool:
+    """Whether a contender has a grant that is worth nothing any more."""
+    granted = process.contenders[number].state is State.HOLDING
+    return (granted or process.callers[number].given is not None) and not process.valid(number)
 
 
 def _take_answer(world: World, process: Process) -> None:
@@ -122,8 +128,8 @@ def _beat(world: World, process: Process) -> None:
 
 def _lapse(world: World, process: Process) -> None:
     world.spend("lapses")
-    for number, contender in process.contenders.items():
-        if contender.valid:
+    for number in process.contenders:
+        if process.holds(number):
             process.callers[number] = process.callers[number]._replace(lapsed=True)
     process.running = False
 
@@ -163,9 +169,11 @@ def _of_caller(
         yield "has its release applied", partial(_leave, number=number)
     elif _is_downgrading(process, contender):
         return  # the caller waits for the read lock
-    elif not caller.left and (state in AT_REST or caller.interrupted or world.faults.leaves):
+    elif not caller.left and (
+        process.has_answer(number) or caller.interrupted or world.faults.leaves
+    ):
         yield "leaves", partial(_leave, number=number)
-        if state is State.HOLDING and world.faults.releases:
+        if (state is State.HOLDING or caller.given is not None) and world.faults.releases:
             yield "sends its delete", partial(_release, number=number)
 
 
@@ -207,17 +215,26 @@ def _join(
 
 
 def _release(world: World, process: Process, number: int) -> None:
-    """Send the delete from the calling thread, and post `Leave`."""
+    """Send the delete from the calling thread, hand the lock over, and post `Leave`."""
     world.spend("releases")
-    node = process.contenders[number].node
+    contender, caller = process.contenders[number], process.callers[number]
+    node = contender.node
     assert node is not None
-    process.callers[number] = process.callers[number]._replace(left=True, posted=True)
+    holds = process.holds(number)
+    process.callers[number] = caller._replace(left=True, posted=True)
+    for offer in process.offers:
+        giver, follower = offer
+        behind = process.callers[follower]
+        if giver == number and holds and behind.given is None:
+            epoch = contender.epoch if caller.given is None else caller.given
+            process.callers[follower] = behind._replace(given=epoch)
+            process.note_grant(world, process.contenders[follower])
     carry_out(world, process, number, [e.Delete(node.name, node.session_id)])
 
 
 def _leave(world: World, process: Process, number: int) -> None:
     contender, caller = process.contenders[number], process.callers[number]
-    if contender.state not in AT_REST and not caller.interrupted:
+    if not (process.has_answer(number) or caller.left or caller.interrupted):
         world.spend("leaves")
     leave = e.Leave(sure=not caller.interrupted)
     process.callers[number] = caller._replace(left=True, posted=False)

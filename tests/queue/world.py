@@ -115,6 +115,8 @@ class Caller(NamedTuple):
     interrupted: bool = False
     #: The session deadline has passed while it held the lock.
     lapsed: bool = False
+    #: The epoch of the grant that its neighbour has handed over, until the contender hears of it.
+    given: int | None = None
 
 
 class Process:
@@ -134,6 +136,7 @@ class Process:
         "lag",
         "local",
         "number",
+        "offers",
         "requests",
         "running",
         "unseen",
@@ -155,6 +158,8 @@ class Process:
         self.unseen: tuple[str, ...] = ()
         self.lag: tuple[str, ...] = ()
         self.local = LocalLine()
+        #: The offers of the lock: (from, to), until either hears of it.
+        self.offers: frozenset[tuple[int, int]] = frozenset()
         self.contenders: dict[int, Machine] = {}
         self.callers = dict.fromkeys(contenders, Caller())
         self._key: Any = None
@@ -214,11 +219,26 @@ class Process:
         """Take note that the deletion of a node is acknowledged."""
         self.local.forget(name)
 
+    def valid(self, number: int) -> bool:
+        """Whether the grant of a contender stands, or that which its caller was handed."""
+        contender, given = self.contenders[number], self.callers[number].given
+        if given is None:
+            return contender.valid
+        return self.unbroken(given) and contender.standing
+
+    def holds(self, number: int) -> bool:
+        """Whether a caller may rely on having the lock."""
+        return self.valid(number) and not self.callers[number].left
+
+    def has_answer(self, number: int) -> bool:
+        """Whether a caller has the lock, or was told that it does not get it."""
+        return self.contenders[number].state in AT_REST or self.callers[number].given is not None
+
     def note_grant(self, world: World, contender: Machine) -> None:
         """Raise if this grant is wrong."""
         node, server = contender.node, world.server
         assert node is not None
-        if not contender.valid:
+        if not self.valid(NAMES.index(name_of(contender))):
             raise Wrong(f"{name_of(contender)} is granted what is lost already")
         if any(name == node.name and owner != self.id for name, owner, _ in server.nodes):
             raise Wrong(f"{name_of(contender)} is granted on a node of an earlier session")
