@@ -3,7 +3,7 @@
 `Machine.apply` takes an event and returns the effects: what to send to the server, what to tell
 the caller (`events`). `states` has the table of what happens in which state. Here is no thread,
 clock, socket or lock, so `tests.queue.explore` takes every order in which events can come. The
-driver still runs `contender`, and nothing in the package uses this yet.
+driver is `distlock.contenders`.
 
 A contender has one node at a time. `joining` is how it gets one, `policies` says whom it waits for,
 and `local_line` knows the other contenders of this process.

@@ -38,7 +38,7 @@ def english(text: str) -> list[str]:
 def test_list_detail_and_confirmation_are_in_chinese(
     operator: Client, make_owner: MakeOwner
 ) -> None:
-    lock, owner, waiter = zk_lock("stock:42"), make_owner(), make_owner()
+    lock, owner, waiter = zk_lock("stock:42", timeout=30), make_owner(), make_owner()
     owner.now(lock.acquire)
     waiting = waiter.submit(lock.acquire)
     pages = [

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("patient", "tree")
 
 def test_a_hold_whose_turn_is_over_writes_no_more(tree: Tree, make_owner: MakeOwner) -> None:
     """Its token is that of the turn which has begun since, so the database would let it write."""
-    lock = zk_lock(KEY, handoff=3)
+    lock = zk_lock(KEY, handoff=3, timeout=PATIENCE)
     owners = [make_owner() for _ in range(3)]
     holds = [owners[0].now(lock.__enter__)]
     entered = []

@@ -23,7 +23,7 @@ def held_elsewhere(key: str, *, work: str = "") -> Iterator[Event]:
     def hold() -> None:
         with label(work), zk_lock(key):
             held.set()
-            free.wait(30)
+            free.wait(600)  # the block below ends it, however long that takes
 
     with ThreadPoolExecutor(1) as pool:
         holding = pool.submit(hold)
@@ -34,7 +34,7 @@ def held_elsewhere(key: str, *, work: str = "") -> Iterator[Event]:
             yield free
         finally:
             free.set()
-            holding.result(10)
+            holding.result(30)
 
 
 def in_line(key: str) -> int:
