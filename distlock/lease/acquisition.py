@@ -114,7 +114,7 @@ class LeaseAcquisition(Renewal):
         elif term.owner == self.owner:
             # After a lost answer this may be our own write.
             self.fresh = self.fresh and term.attempt == self.attempt
-            self._renew(term)
+            self._act_on(term)
         elif self.ended:
             self.fresh = True
             self._write(encode(self._said, self.attempt, self._ttl, mark=term.mark), term)

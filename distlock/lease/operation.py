@@ -106,8 +106,15 @@ class LeaseOperation:
     # --- looking ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        if not self.left:
-            self._look()
+        if self.left:
+            return
+        if self._known is None:
+            self._begin_unknown()
+        else:
+            self._act_on(self._known)
+
+    def _begin_unknown(self) -> None:
+        self._look()
 
     def _look(self) -> None:
         """Ask for the time and the node in one go. The answers come in this order."""
@@ -149,6 +156,9 @@ class LeaseOperation:
         """Clean up after a caller that has left; `term` is the last one seen."""
 
     # --- acting ----------------------------------------------------------------------------------
+
+    def _act_on(self, term: Term) -> None:
+        """Renew or end a term of the owner; one who only looks has none."""
 
     def _mark(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -226,18 +236,7 @@ class Renewal(LeaseOperation):
         self._ttl = ttl
         self._shorten = shorten
 
-    def _begin(self) -> None:
-        if self.left:
-            return
-        if self._known is not None:
-            self._renew(self._known)
-        else:
-            self._begin_unknown()
-
-    def _begin_unknown(self) -> None:
-        self._look()
-
-    def _renew(self, term: Term) -> None:
+    def _act_on(self, term: Term) -> None:
         known = self._known
         # This process keeps its mark, which shows whether another one has renewed since.
         attempt = known.attempt if known and _same(term, self.owner, known) else self.attempt
@@ -248,7 +247,7 @@ class Renewal(LeaseOperation):
         if not _same(term, self.owner, self._known):
             self._end(_lost(self, term))
         elif term is not None:
-            self._renew(term)
+            self._act_on(term)
 
     def _absent(self) -> None:
         self._end(_lost(self, None, gone=True))
@@ -264,13 +263,8 @@ class Return(LeaseOperation):
         super().__init__(*args, **options)
         self._only_known = only_known
 
-    def _begin(self) -> None:
-        if self.left:
-            return
-        if self._known is not None:
-            self._remove(self._known, self._removed)
-        else:
-            self._look()
+    def _act_on(self, term: Term) -> None:
+        self._remove(term, self._removed)
 
     def _present(self, term: Term | None) -> None:
         if term is None or not _same(term, self.owner, self._known if self._only_known else None):
@@ -278,7 +272,7 @@ class Return(LeaseOperation):
         elif self._only_known and self._known and term.attempt != self._known.attempt:
             self._grant()
         else:
-            self._remove(term, self._removed)
+            self._act_on(term)
 
     def _absent(self) -> None:
         self._gone(None, gone=True)
