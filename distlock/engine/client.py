@@ -46,7 +46,7 @@ from distlock.logs.loggers import safe
 
 from .connection import Connection
 from .credentials import sasl_options, tls_context
-from .handler import Handler, guarded
+from .handler import Handler, guarded, report_bug
 from .requests import Requests, access_list
 
 if TYPE_CHECKING:
@@ -124,10 +124,13 @@ class Reply:
         """Take the server's answer, or the news that there will be none."""
         done, self._done = self._done, None
         self._settled(self)
-        if done is not None:
-            guarded(done, value, error)
-        elif error is None and self._orphan is not None:
-            guarded(self._orphan, value)
+        try:
+            if done is not None:
+                done(value, error)
+            elif error is None and self._orphan is not None:
+                self._orphan(value)
+        except Exception as bug:  # noqa: BLE001 - is logged
+            report_bug(bug)
 
     def set_exception(self, error: BaseException) -> None:
         """Take the news that there will be no answer; kazoo calls it so."""

@@ -25,8 +25,13 @@ def guarded(step: Callable[..., None], *args: Any) -> None:
     """Run a step on the connection thread, which no mistake of ours may end."""
     try:
         step(*args)
-    except Exception:
-        logger.exception("A step of the wait queue failed: this is a bug in distlock.")
+    except Exception as error:  # noqa: BLE001 - is logged
+        report_bug(error)
+
+
+def report_bug(error: Exception) -> None:
+    """Log what a step on the connection thread has raised."""
+    logger.error("A step of the wait queue failed: this is a bug in distlock.", exc_info=error)
 
 
 def take_all(steps: deque[Callable[[], None]]) -> None:
@@ -34,8 +39,8 @@ def take_all(steps: deque[Callable[[], None]]) -> None:
     while steps:
         try:
             steps.popleft()()
-        except Exception:
-            logger.exception("A step of the wait queue failed: this is a bug in distlock.")
+        except Exception as error:  # noqa: BLE001 - is logged
+            report_bug(error)
 
 
 def report_once(error: BaseException, reported: set[tuple[Any, ...]]) -> None:

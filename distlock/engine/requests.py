@@ -9,10 +9,7 @@ from kazoo.protocol.serialization import (
     CheckVersion,
     Create,
     Create2,
-    Delete,
     GetACL,
-    GetChildren,
-    GetData,
     SetACL,
     SetData,
     Sync,
@@ -22,6 +19,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
+from .messages import AccessList, CreateNode, DeleteNode, ListChildren, ReadNode
 from .roles import ROLES, bits
 
 if TYPE_CHECKING:
@@ -61,20 +59,20 @@ class _RemoveWatches:
 class Requests:
     """Makes the requests that a client sends."""
 
-    _acl: list[Any]
+    _acl: AccessList
 
     def contender(self, prefix: str, data: bytes) -> Any:
         """Create an ephemeral sequential node; answers (path, stat)."""
-        return Create2(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
+        return CreateNode(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
 
     def ephemeral(self, path: str, data: bytes) -> Any:
         """Create an ephemeral node of just this name; answers (path, stat)."""
-        return Create2(path, data, self._acl, _EPHEMERAL)
+        return CreateNode(path, data, self._acl, _EPHEMERAL)
 
     def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
         """Create a node that outlives the session; answers (path, stat)."""
         flags = _PERSISTENT_SEQUENTIAL if sequential else _PERSISTENT
-        return Create2(path, data, self._acl, flags)
+        return CreateNode(path, data, self._acl, flags)
 
     def container(self, path: str) -> Any:
         """Create a node that the server removes after its last child has gone."""
@@ -85,7 +83,7 @@ class Requests:
 
         :param changed: called at the next change of these names, as `reading` does
         """
-        return GetChildren(path, None if changed is None else _watcher(changed))
+        return ListChildren(path, None if changed is None else _watcher(changed))
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """Read a node; answers (data, stat).
@@ -93,7 +91,7 @@ class Requests:
         :param changed: called at its next change, with whether it was deleted; and with False when
             the connection, and the watch with it, is lost
         """
-        return GetData(path, None if changed is None else _watcher(changed))
+        return ReadNode(path, None if changed is None else _watcher(changed))
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
@@ -134,7 +132,7 @@ class Requests:
 
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""
-        return Delete(path, version)
+        return DeleteNode(path, version)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
         """Remove this connection's watches on a node's data, or on the names of its children."""
@@ -145,16 +143,16 @@ def _watcher(changed: Callable[[bool], None]) -> Callable[[Any], None]:
     return lambda event: changed(event.type == EventType.DELETED)
 
 
-def access_list(conf: Configuration) -> list[Any]:
+def access_list(conf: Configuration) -> AccessList:
     """Return the ACL for new nodes."""
     if conf.acl == "open":
-        return list(OPEN_ACL_UNSAFE)
+        return AccessList(OPEN_ACL_UNSAFE)
     if conf.acl == "creator":
-        return list(CREATOR_ALL_ACL)
+        return AccessList(CREATOR_ALL_ACL)
     if isinstance(conf.acl, Mapping):
-        return [
+        return AccessList(
             ACL(bits(may), Id(scheme, name))
             for role, may in ROLES.items()
             for scheme, name in conf.acl.get(role, ())
-        ]
-    return list(conf.acl)
+        )
+    return AccessList(conf.acl)

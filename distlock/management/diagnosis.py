@@ -22,7 +22,7 @@ from distlock.exceptions import LockUnavailable
 from distlock.inspection.tree import snapshot
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
 from distlock.session import session as sessions
-from distlock.session.node_bytes import size_of
+from distlock.session.node_bytes import LENGTH
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS
@@ -251,7 +251,7 @@ def _nodes(conf: Configuration, reads: Reads) -> Finding:
     sizes: Counter[int] = Counter()
     for lock in seen.locks:
         for one in lock.contenders:
-            sizes[one.participant.session_id] += size_of(one.participant.path)
+            sizes[one.participant.session_id] += len(one.participant.path) + LENGTH
     session_id, most = max(sizes.items(), key=itemgetter(1), default=(0, 0))
     message = f"{most} bytes of paths in one session at most"
     if most <= conf.max_node_bytes / 2:

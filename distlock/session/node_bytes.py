@@ -6,15 +6,12 @@ whole ensemble down (ZOOKEEPER-4306).
 
 from __future__ import annotations
 
+from typing import Final
+
 from distlock.keys.limits import SEQUENCE_DIGITS
 
-#: The bytes that precede each path.
-_LENGTH = 4
-
-
-def size_of(path: str) -> int:
-    """Return the bytes that a node takes in the message; the paths of locks are ASCII."""
-    return len(path) + _LENGTH
+#: The bytes that precede each path in the message. The paths of locks are ASCII.
+LENGTH: Final = 4
 
 
 class NodeBytes:
@@ -32,7 +29,7 @@ class NodeBytes:
     def add(self, path: str) -> None:
         """Count a node that was created."""
         if path not in self._sizes:
-            size = self._sizes[path] = size_of(path)
+            size = self._sizes[path] = len(path) + LENGTH
             self.total += size
 
     def discard(self, path: str) -> None:
@@ -49,7 +46,7 @@ class NodeBytes:
 
         :param under_way: how many nodes like this one are being created
         """
-        return self.total + (under_way + 1) * (size_of(path) + SEQUENCE_DIGITS) > self.limit
+        return self.total + (under_way + 1) * (len(path) + LENGTH + SEQUENCE_DIGITS) > self.limit
 
     def paths(self) -> list[str]:
         """Return the paths of the nodes."""
