@@ -75,7 +75,7 @@ def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
     announce(signal, sender, hold, hold=hold, **facts)
 
 
-def outcome(attempt: Attempt, sender: type, about: Subject) -> Node | None:
+def outcome(attempt: Attempt[Any], sender: type, about: Subject) -> Node | None:
     """Return the node of an attempt, None for a busy lock; announce a failure."""
     try:
         node = attempt.outcome()

@@ -239,32 +239,18 @@ class LeasesWire(QueueWire):
         self.session.write(self.path, effect.data, effect.version, ignore)
 
     def _watch_limit(self, _: s.WatchLimit) -> None:
-        changed = self._watcher("limit", s.LimitChanged())
+        changed = self._watcher("limit", lambda _: s.LimitChanged())
         self.session.watch(self.path, changed, self._answer(_limit_read))
 
     def _watch_names(self, _: s.WatchNames) -> None:
-        changed = self._watcher("names", s.NamesChanged())
+        changed = self._watcher("names", lambda _: s.NamesChanged())
         self.session.watch(self.path, changed, self._answer(answers.listed), children=True)
 
-    def _watcher(self, what: str, event: Any) -> Callable[[bool], None]:
-        changed = self._watchers[what] = partial(self._hear, self._connection, what, event)
-        return changed
-
-    def _hear(self, connection: int, what: str, event: Any, _: bool) -> None:
-        if connection == self._connection:
-            self._watchers.pop(what, None)
-            self.apply(event)
-
     def _unwatch_limit(self, _: s.UnwatchLimit) -> None:
-        self._take_back("limit")
+        self._take_back("limit", self.path)
 
     def _unwatch_names(self, _: s.UnwatchNames) -> None:
-        self._take_back("names")
-
-    def _take_back(self, what: str) -> None:
-        changed = self._watchers.pop(what, None)
-        if changed is not None:
-            self.session.unwatch(self.path, changed, children=what == "names")
+        self._take_back("names", self.path, children=True)
 
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
         **Wire.REQUESTS,

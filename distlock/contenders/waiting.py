@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.contenders.batch import BatchMember
     from distlock.contenders.contender import QueuedContender
+    from distlock.contenders.semaphore import SemaphoreContender
     from distlock.engine.calls import Steps, Wake
     from distlock.locks.deadlocks import DeadlockDetector
     from distlock.queue.events import Node
 
-    Waiter: TypeAlias = QueuedContender | BatchMember
+    #: A wait in a line; and any.
+    InLine: TypeAlias = QueuedContender | BatchMember
+    Waiter: TypeAlias = InLine | SemaphoreContender
 
 _T = TypeVar("_T")
+_W = TypeVar("_W", bound="Waiter")
 
 #: The least time that a call waits for the server's first answer, in seconds.
 ANSWER_SECONDS = 0.4
@@ -26,7 +30,7 @@ ANSWER_SECONDS = 0.4
 LOOK_SECONDS = 1.0
 
 
-class Attempt:
+class Attempt(Generic[_W]):
     """One caller's wait: how long it may last, and how it ended.
 
     :param contender_for: makes the contender, given ``settled``, which it calls when it is settled
@@ -34,7 +38,7 @@ class Attempt:
     :param detector: looks for a deadlock meanwhile
     """
 
-    contender: Waiter
+    contender: _W
     _wake: Wake
     #: Whether there is a contender to leave.
     _in_queue = False
@@ -43,7 +47,7 @@ class Attempt:
 
     def __init__(
         self,
-        contender_for: Callable[..., Waiter],
+        contender_for: Callable[..., _W],
         timeout: float | None,
         detector: DeadlockDetector | None = None,
     ) -> None:
@@ -54,7 +58,7 @@ class Attempt:
         self._deadline = math.inf if timeout is None else self.started + timeout
         self._answer_by = max(self._deadline, self.started + ANSWER_SECONDS)
 
-    def begin(self, wake: Wake) -> Waiter:
+    def begin(self, wake: Wake) -> _W:
         """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
         contender = self.contender = self._contender_for(settled=wake)
@@ -89,7 +93,7 @@ class Attempt:
             remaining = min(remaining, self._detector.turn(contender, self._wake))
         return min(remaining, LOOK_SECONDS)
 
-    def steps(self, then: Callable[[Attempt], _T], wake: Wake) -> Steps[_T]:
+    def steps(self, then: Callable[[Attempt[_W]], _T], wake: Wake) -> Steps[_T]:
         """Join, wait for the grant or the end of the time, and return the result of `then`."""
         self.begin(wake).join()
         while (seconds := self.patience()) is not None:

@@ -37,7 +37,7 @@ class Wire:
     asked_at = 0.0
     #: The number of the connection that the machine knows of.
     _connection = 0
-    #: By the name of the node that is watched.
+    #: By the name of what is watched.
     _watchers: dict[str, Callable[[bool], None]]
     #: By the type of an effect: what carries it out.
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]]
@@ -87,10 +87,26 @@ class Wire:
         path, stat = value
         self.session.delete(path, stat.ephemeralOwner)
 
-    def _changed(self, connection: int, name: str, deleted: bool) -> None:
+    def _watcher(self, name: str, event: Callable[[bool], Any]) -> Callable[[bool], None]:
+        """Return what hears once that a node has changed, perhaps that it was deleted.
+
+        :param name: for `_take_back`
+        :param event: makes the event
+        """
+        changed = self._watchers[name] = partial(self._changed, self._connection, name, event)
+        return changed
+
+    def _changed(
+        self, connection: int, name: str, event: Callable[[bool], Any], deleted: bool
+    ) -> None:
         if connection == self._connection:
             self._watchers.pop(name, None)
-            self.apply(e.Changed(name, deleted))
+            self.apply(event(deleted))
+
+    def _take_back(self, name: str, path: str, *, children: bool = False) -> None:
+        changed = self._watchers.pop(name, None)
+        if changed is not None:
+            self.session.unwatch(path, changed, children=children)
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -141,14 +157,12 @@ class Wire:
 
     def _watch(self, effect: e.Watch) -> None:
         name = effect.name
-        changed = self._watchers[name] = partial(self._changed, self._connection, name)
+        changed = self._watcher(name, partial(e.Changed, name))
         watched = self._answer(partial(answers.watched, name))
         self.session.watch(f"{self.path}/{name}", changed, watched)
 
     def _unwatch(self, effect: e.Unwatch) -> None:
-        changed = self._watchers.pop(effect.name, None)
-        if changed is not None:
-            self.session.unwatch(f"{self.path}/{effect.name}", changed)
+        self._take_back(effect.name, f"{self.path}/{effect.name}")
 
     def _delete(self, effect: e.Delete) -> None:
         self.session.delete(f"{self.path}/{effect.name}", effect.session_id)

@@ -48,6 +48,8 @@ class _Timer(threading.Thread):
         while True:
             with suppress(Empty):
                 heappush(due, self.orders.get(timeout=_until(due[0][0]) if due else None))
+                while True:  # all orders, or a late thread would take an early one for the earliest
+                    heappush(due, self.orders.get_nowait())
             while due and _until(due[0][0]) == 0:
                 _call(heappop(due)[2])
             if len(due) > many:

@@ -216,7 +216,7 @@ class PersistentLease:
             LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
         )
 
-        def taken(attempt: Attempt) -> LeaseHold | None:
+        def taken(attempt: Attempt[Any]) -> LeaseHold | None:
             if signals.outcome(attempt, PersistentLease, self) is None:
                 if block is not None:
                     raise self._busy(operation, attempt)
@@ -250,7 +250,7 @@ class PersistentLease:
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
         operation = self._operation(Renewal, identity, hold, ttl=ttl, shorten=explicit)
 
-        def renewed(attempt: Attempt) -> LeaseHold:
+        def renewed(attempt: Attempt[Any]) -> LeaseHold:
             with forgotten_if_lost(identity, hold):
                 attempt.outcome()
             return note(identity, operation, sender=PersistentLease)
@@ -267,7 +267,7 @@ class PersistentLease:
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
 
-        def done(attempt: Attempt) -> None:
+        def done(attempt: Attempt[Any]) -> None:
             with within or nullcontext():
                 with forgotten_if_lost(identity, returned):
                     attempt.outcome()
@@ -278,7 +278,7 @@ class PersistentLease:
         operation = self._operation(Return, identity, returned, only_known=hold is not None)
         return self._asking(operation, done)
 
-    def _asking(self, operation: LeaseOperation, then: Callable[[Attempt], _T]) -> Call[_T]:
+    def _asking(self, operation: LeaseOperation, then: Callable[[Attempt[Any]], _T]) -> Call[_T]:
         """Return the call of an operation that waits for nobody but the server."""
         attempt = Attempt(operation.awaited, configuration(self.using).connect_timeout)
         return Call(partial(attempt.steps, then), attempt.give_up)
@@ -341,7 +341,7 @@ class PersistentLease:
             return None
         return self._return(hold, after_body(hold, error, proven=hold.valid_for() > 0))
 
-    def _busy(self, operation: LeaseAcquisition, attempt: Attempt) -> LockBusy:
+    def _busy(self, operation: LeaseAcquisition, attempt: Attempt[Any]) -> LockBusy:
         return LockBusy(
             f"The lease {self.key!r} is busy after {attempt.waited:.1f} s. It is held by "
             f"{operation.holder}. Try again later, or wait longer with timeout=.",

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distlock.owner.hold import TOO_LATE, lost
+from distlock.owner.hold import TOO_LATE, grant_of, lost
 from distlock.signals import lock_lost
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ class _Block:
         self._cancelling = _cancelling(task)
         self._over = False
         self._lost: Hold | None = None
-        self._listeners = [
-            (hold._grant, partial(self._changed, hold))  # noqa: SLF001 - the other half of a hold
-            for hold in holds
-        ]
+        self._listeners = [(grant_of(hold), partial(self._changed, hold)) for hold in holds]
         for grant, listener in self._listeners:
             grant.listen(listener)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from distlock.contenders.waiting import Attempt
+    from distlock.contenders.waiting import Attempt, InLine
     from distlock.keys.znodes import Participant
     from distlock.owner.hold import Held, Hold
     from distlock.owner.owner import Owner
@@ -167,7 +167,7 @@ class Leader(Mutex):
             candidate.call_off()
         return candidate
 
-    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
+    def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         hold = super()._conclude(owner, attempt)
         return None if hold is None else self._leads(hold)
 

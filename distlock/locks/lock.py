@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from distlock.conf import UNSET, positive_seconds, seconds
 from distlock.contenders.batch import check_handoff
+from distlock.owner.hold import Hold
 
 from . import cancellation
 from .revocation import check_listener
@@ -92,10 +93,16 @@ class Lock(ABC, Generic[_H]):
     def __enter__(self) -> _H:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._entry(self._entered).run()
+        return self.entry().run()
 
-    def _entry(self, entered: Callable[[_H], object], timeout: Any = UNSET) -> Call[_H]:
-        """Return the call that begins a block."""
+    def entry(
+        self, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
+    ) -> Call[_H]:
+        """Return the call that begins a block, by default a ``with`` block.
+
+        :meta private:
+        """
+        entered = entered or self._entered
         return self._acquisition(True, timeout, entered)  # type: ignore[return-value]  # or raises
 
     @abstractmethod
@@ -107,7 +114,7 @@ class Lock(ABC, Generic[_H]):
     ) -> None: ...
 
     async def __aenter__(self) -> _H:
-        return await self._entry(self._aentered).arun()
+        return await self.entry(entered=self._aentered).arun()
 
     async def __aexit__(
         self,
@@ -119,3 +126,38 @@ class Lock(ABC, Generic[_H]):
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
+
+
+class BlockEnd(NamedTuple):
+    """The end of a block of several locks, for one of them.
+
+    :ivar release: releases the lock as its own block would
+    :ivar undo: does so if that was interrupted or has never begun
+    """
+
+    release: Callable[[], object]
+    undo: Callable[[], object]
+
+
+class KeyLock(Lock[Hold]):
+    """A lock of one key, which a multi-lock can take together with others."""
+
+    key: str
+    using: str
+
+    @property
+    @abstractmethod
+    def rank(self) -> tuple[str, str, str]:
+        """The rank of the lock in the global order; locks of one rank are one lock.
+
+        A mutex and the read/write lock of one key share a queue, so the key comes before the kind.
+
+        :meta private:
+        """
+
+    @abstractmethod
+    def block_end(self) -> BlockEnd:
+        """Return the end of a block that `entry` has begun.
+
+        :meta private:
+        """

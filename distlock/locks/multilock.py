@@ -5,27 +5,22 @@ each other; and against one deadline. (Curator acquires them in the given order,
 whole timeout, and goes on after one has failed.)
 """
 
-# ruff: noqa: SLF001 - it acquires and releases its locks as their own `with` blocks do
-
 from __future__ import annotations
 
 import logging
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock.conf import UNSET, configuration, wait_limit
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
-from distlock.owner.owner import current
 
 from . import cancellation
-from .held_permits import on
-from .lock import Lock, Options
-from .mutex import Mutex, zk_lock
-from .permits import Permits
+from .lock import KeyLock, Lock, Options
+from .mutex import zk_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,13 +29,12 @@ if TYPE_CHECKING:
     from distlock.engine.calls import Steps, Wake
     from distlock.owner.hold import Hold
 
+    from .lock import BlockEnd
+
 logger = safe(logging.getLogger("distlock"))
 
 #: The seconds after the deadline in which the next lock is still tried. Its answer may take 0.4 s.
 SLACK_SECONDS: Final = 0.1
-
-
-AnyLock: TypeAlias = "Mutex | Permits"
 
 
 class MultiLock(Lock["tuple[Hold, ...]"]):
@@ -51,18 +45,18 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     Source: Curator's ``InterProcessMultiLock``.
     """
 
-    def __init__(self, locks: Iterable[str | AnyLock | MultiLock], options: Options) -> None:
+    def __init__(self, locks: Iterable[str | KeyLock | MultiLock], options: Options) -> None:
         locks = tuple(locks)
-        self._given = [lock for one in locks for lock in _locks_of(one, options)]
+        self.locks = [lock for one in locks for lock in _locks_of(one, options)]
         cancels = any(one.options.cancel_on_loss for one in locks if not isinstance(one, str))
         self.options = replace(options, cancel_on_loss=options.cancel_on_loss or cancels)
-        if not self._given:
+        if not self.locks:
             raise ValueError("A multi-lock of nothing. Name at least one key or lock.")
-        ranked = {_rank(lock): lock for lock in self._given}  # a duplicate is acquired once
+        ranked = {lock.rank: lock for lock in self.locks}  # a duplicate is acquired once
         self._in_order = [ranked[rank] for rank in sorted(ranked)]
 
     def __repr__(self) -> str:
-        return f"zk_multilock({', '.join(map(repr, self._given))})"
+        return f"zk_multilock({', '.join(map(repr, self.locks))})"
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take all locks; if one is busy, return False and hold none.
@@ -95,15 +89,18 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     ) -> None:
         ends = None
         try:
-            ends = [_end_of(lock) for lock in reversed(self._in_order)]
+            ends = self._block_ends()
             _attempt_all([end.release for end in ends])
         except (LockLost, NotOwner):
             if error is None:  # the body's own takes precedence
                 raise
         finally:  # one may have been interrupted, or never have begun
-            _attempt_all([end.undo for end in ends or map(_end_of, self._in_order)])
+            _attempt_all([end.undo for end in ends or self._block_ends()])
 
     # --- how it works ----------------------------------------------------------------------------
+
+    def _block_ends(self) -> list[BlockEnd]:
+        return [lock.block_end() for lock in reversed(self._in_order)]
 
     def _aentered(self, hold: tuple[Hold, ...]) -> None:
         if self.options.cancel_on_loss:
@@ -125,7 +122,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         wake: Wake,
     ) -> Steps[tuple[Hold, ...] | None]:
         try:
-            holds = yield from acquisition.steps(self._given, wake)
+            holds = yield from acquisition.steps(self.locks, wake)
         except LockBusy:
             if entered is None:
                 return None
@@ -144,20 +141,20 @@ class _Acquisition:
     :param limit: seconds, 0 to try once, None for ever
     """
 
-    def __init__(self, locks: list[AnyLock], limit: float | None) -> None:
+    def __init__(self, locks: list[KeyLock], limit: float | None) -> None:
         self._locks = locks
         self._calls: list[Call[Any]] = []
-        self._holds: dict[_Rank, Hold] = {}
+        self._holds: dict[tuple[str, str, str], Hold] = {}
         self._limit = limit
         self._started = time.monotonic()
 
-    def steps(self, given: list[AnyLock], wake: Wake) -> Steps[tuple[Hold, ...]]:
+    def steps(self, given: list[KeyLock], wake: Wake) -> Steps[tuple[Hold, ...]]:
         """Take one lock after the other; return the holds of those that were given."""
         try:
             for lock in self._locks:
-                call = lock._entry(lock._entered, self.time_for(lock))
+                call = lock.entry(self.time_for(lock))
                 self._calls.append(call)
-                self._holds[_rank(lock)] = yield from call.steps(wake)
+                self._holds[lock.rank] = yield from call.steps(wake)
         except LockBusy as busy:
             self.undo()
             busy.waited = self._waited
@@ -166,7 +163,7 @@ class _Acquisition:
             raise
         for hold in self._holds.values():
             hold.check()  # it may be lost, while this call waited for the others
-        return tuple(self._holds[_rank(lock)] for lock in given)
+        return tuple(self._holds[lock.rank] for lock in given)
 
     def undo(self) -> None:
         """Release the locks that this call has taken. Any number of calls are fine."""
@@ -176,7 +173,7 @@ class _Acquisition:
     def _waited(self) -> float:
         return time.monotonic() - self._started
 
-    def time_for(self, lock: AnyLock) -> float | None:
+    def time_for(self, lock: KeyLock) -> float | None:
         """Return the seconds left for this lock."""
         if self._limit is None:
             return None
@@ -189,42 +186,6 @@ class _Acquisition:
                 using=lock.using,
             )
         return max(left, 0.0)
-
-
-class _End(NamedTuple):
-    """The end of a block for one of its locks.
-
-    :ivar release: releases the lock as its own block would
-    :ivar undo: does so if that was interrupted or has never begun
-    """
-
-    release: Callable[[], object]
-    undo: Callable[[], object]
-
-
-def _end_of(lock: AnyLock) -> _End:
-    owner = current()
-    if isinstance(lock, Mutex):
-        depth = owner.depth(lock._id) - 1
-        return _End(lock.release, partial(owner.back_to, depth, lock._id))
-    permits = lock._permits(owner)
-    left = max(len(on(permits)) - 1, 0)
-
-    def undo() -> None:
-        lock._undo(permits, on(permits)[left:])
-
-    return _End(partial(lock._give_back, permits, 1, []), undo)
-
-
-_Rank: TypeAlias = tuple[str, str, str]
-
-
-def _rank(lock: AnyLock) -> _Rank:
-    """Return the rank of a lock in the global order; locks of one rank are one lock.
-
-    A mutex and the read/write lock of one key share a queue, so the key comes before the kind.
-    """
-    return lock.using, lock._name, lock._id[1] if isinstance(lock, Mutex) else "semaphore"
 
 
 def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
@@ -244,17 +205,17 @@ def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:
         raise first
 
 
-def _locks_of(given: str | AnyLock | MultiLock, options: Options) -> list[AnyLock]:
+def _locks_of(given: str | KeyLock | MultiLock, options: Options) -> list[KeyLock]:
     if isinstance(given, MultiLock):
-        return given._given
+        return given.locks
     if isinstance(given, str) or given is None:  # None is no key, and raises
         return [zk_lock(given, using=options.using, max_hold=options.max_hold)]
-    if not isinstance(given, Mutex | Permits):
+    if not isinstance(given, KeyLock):
         raise TypeError(
             f"A multi-lock is made of keys and locks, not of {given!r:.80}. Unpack a list with *, "
             "and say .read or .write of a read/write lock."
         )
-    if isinstance(given, Mutex) and given.options.database is not None:
+    if given.options.database is not None:
         raise ValueError(
             f"{given!r} has atomic=, and cannot be taken with others: its transaction would begin "
             "before they are held. Open the transaction inside the block of all."
@@ -263,7 +224,7 @@ def _locks_of(given: str | AnyLock | MultiLock, options: Options) -> list[AnyLoc
 
 
 def zk_multilock(
-    *locks: str | AnyLock | MultiLock,
+    *locks: str | KeyLock | MultiLock,
     timeout: Any = UNSET,
     using: str = "default",
     max_hold: Any = None,

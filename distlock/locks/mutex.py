@@ -29,14 +29,14 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import Lock, Options
+from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from distlock.contenders.waiting import Waiter
+    from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Identity
@@ -48,7 +48,7 @@ logger = safe(logging.getLogger("distlock"))
 IDENTITIES: Final = ("", "/1-write", "/2-read")
 
 
-class Mutex(Lock[Hold]):
+class Mutex(KeyLock):
     """A fair, reentrant lock over all processes that share the ZooKeeper ensemble.
 
     `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
@@ -153,6 +153,17 @@ class Mutex(Lock[Hold]):
         timeout = session.conf.connect_timeout
         return participants(session, self._path(session), key=self.key, timeout=timeout)
 
+    # --- together with others --------------------------------------------------------------------
+
+    @property
+    def rank(self) -> tuple[str, str, str]:
+        return self.using, self._name, self._id[1]
+
+    def block_end(self) -> BlockEnd:
+        owner = current()
+        depth = owner.depth(self._id) - 1
+        return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
+
     # --- how it works ----------------------------------------------------------------------------
 
     def _path(self, session: Session) -> str:
@@ -177,7 +188,7 @@ class Mutex(Lock[Hold]):
     def _steps(
         self,
         owner: Owner,
-        attempt: Attempt,
+        attempt: Attempt[InLine],
         entered: Callable[[Hold], object] | None,
         wake: Wake,
     ) -> Steps[Hold | None]:
@@ -195,7 +206,7 @@ class Mutex(Lock[Hold]):
         entered(hold)
         return hold
 
-    def _undo(self, owner: Owner, attempt: Attempt) -> None:
+    def _undo(self, owner: Owner, attempt: Attempt[InLine]) -> None:
         attempt.give_up()
         owner.back_to(0, self._id)
 
@@ -204,7 +215,7 @@ class Mutex(Lock[Hold]):
         held.count += 1
         return held.hold
 
-    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt:
+    def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
         limit = wait_limit(blocking, timeout, options.timeout, self.using)
         conf = configuration(self.using)
@@ -248,13 +259,13 @@ class Mutex(Lock[Hold]):
             using=self.using,
         )
 
-    def _contender_for(self, owner: Owner) -> Callable[..., Waiter]:
+    def _contender_for(self, owner: Owner) -> Callable[..., InLine]:
         """Return the function that makes a contender in this lock's queue for `owner`."""
         if self.options.handoff:
             return partial(BatchMember, turns=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
 
-    def _conclude(self, owner: Owner, attempt: Attempt) -> Hold | None:
+    def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
         node = signals.outcome(attempt, Mutex, self)
         if node is None:
@@ -291,7 +302,7 @@ class Mutex(Lock[Hold]):
             if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
 
-    def _busy(self, attempt: Attempt, holder: Participant | None) -> LockBusy:
+    def _busy(self, attempt: Attempt[InLine], holder: Participant | None) -> LockBusy:
         waited = attempt.waited
         by = f" It is held by {holder}." if holder else ""
         return LockBusy(

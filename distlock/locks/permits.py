@@ -8,7 +8,7 @@ permits of this process by key. `contenders.semaphore` waits for them.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from distlock import signals
 from distlock.conf import configuration, wait_limit
@@ -23,8 +23,8 @@ from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 
-from .held_permits import HeldPermits, claim, forget, keep
-from .lock import Lock
+from .held_permits import HeldPermits, claim, forget, keep, on
+from .lock import BlockEnd, KeyLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 
     from .lock import Options
 
+    Awaited: TypeAlias = Attempt[SemaphoreContender]
 
-class Permits(Lock[Hold]):
+
+class Permits(KeyLock):
     """Acquires and releases permits, for the semaphore and its mutex."""
 
     #: No semaphore is made from a template.
@@ -109,6 +111,21 @@ class Permits(Lock[Hold]):
         timeout = session.conf.connect_timeout
         return participants(session, path, key=self.key, timeout=timeout, order=order)
 
+    # --- together with others --------------------------------------------------------------------
+
+    @property
+    def rank(self) -> tuple[str, str, str]:
+        return self.using, self._name, "semaphore"
+
+    def block_end(self) -> BlockEnd:
+        permits = self._permits(current())
+        left = max(len(on(permits)) - 1, 0)
+
+        def undo() -> None:
+            self._undo(permits, on(permits)[left:])
+
+        return BlockEnd(partial(self._give_back, permits, 1, []), undo)
+
     # --- how it works ----------------------------------------------------------------------------
 
     def _path(self, session: Session) -> str:
@@ -138,7 +155,7 @@ class Permits(Lock[Hold]):
         permits: HeldPermits,
         taken: list[Held],
         entered: Callable[[Hold], object] | None,
-        attempt: Attempt,
+        attempt: Awaited,
     ) -> Hold | None:
         """Return the first hold, None if the permits are in use."""
         hold = self._conclude(permits, taken, attempt)
@@ -149,7 +166,7 @@ class Permits(Lock[Hold]):
         return hold
 
     def _undo(
-        self, permits: HeldPermits, taken: list[Held], attempt: Attempt | None = None
+        self, permits: HeldPermits, taken: list[Held], attempt: Awaited | None = None
     ) -> None:
         if attempt is not None:
             attempt.give_up()
@@ -158,7 +175,7 @@ class Permits(Lock[Hold]):
             if forget(permits, held):
                 self._end(held)
 
-    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Attempt:
+    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Awaited:
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
@@ -172,12 +189,12 @@ class Permits(Lock[Hold]):
             data=current().describe(conf),
             try_only=limit == 0,
         )
-        return Attempt(cast("Any", contender_for), limit)
+        return Attempt(contender_for, limit)
 
-    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Attempt) -> Hold | None:
+    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
         if signals.outcome(attempt, type(self), self) is None:
             return None
-        for permit in cast("SemaphoreContender", attempt.contender).permits:
+        for permit in attempt.contender.permits:
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
             hold = Hold(self.key, path, node.token, permit, using=self.using)
@@ -224,7 +241,7 @@ class Permits(Lock[Hold]):
         held.grant.leave()
         held.announce_end()
 
-    def _busy(self, attempt: Attempt) -> LockBusy:
+    def _busy(self, attempt: Awaited) -> LockBusy:
         return LockBusy(
             f"{self!r} is busy after {attempt.waited:.1f} s: all permits are taken. Try again "
             "later, or wait longer with timeout=.",

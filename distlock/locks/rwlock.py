@@ -57,6 +57,7 @@ class _Side(Mutex):
         _, write, read = IDENTITIES
         self._write_id = (self.using, self._name + write)
         self._read_id = (self.using, self._name + read)
+        self._id = self._read_id if self._reads else self._write_id
 
     def __repr__(self) -> str:
         side = "read" if self._reads else "write"
@@ -93,10 +94,6 @@ class _ReadLock(_Side):
 
     _reads = True
 
-    def __init__(self, key: str, options: Options) -> None:
-        super().__init__(key, options)
-        self._id = self._read_id
-
     def _join_beside(self, held: Held) -> None:
         if held.grant.kind != znodes.WRITE:
             super()._join_beside(held)
@@ -115,10 +112,6 @@ class _WriteLock(_Side):
     """The writers' lock."""
 
     _reads = False
-
-    def __init__(self, key: str, options: Options) -> None:
-        super().__init__(key, options)
-        self._id = self._write_id
 
     def _join_beside(self, held: Held) -> None:
         if held.grant.kind != znodes.READ:

@@ -18,8 +18,9 @@ from .lock import Options
 from .permits import Permits
 
 if TYPE_CHECKING:
-    from distlock.contenders.waiting import Attempt
     from distlock.keys.znodes import Participant
+
+    from .permits import Awaited
 
 
 class SemaphoreMutex(Permits):
@@ -67,7 +68,7 @@ class SemaphoreMutex(Permits):
         """Return the holder. Asks the server."""
         return next(iter(self.participants()), None)
 
-    def _attempt(self, *args: Any) -> Attempt:
+    def _attempt(self, *args: Any) -> Awaited:
         if configuration(self.using).in_transaction == "raise":
             refuse_open_transaction(self.key)
         return super()._attempt(*args)

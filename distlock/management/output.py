@@ -156,9 +156,14 @@ def contender_as_json(contender: Contender) -> dict[str, Any]:
 # --- progress ------------------------------------------------------------------------------------
 
 
-def progress(command: BaseCommand) -> Callable[[int, int], None] | None:
-    """Return a function that shows the progress of long work, None without a terminal."""
-    if not command.stderr.isatty():
+def progress(
+    command: BaseCommand, what: str = "keys", *, always: bool = False
+) -> Callable[[int, int], None] | None:
+    """Return a function that shows the progress of long work now and then.
+
+    :param always: without a terminal, too; by default there is no function then
+    """
+    if not (always or command.stderr.isatty()):
         return None
     said_at = time.monotonic()
 
@@ -166,6 +171,6 @@ def progress(command: BaseCommand) -> Callable[[int, int], None] | None:
         nonlocal said_at
         if looked_at < of and time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
             said_at = time.monotonic()
-            command.stderr.write(f"{looked_at} of {of} keys looked at")
+            command.stderr.write(f"{looked_at} of {of} {what} looked at")
 
     return show

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from datetime import datetime, timezone
 from functools import partial
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
 
 from django.db import transaction
 
@@ -16,6 +17,7 @@ from distlock.exceptions import LockLost
 from distlock.signals import announce, announce_change, lock_released
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from django.db.transaction import Atomic
@@ -145,6 +147,9 @@ class Hold:
             self._grant.lose()
         self.check()
 
+
+#: Returns what a hold is held by, which its users do not see.
+grant_of: Final[Callable[[Hold], Grant]] = attrgetter("_grant")
 
 #: Advice for a holder that learns of the loss at the end.
 TOO_LATE = "The work under it may have collided with another holder's."

@@ -1,11 +1,16 @@
 """Sends requests on a session: the face that locks, leases and the inspection see.
 
+*It queues no request while disconnected.* A request queued in an outage would be sent long after
+its caller has given up (a ghost create). So steps wait in `SessionRequests.when_connected` instead,
+and look first whether anybody still wants them.
+
 Each method sends at once and never blocks. ``done`` gets the outcome as (value, error), on the
 connection thread. A caller that blocks or awaits wraps a method in `SessionRequests.ask`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +20,14 @@ from distlock.engine.client import (
     BadVersion,
     NodeExists,
     NoNode,
+    NotConnected,
+    Reply,
+    SessionOver,
     explain,
     failure,
 )
-from distlock.engine.deadline import now
+from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine.handler import guarded
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
 
@@ -29,22 +38,29 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
     from distlock.engine.client import Client, Done
-    from distlock.engine.deadline import SessionDeadline
     from distlock.engine.requests import Requests
 
     from .guaranteed_delete import GuaranteedDelete
 
 
 class SessionRequests:
-    """The requests of a session; `Session` sends them and knows the state of the connection."""
+    """Sends the requests of a session, each on the connection of now; `Session` has the rest."""
 
     deletes: GuaranteedDelete
-    deadline: SessionDeadline
-    timeout: float
 
     def __init__(self, conf: Configuration, client: Client) -> None:
         self.conf = conf
         self._client = client
+        #: The id that ZooKeeper gave the session, 0 while there is none.
+        self.id = 0
+        #: Whether there is a connection, as far as is known.
+        self.connected = False
+        #: The session timeout that the server granted, in seconds; until then, the setting.
+        self.timeout = conf.session_timeout
+        self.deadline = SessionDeadline()
+        #: The steps that wait for a connection.
+        self._parked: deque[Callable[[], None]] = deque()
+        self._in_flight: set[Reply] = set()
         #: Makes a request that goes along with another.
         self.make: Requests = client
         #: The nodes that end with the session.
@@ -52,9 +68,23 @@ class SessionRequests:
         #: One entry for each create under way.
         self._creating: set[Done] = set()
 
+    # --- sending, from any thread ----------------------------------------------------------------
+
     def when_connected(self, step: Callable[[], None]) -> None:
         """Run `step` now if there is a connection, or else as soon as there is one."""
-        raise NotImplementedError
+        if self.connected:
+            step()
+            return
+        self._parked.append(step)
+        if self.connected:  # since just now: one of the two threads finds the step
+            self.soon(self._unpark)  # type: ignore[unreachable]  # another thread sets it
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Run `step` on the connection thread as soon as there is a connection; never blocks."""
+        try:  # noqa: SIM105 - suppress() makes three calls, at each hand-over
+            self._client.soon(step)
+        except OSError:  # closed for good in this instant
+            pass
 
     def send(
         self,
@@ -65,8 +95,44 @@ class SessionRequests:
         first: bool = False,
         also: tuple[Any, Done] | None = None,
     ) -> None:
-        """Send one request; see `Session.send`."""
-        raise NotImplementedError
+        """Send one request; never blocks.
+
+        :param done: gets the outcome; at once and in this thread when there is no connection
+        :param orphan: gets a value that arrives after `done` has got a failure
+        :param first: send it before the requests that are still queued
+        :param also: another request that goes along, and what gets its outcome
+        """
+        if not self.connected:
+            done(None, NotConnected())
+            if also is not None:
+                also[1](None, NotConnected())
+            return
+        calls = [(request, Reply(done, orphan, self._in_flight.discard, self.id))]
+        if also is not None:
+            calls.append((also[0], Reply(also[1], None, self._in_flight.discard, self.id)))
+        try:
+            for _, reply in calls:
+                self._in_flight.add(reply)
+            self._client.submit(*calls, first=first)
+        except OSError as error:  # closed in this instant
+            for _, reply in calls:
+                reply.set_exception(NotConnected(str(error)))
+        except BaseException:  # a soft time limit landed here
+            for _, reply in calls:
+                self._in_flight.discard(reply)
+            raise
+
+    def _unpark(self) -> None:
+        for _ in range(len(self._parked)):  # a step may park another one
+            guarded(self._parked.popleft())
+
+    def _fail_forgotten(self) -> None:
+        """Fail requests of an earlier session that fell between kazoo's two queues."""
+        for reply in list(self._in_flight):
+            if reply.session_id != self.id:
+                reply.set_exception(SessionOver())
+
+    # --- requests --------------------------------------------------------------------------------
 
     def create_contender(
         self,

@@ -1,9 +1,5 @@
 """Holds one ZooKeeper session, from its first connection to its end.
 
-*It queues no request while disconnected.* A request queued in an outage would be sent long after
-its caller has given up (a ghost create). So steps wait in `Session.when_connected` instead, and
-look first whether anybody still wants them.
-
 State changes on the connection thread, unless a method says otherwise.
 """
 
@@ -11,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,11 +15,9 @@ from distlock.engine.client import (
     Client,
     Done,
     NotConnected,
-    Reply,
-    SessionOver,
     refusal,
 )
-from distlock.engine.deadline import TICKS, Heartbeat, SessionDeadline, now
+from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.handler import guarded
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
@@ -71,21 +64,12 @@ class Session(SessionRequests):
     """
 
     def __init__(self, conf: Configuration) -> None:
-        #: The id that ZooKeeper gave the session, 0 while there is none.
-        self.id = 0
-        #: Whether there is a connection, as far as is known.
-        self.connected = False
-        #: The session timeout that the server granted, in seconds; until then, the setting.
-        self.timeout = conf.session_timeout
         client = new_client(conf, self._connection_changed)
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
         self.root = client.chroot + conf.namespace
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
-        #: The steps that wait for a connection.
-        self._parked: deque[Callable[[], None]] = deque()
-        self._in_flight: set[Reply] = set()
         self.watches = SharedWatches(self, client)
         self.deletes = GuaranteedDelete(self, client)
         #: Rises with each connection that comes or goes.
@@ -98,7 +82,6 @@ class Session(SessionRequests):
         self.local_nodes: dict[tuple[str, int], Local] = {}
         #: Appends a step for the connection thread, which takes it the next time it is awake.
         self.post = client.steps.append
-        self.deadline = SessionDeadline()
         self._deadline_of = 0
         #: The server's clock, by which leases end.
         self.lease_clock = LeaseClock()
@@ -127,59 +110,7 @@ class Session(SessionRequests):
         """Whether this object is of no use any more: closed, or refused for good."""
         return self._client.stopped
 
-    # --- sending, from any thread ----------------------------------------------------------------
-
-    def when_connected(self, step: Callable[[], None]) -> None:
-        """Run `step` now if there is a connection, or else as soon as there is one."""
-        if self.connected:
-            step()
-            return
-        self._parked.append(step)
-        if self.connected:  # since just now: one of the two threads finds the step
-            self.soon(self._unpark)  # type: ignore[unreachable]  # another thread sets it
-
-    def soon(self, step: Callable[[], None]) -> None:
-        """Run `step` on the connection thread as soon as there is a connection; never blocks."""
-        try:  # noqa: SIM105 - suppress() makes three calls, at each hand-over
-            self._client.soon(step)
-        except OSError:  # closed for good in this instant
-            pass
-
-    def send(
-        self,
-        request: Any,
-        done: Done,
-        *,
-        orphan: Callable[[Any], None] | None = None,
-        first: bool = False,
-        also: tuple[Any, Done] | None = None,
-    ) -> None:
-        """Send one request; never blocks.
-
-        :param done: gets the outcome; at once and in this thread when there is no connection
-        :param orphan: gets a value that arrives after `done` has got a failure
-        :param first: send it before the requests that are still queued
-        :param also: another request that goes along, and what gets its outcome
-        """
-        if not self.connected:
-            done(None, NotConnected())
-            if also is not None:
-                also[1](None, NotConnected())
-            return
-        calls = [(request, Reply(done, orphan, self._in_flight.discard, self.id))]
-        if also is not None:
-            calls.append((also[0], Reply(also[1], None, self._in_flight.discard, self.id)))
-        try:
-            for _, reply in calls:
-                self._in_flight.add(reply)
-            self._client.submit(*calls, first=first)
-        except OSError as error:  # closed in this instant
-            for _, reply in calls:
-                reply.set_exception(NotConnected(str(error)))
-        except BaseException:  # a soft time limit landed here
-            for _, reply in calls:
-                self._in_flight.discard(reply)
-            raise
+    # --- proving, from any thread ----------------------------------------------------------------
 
     def verify(self, path: str, done: Done) -> None:
         """Read a node as the leader knows it now, and renew the session deadline."""
@@ -265,10 +196,6 @@ class Session(SessionRequests):
         for contender in tuple(self.contenders):
             guarded(contender.connection_changed)
 
-    def _unpark(self) -> None:
-        for _ in range(len(self._parked)):  # a step may park another one
-            guarded(self._parked.popleft())
-
     def _warn_of_short_timeout(self) -> None:
         """Warn if the servers have raised the timeout to their minimum, which is two ticks."""
         asked, granted = self.conf.session_timeout, self.timeout
@@ -282,12 +209,6 @@ class Session(SessionRequests):
                 granted,
                 granted / LEAST_TICKS * TICKS,
             )
-
-    def _fail_forgotten(self) -> None:
-        """Fail requests of an earlier session that fell between kazoo's two queues."""
-        for reply in list(self._in_flight):
-            if reply.session_id != self.id:
-                reply.set_exception(SessionOver())
 
     def notify(self, notify: Observer) -> None:
         """Call `notify` with the configuration, id and password of the current session."""

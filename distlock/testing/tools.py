@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
@@ -109,7 +109,7 @@ def hold(
         session.close()
 
 
-def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
+def _granted(key: str, using: str, attempt: Attempt[QueuedContender]) -> QueuedContender:
     if attempt.outcome() is None:
         raise LockBusy(
             f"hold({key!r}) could not begin: the lock is held already. Release it first, or begin "
@@ -118,7 +118,7 @@ def _granted(key: str, using: str, attempt: Attempt) -> QueuedContender:
             using=using,
             waited=attempt.waited,
         )
-    return cast("QueuedContender", attempt.contender)
+    return attempt.contender
 
 
 # --- faults --------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ def lose_connection(using: str = "default") -> Iterator[None]:
     :raises RuntimeError: the server is a real one
     """
     session = session_for(using)
-    client = _client(session)
+    client = session.make
     if not isinstance(client, MemoryClient):
         raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
             "lose_connection() needs memory_zookeeper() or the fixture distlock_memory. The "
@@ -161,12 +161,8 @@ def lose_connection(using: str = "default") -> Iterator[None]:
         client.mend()
 
 
-def _client(session: Session) -> Any:
-    return session._client  # noqa: SLF001 - the test double's other half
-
-
 def _expire(session: Session) -> None:
-    client = _client(session)
+    client: Any = session.make
     if isinstance(client, MemoryClient):
         client.expire()
     else:

@@ -14,7 +14,7 @@ import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
-from tests.handoff.tools import KEY, Waiter
+from tests.contenders.tools import KEY, Waiter
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, forgets_all

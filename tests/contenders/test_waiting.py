@@ -66,7 +66,7 @@ def _answers_come_as_soon_as_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.4)
 
 
-def begun(timeout: float | None) -> tuple[Attempt, Any]:
+def begun(timeout: float | None) -> tuple[Attempt[Any], Any]:
     """An attempt in the queue, and its contender."""
     attempt = Attempt(CONTENDER, timeout)
     attempt.begin(lambda: None).join()

@@ -31,7 +31,6 @@ from tests.kit.tools import PATIENCE, await_connection
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from distlock.testing.proxy import TcpProxy
     from tests.kit.tools import MakeOwner, Tree
 
     Call = Callable[[], Awaitable[None]]
@@ -91,6 +90,7 @@ def everything_is_given_back(tree: Tree) -> None:
     eventually(lambda: zk_lease(KEY, TTL, using="other").holder() is None, PATIENCE)
 
 
+@pytest.mark.usefixtures("slow_link")
 @late_or_not
 @pytest.mark.parametrize(
     "call",
@@ -106,10 +106,8 @@ def everything_is_given_back(tree: Tree) -> None:
     ],
 )
 def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, broken_link: TcpProxy, call: Call, late: bool
+    tree: Tree, call: Call, late: bool
 ) -> None:
-    await_connection()
-    broken_link.delay(0.02)  # no answer is there before the task awaits it
     steps = cancel_everywhere(tree, call, late=late, after=lambda: everything_is_given_back(tree))
     assert steps >= 1
 

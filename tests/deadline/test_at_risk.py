@@ -50,7 +50,7 @@ RECIPES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 @pytest.fixture
 def link(broken_link: TcpProxy, set_options: SetOptions) -> TcpProxy:
     """A link whose holds survive a cut of some seconds, however busy the machine is."""
-    set_options(SESSION_TIMEOUT=15)
+    set_options(SESSION_TIMEOUT=15, CONNECT_TIMEOUT=PATIENCE)
     await_connection()
     return broken_link
 

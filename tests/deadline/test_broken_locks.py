@@ -15,7 +15,7 @@ from distlock.keys.znodes import in_line
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, SetOptions, await_own_watch
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, within
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, settle, within
 
 KEY = "key"
 T = 4.0
@@ -143,9 +143,9 @@ def test_a_line_that_is_removed_and_begun_anew_has_one_holder(
     assert rival.now(rivals.acquire)
     granted = newcomer.submit(lock.acquire, timeout=PATIENCE)
     assert [in_line([name])[0].sequence for name in tree.await_line(KEY, 2)] == [0, 1]
-    eventually(lambda: not session_for()._in_flight)
+    settle(session_for())
     former.now(lock.release)
-    eventually(lambda: not session_for()._in_flight)
+    settle(session_for())
     assert not granted.done()
     rival.now(rivals.release)
     assert granted.result(PATIENCE)

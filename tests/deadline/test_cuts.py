@@ -39,6 +39,7 @@ def test_a_cut_shorter_than_the_lease_keeps_the_hold(
     make_owner: MakeOwner,
 ) -> None:
     set_options(SESSION_TIMEOUT=8)
+    await_connection()
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with zk_lock(KEY) as hold:
         granted = rival.submit(rivals.acquire, timeout=PATIENCE * 2)
@@ -66,6 +67,7 @@ def test_a_cut_longer_than_the_lease_is_told_before_the_rival_has_the_lock(
     make_owner: MakeOwner,
 ) -> None:
     set_options(SESSION_TIMEOUT=6)  # the rival comes two seconds after the loss
+    await_connection()
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         rivals_turn = noted(rival.submit(rivals.acquire, timeout=PATIENCE))
@@ -92,6 +94,7 @@ def test_a_hold_lost_in_a_cut_stays_lost_in_a_session_that_the_server_kept(
     losses: list[Loss],
 ) -> None:
     set_options(SESSION_TIMEOUT=20)  # the server keeps it for longer than the cut can last
+    await_connection()
     lock = zk_lock(KEY)
     lock.acquire()
     session_id = session_for().id
@@ -193,6 +196,7 @@ def test_a_verification_without_an_answer_is_no_loss(
     tree: Tree, broken_link: TcpProxy, set_options: SetOptions
 ) -> None:
     set_options(SESSION_TIMEOUT=15)
+    await_connection()
     with zk_lock(KEY) as hold:
         hold.verify()
         broken_link.black_hole()

@@ -20,7 +20,7 @@ from distlock.owner.owner import current
 from distlock.queue.machine import Machine
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import MakeOwner, Owner, Tree, await_connection, expire, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
@@ -83,13 +83,13 @@ def test_a_waiter_is_not_granted_on_a_lease_that_has_run_out(
     stopped_before: Callable[..., None],
 ) -> None:
     waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=10)
+    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
     tree.await_line(KEY, 2)
     mine = session_for()
     stopped_before(Attempt, "outcome", when=lambda attempt: attempt.contender.session is mine)
     holder.now(zk_lock(KEY, using="other").release)
     with pytest.raises(LockUnavailable):
-        granted.result(10)
+        granted.result(PATIENCE)
     tree.await_line(KEY, 0)
 
 

@@ -70,7 +70,7 @@ def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
     holder.now(others.acquire)
     patience, removed = Attempt.patience, False
 
-    def late(attempt: Attempt) -> float | None:
+    def late(attempt: Attempt[Any]) -> float | None:
         if removed:
             hear_of_it()
         return patience(attempt)

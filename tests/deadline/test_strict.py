@@ -54,6 +54,7 @@ def test_a_strict_hold_outlives_several_timeouts_and_a_short_cut(
     make_owner: MakeOwner,
 ) -> None:
     set_options(SESSION_TIMEOUT=T, STRICT=True)
+    await_connection()
     rival, rivals = make_owner(), zk_lock(KEY, using="other")
     with zk_lock(KEY) as hold:
         granted = rival.submit(rivals.acquire, timeout=PATIENCE)
@@ -72,6 +73,7 @@ def test_a_strict_hold_is_lost_in_a_black_hole(
     broken_link: TcpProxy, set_options: SetOptions, losses: list[Loss]
 ) -> None:
     set_options(SESSION_TIMEOUT=T, STRICT=True)
+    await_connection()
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         broken_link.black_hole()
         eventually(lambda: losses, PATIENCE)

@@ -24,6 +24,7 @@ from tests.kit.tools import (
     await_connection,
     expire,
     forgets_all,
+    settle,
     within,
 )
 
@@ -40,6 +41,7 @@ def test_a_cut_within_the_session_keeps_the_order_of_the_line(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
 ) -> None:
     served: list[str] = []
+    await_connection()
 
     def wait(using: str, name: str) -> None:
         with zk_lock(KEY, using=using, timeout=PATIENCE):
@@ -49,7 +51,7 @@ def test_a_cut_within_the_session_keeps_the_order_of_the_line(
     for number, using in enumerate(["default", "other", "default", "other"]):
         waiters.append(make_owner().submit(wait, using, f"{number} over {using}"))
         line = tree.await_line(KEY, number + 2)
-    eventually(lambda: not session_for()._in_flight)
+    settle(session_for())
     session_id = session_for().id
     for _ in range(2):
         broken_link.cut()
@@ -89,6 +91,7 @@ def test_a_waiter_is_granted_when_the_cut_ends_before_its_deadline(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
 ) -> None:
     waiter = make_owner()
+    await_connection()
     with within(6 + OVERRUN):
         granted = waiter.submit(zk_lock(KEY).acquire, timeout=6)
         await_waiter(tree, KEY)

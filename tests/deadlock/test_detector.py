@@ -1,12 +1,10 @@
-"""The look itself: who looks, what it costs, and what it does not fall for.
+"""The look itself: what is a circle, and what it does not fall for.
 
 The other one in the circle is made by hand here: nodes that say that they are its, and a notice.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,77 +17,19 @@ from distlock.contenders import waiting
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
-from distlock.session.session import Session
-from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
+from tests.deadlock.tools import AFTER, Other, await_notices, given_way, notices, tie, wait
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
 from tests.kit.losses import pass_time
 from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from concurrent.futures import Future
 
     from distlock.testing.proxy import TcpProxy
     from tests.kit.losses import SetOptions
     from tests.kit.tools import MakeOwner, Owner, Tree
-
-
-class Other:
-    """Somebody who holds "b", and waits for "a" as far as it says so."""
-
-    def __init__(self, tree: Tree, kind: str = "lock-") -> None:
-        self.tree = tree
-        self.id = uuid4().hex
-        self.holds = stand(tree, "b", kind, data=self.id)
-        self.waits = ""
-
-    def wait(self) -> None:
-        self.waits = stand(self.tree, "a", data=self.id)
-
-    def notify(self, said: object = None, *, owner: str = "") -> None:
-        waits = self.waits.removeprefix(f"{self.tree.namespace}/")
-        data = json.dumps({"v": 1, "waits": waits}) if said is None else json.dumps(said)
-        path = f"{self.tree.namespace}/{WAITS}/{owner or self.id}"
-        self.tree.client.create(path, data.encode(), ephemeral=True, makepath=True)
-
-    def stop_waiting(self) -> None:
-        self.tree.client.delete(self.waits)
-
-    def release(self) -> None:
-        self.tree.client.delete(self.holds)
-
-
-@pytest.fixture
-def other(tree_of_waits: Tree) -> Iterator[Other]:
-    with cleared(tree_of_waits):
-        yield Other(tree_of_waits)
-
-
-@pytest.fixture
-def owner(other: Other, make_owner: MakeOwner) -> Iterator[Owner]:
-    """Our owner, who holds "a"."""
-    owner, lock = make_owner(), zk_lock("a")
-    assert owner.now(lock.acquire)
-    other.tree.await_line("a", 1)
-    yield owner
-    if owner.now(lambda: lock.held):
-        owner.now(lock.release)
-
-
-@pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What each look at the tree has found, two for a deadlock."""
-    found: list[Any] = []
-    look = DeadlockDetector._deadlock
-
-    def noted(self: DeadlockDetector, *args: Any, **options: Any) -> Any:
-        cycle = yield from look(self, *args, **options)
-        found.append(cycle)
-        return cycle
-
-    monkeypatch.setattr(DeadlockDetector, "_deadlock", noted)
-    return found
 
 
 def after_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[Any]:
@@ -272,125 +212,6 @@ def test_a_lock_that_is_granted_during_the_look_is_held(
     owner.now(zk_lock("b").release)
 
 
-# --- who looks -----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def detectors(monkeypatch: pytest.MonkeyPatch) -> list[DeadlockDetector]:
-    """All there are."""
-    made: list[DeadlockDetector] = []
-
-    def make(*args: Any) -> DeadlockDetector:
-        made.append(DeadlockDetector(*args))
-        return made[-1]
-
-    monkeypatch.setattr(deadlocks, "DeadlockDetector", make)
-    return made
-
-
-@pytest.mark.parametrize("holding", [False, True], ids=["empty-handed", "holding"])
-def test_of_a_hundred_who_wait_only_those_who_hold_something_look(
-    tree_of_waits: Tree,
-    make_owner: MakeOwner,
-    detectors: list[DeadlockDetector],
-    monkeypatch: pytest.MonkeyPatch,
-    holding: bool,
-) -> None:
-    holder, hot = make_owner(), zk_lock("hot", using="other")
-    assert holder.now(hot.acquire)
-    waiters = 100
-    read: list[str] = []
-    session_read = Session.read
-
-    def noted(self: Session, path: str, *args: Any) -> None:
-        read.append(path)
-        session_read(self, path, *args)
-
-    monkeypatch.setattr(Session, "read", noted)
-
-    async def take(number: int) -> None:
-        if holding:
-            async with zk_lock(f"own{number}", timeout=60), zk_lock("hot", timeout=60):
-                pass
-        else:
-            async with zk_lock("hot", timeout=60):
-                pass
-
-    async def main() -> None:
-        taken = [asyncio.create_task(take(number)) for number in range(waiters)]
-        await asyncio.to_thread(tree_of_waits.await_line, "hot", 1 + waiters)
-        if holding:
-            await asyncio.to_thread(await_notices, tree_of_waits, waiters)
-        await asyncio.to_thread(pass_time, 3 * AFTER)
-        holder.now(hot.release)
-        await asyncio.gather(*taken)
-
-    asyncio.run(main())
-    assert len(detectors) == (waiters if holding else 0)
-    # Of the line, the holder's node and the own one, however many wait; and no other lock. One that
-    # joins reads the line itself, where it may be the neighbour of another.
-    line = tree_of_waits.path("hot")
-    looked_at = [
-        path
-        for path in read
-        if path != line and not path.startswith(f"{tree_of_waits.namespace}/{WAITS}")
-    ]
-    assert bool(looked_at) is holding
-    assert all(path.startswith(line) for path in looked_at)
-    assert len(looked_at) <= waiters * 2 * 60 / AFTER
-
-
-def test_a_wait_that_may_not_take_so_long_never_looks(
-    other: Other, owner: Owner, detectors: list[DeadlockDetector]
-) -> None:
-    b = zk_lock("b")
-    assert other.holds
-    for blocking, timeout in ((False, None), (True, 0), (True, AFTER)):
-        assert owner.now(b.acquire, blocking, timeout=timeout) is False
-    assert not detectors
-    assert owner.now(b.acquire, timeout=1.01 * AFTER) is False
-    assert len(detectors) == 1
-
-
-def test_it_can_be_switched_off(
-    tree_of_waits: Tree,
-    make_owner: MakeOwner,
-    options: SetOptions,
-    detectors: list[DeadlockDetector],
-) -> None:
-    options(DEADLOCK_AFTER=None)
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    assert first.now(a.acquire)
-    assert second.now(b.acquire)
-    waits = wait(tree_of_waits, second, a)
-    assert first.now(b.acquire, timeout=3 * AFTER) is False
-    assert not waits.done()
-    first.now(a.release)
-    assert waits.result(PATIENCE)
-    assert not detectors
-    second.now(a.release)
-    second.now(b.release)
-
-
-def test_with_one_who_does_not_look_a_circle_ends_by_a_timeout(
-    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, looks: list[Any]
-) -> None:
-    options("other", DEADLOCK_AFTER=None)
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    assert first.now(a.acquire)
-    assert second.now(b.acquire)
-    never = wait(tree_of_waits, second, zk_lock("a", using="other"))
-    assert first.now(b.acquire, timeout=4 * AFTER) is False
-    assert looks
-    assert not any(looks)
-    first.now(a.release)
-    assert never.result(PATIENCE)
-    second.now(zk_lock("a", using="other").release)
-    second.now(b.release)
-
-
 # --- notices, threads, outages -------------------------------------------------------------------
 
 
@@ -410,7 +231,7 @@ def test_an_interrupt_takes_the_notice_down(
 ) -> None:
     patience = waiting.Attempt.patience
 
-    def until_there_is_a_notice(self: waiting.Attempt) -> float | None:
+    def until_there_is_a_notice(self: waiting.Attempt[Any]) -> float | None:
         if notices(other.tree):
             raise KeyboardInterrupt
         return patience(self)

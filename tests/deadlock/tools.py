@@ -1,13 +1,16 @@
-"""Tools of the deadlock tests: owners that wait for each other in a circle."""
+"""Tools of the deadlock tests: owners that wait in a circle, and one in it that is made by hand."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 import pytest
 
 from distlock import DeadlockDetected
 from distlock.locks.deadlocks import WAITS
+from tests.inspection.tools import stand
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -60,3 +63,28 @@ def notices(tree: Tree) -> list[str]:
 def await_notices(tree: Tree, number: int) -> None:
     """Wait until so many say where they wait."""
     eventually(lambda: len(notices(tree)) == number, PATIENCE, f"{number} notices")
+
+
+class Other:
+    """Somebody who holds "b", and waits for "a" as far as it says so."""
+
+    def __init__(self, tree: Tree, kind: str = "lock-") -> None:
+        self.tree = tree
+        self.id = uuid4().hex
+        self.holds = stand(tree, "b", kind, data=self.id)
+        self.waits = ""
+
+    def wait(self) -> None:
+        self.waits = stand(self.tree, "a", data=self.id)
+
+    def notify(self, said: object = None, *, owner: str = "") -> None:
+        waits = self.waits.removeprefix(f"{self.tree.namespace}/")
+        data = json.dumps({"v": 1, "waits": waits}) if said is None else json.dumps(said)
+        path = f"{self.tree.namespace}/{WAITS}/{owner or self.id}"
+        self.tree.client.create(path, data.encode(), ephemeral=True, makepath=True)
+
+    def stop_waiting(self) -> None:
+        self.tree.client.delete(self.waits)
+
+    def release(self) -> None:
+        self.tree.client.delete(self.holds)

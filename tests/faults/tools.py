@@ -111,3 +111,21 @@ class Story:
     ) -> None:
         facts = {"call": call, "key": "key", "token": self._tokens[call], "accepted": accepted}
         self.add(at, event, **facts, **values)
+
+
+def steps(story: Story, call: str, at: float, read: int) -> None:
+    """One protected step, as a worker does it."""
+    story.check(at, call)
+    story.claim(at + 0.01, call, fenced=read)
+    story.check(at + 0.05, call)
+    story.write(at + 0.06, call, read=read)
+
+
+def two_holds(story: Story) -> None:
+    """The first is released before the second begins."""
+    story.hold(1, "a", 10)
+    steps(story, "a", 1.1, 0)
+    story.release(1.5, "a")
+    story.hold(1.6, "b", 11, pid=2)
+    steps(story, "b", 1.7, 1)
+    story.release(2, "b")

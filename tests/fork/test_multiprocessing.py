@@ -33,7 +33,7 @@ with zk_lock("key") as hold:
         worker.start()
     found = [answers.get() for _ in workers]
     for worker in workers:
-        worker.join(10)
+        worker.join(20)
     hold.check()
     hold.verify()
     tell({"found": found, "exits": [worker.exitcode for worker in workers]})
@@ -54,7 +54,7 @@ def test_workers_start_clean_and_leave_the_hold_of_their_parent_alone(
             assert found["busy took"] < 0.3 + 2 * SLACK  # with the question who the holder is
             assert found["shared"] == "done"
         assert len({found["token"] for found in told["found"]}) == 3
-        assert len(tree.line(KEY)) == 1
+        tree.await_line(KEY, 1)
         assert not zk_lock(KEY).acquire(timeout=0)
         tell(process)
         process.communicate(timeout=PATIENCE)

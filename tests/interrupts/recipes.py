@@ -84,7 +84,8 @@ def nothing_is_left(tree: Tree) -> None:
     session = session_for()
     assert not current().held
     assert not any(held_permits._held.values())
-    assert zk_lease(KEY, TTL, using="other").holder() is None
+    lease = zk_lease(KEY, TTL, using="other")
+    eventually(lambda: lease.holder() is None, PATIENCE, "a lease that was given back")
     eventually(lambda: not beneficiaries(session), PATIENCE, "nobody who needs the session")
     eventually(lambda: not everything(tree), PATIENCE, lambda: f"no node of {everything(tree)}")
     forgets_all(session)

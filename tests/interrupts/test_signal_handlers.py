@@ -10,7 +10,6 @@ import itertools
 import signal
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from distlock.contenders.batch import BatchMember
 from distlock.session.registry import close_sessions
 from tests.deadline.test_every_step import PACKAGE
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
+from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, Tree, await_connection
 
 if TYPE_CHECKING:
@@ -86,25 +86,27 @@ def handle_everywhere(
     call: Callable[[], object], within: tuple[str, ...] = (PACKAGE,)
 ) -> list[str]:
     """Take a lock before each line of a call, and return the lines where that took long."""
-    late = []
+    late: list[str] = []
 
     def handle() -> None:
-        started = time.monotonic()
+        started = watch.taken
         with zk_lock("key-of-the-handler", timeout=PROMPT_SECONDS + 1):
             pass
-        if time.monotonic() - started > PROMPT_SECONDS:
-            late.append(f"{handler.landed} {time.monotonic() - started:.1f} s")
+        taken = watch.taken - started
+        if taken > PROMPT_SECONDS:
+            late.append(f"{handler.landed} {taken:.1f} s")
 
-    for step in itertools.count(1):
-        handler = Handler(step, handle, within)
-        try:
-            with no_deadlock(PATIENCE), handler:
-                call()
-        except Exception as failure:
-            raise AssertionError(f"handled at {handler.landed}: {failure!r}") from failure
-        if not handler.landed:
-            assert step > 80
-            return late
+    with Stopwatch() as watch:
+        for step in itertools.count(1):
+            handler = Handler(step, handle, within)
+            try:
+                with no_deadlock(PATIENCE), handler:
+                    call()
+            except Exception as failure:
+                raise AssertionError(f"handled at {handler.landed}: {failure!r}") from failure
+            if not handler.landed:
+                assert step > 80
+                return late
     raise AssertionError("unreachable")
 
 

@@ -314,7 +314,9 @@ class FakeSession:
 
         self._request("watch", watching, done)
 
-    def unwatch(self, path: str, changed: Callable[[bool], None]) -> None:
+    def unwatch(
+        self, path: str, changed: Callable[[bool], None], *, children: bool = False
+    ) -> None:
         self._wanted.discard((path, changed))
         watchers = self.tree.watches.get(path, [])
         watchers[:] = [pair for pair in watchers if pair != (self, changed)]

@@ -27,7 +27,7 @@ from distlock.testing.server import ZooKeeper
 from .helpers import eventually, raw_client
 from .losses import Loss, SetOptions, loss_of
 from .permits import Permits
-from .tools import PATIENCE, MakeOwner, Owner, Tree, record_requests
+from .tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, record_requests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +96,14 @@ def patient_link(broken_link: TcpProxy, two_sessions: Settings) -> TcpProxy:
     default = {**two_sessions.DISTLOCK["default"], "CONNECT_TIMEOUT": PATIENCE}
     two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "default": default}
     return broken_link
+
+
+@pytest.fixture
+def slow_link(patient: None, patient_link: TcpProxy) -> TcpProxy:  # noqa: ARG001
+    """The same, so slow that a task awaits each answer, and in a session that outlives that."""
+    await_connection()
+    patient_link.delay(0.02)
+    return patient_link
 
 
 @pytest.fixture

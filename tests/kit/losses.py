@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
+from tests.kit.tools import PATIENCE, settle
 
 if TYPE_CHECKING:
     import subprocess
@@ -68,10 +68,11 @@ def await_waiter(tree: Tree, key: str) -> list[str]:
     session = session_for()
     mine = f"{session.id:#x}"
     eventually(
-        lambda: mine in watchers(tree, f"{tree.path(key)}/{head}") and not session._in_flight,
+        lambda: mine in watchers(tree, f"{tree.path(key)}/{head}"),
         PATIENCE,
         "a waiter that watches the holder",
     )
+    settle(session)
     return [head, second]
 
 

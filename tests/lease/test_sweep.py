@@ -14,6 +14,7 @@ from django.core.management import CommandError, call_command
 from distlock import LockUnavailable, zk_lease
 from distlock.lease.persistent import sweep
 from distlock.lease.sweep import Swept
+from distlock.management import output
 from distlock.management.subcommands import sweep as subcommand
 from distlock.testing.ports import free_ports
 from tests.kit.helpers import eventually
@@ -135,7 +136,7 @@ def test_the_command_says_what_it_did(tree: Tree) -> None:
 
 
 def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subcommand, "_SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(output, "_SECONDS_BETWEEN_LINES", 0)
     let_end(250)
     out, errors = run()
     assert out == "Removed 250 expired leases; 0 are live.\n"

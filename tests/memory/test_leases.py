@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lease import test_bad_input, test_expiry, test_leases
+from tests.lease import test_bad_input, test_blocks, test_expiry, test_leases
 from tests.memory.borrowed import borrow
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -18,6 +18,7 @@ NOT_IN_MEMORY = (
 globals().update(
     borrow(
         test_leases,
+        test_blocks,
         test_expiry,
         test_bad_input,
         but=NOT_IN_MEMORY,

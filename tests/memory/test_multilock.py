@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.memory.borrowed import borrow
-from tests.multilock import test_multilock, test_ports
+from tests.multilock import test_mistakes, test_multilock, test_ports
 
 pytestmark = pytest.mark.usefixtures("tree")
 
 globals().update(
     borrow(
         test_multilock,
+        test_mistakes,
         test_ports,
     )
 )

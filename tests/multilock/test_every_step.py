@@ -26,12 +26,11 @@ from tests.deadline.test_every_step import (
     interrupt_everywhere,
 )
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from distlock.testing.proxy import TcpProxy
     from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -133,12 +132,9 @@ async def block_async() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("slow_link")
 @pytest.mark.usefixtures("keys")
 @pytest.mark.parametrize("late", [False, True])
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, broken_link: TcpProxy, late: bool
-) -> None:
-    await_connection()
-    broken_link.delay(0.02)  # no answer is there before the task awaits it
+def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(tree: Tree, late: bool) -> None:
     assert cancel_everywhere(tree, block_async, late=late, after=lambda: None) >= 2
     tree.await_line("key-2", 0)

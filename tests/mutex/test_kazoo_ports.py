@@ -65,13 +65,13 @@ def test_lock(make_owner: MakeOwner) -> None:
     assert sorted(served) == list(range(10))
 
 
-def test_lock_reconnect(tree: Tree, broken_link: TcpProxy, make_owner: MakeOwner) -> None:
+def test_lock_reconnect(tree: Tree, patient_link: TcpProxy, make_owner: MakeOwner) -> None:
     """A waiter whose connection breaks gets the lock when the holder has left."""
     holder, waiter = make_owner(), make_owner()
     holder.now(zk_lock("key", using="other").acquire)
     granted = waiter.submit(zk_lock("key").acquire, timeout=PATIENCE)
     tree.await_line("key", 2)
-    broken_link.drop()
+    patient_link.drop()
     await_connection()
     holder.now(zk_lock("key", using="other").release)
     assert granted.result(PATIENCE)

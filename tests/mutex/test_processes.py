@@ -245,7 +245,7 @@ def test_a_forked_child_starts_clean_and_leaves_the_hold_of_its_parent_alone(
             "status": 0,
             "parent holds": True,
         }
-        assert len(tree.line("key")) == 1
+        tree.await_line("key", 1)
         assert not zk_lock("key").acquire(timeout=0)
         process.stdin.write("\n")
         process.stdin.flush()

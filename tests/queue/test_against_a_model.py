@@ -30,13 +30,12 @@ from hypothesis.stateful import (
 from distlock import LockUnavailable, NotOwner, zk_lock
 from distlock.owner.owner import current
 from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock import Mutex
-
-PATIENCE = 5.0
 
 
 class ThreadOwner:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 @pytest.fixture
 def link(broken_link: TcpProxy, set_options: SetOptions) -> TcpProxy:
     """The link of "default", whose sessions outlive what is done to it."""
-    set_options(SESSION_TIMEOUT=20)
+    set_options(SESSION_TIMEOUT=20, CONNECT_TIMEOUT=PATIENCE)
     return broken_link
 
 

@@ -264,7 +264,7 @@ def test_nothing_is_left_of_revocable_holds_and_waits(
         asyncio.run(wait_and_give_up(number))
     holder.now(lock.release)
     tree.await_line("key", 0)
-    assert not tree.watches()
+    tree.await_watches()
     forgets_all(session_for())
 
 

@@ -18,12 +18,10 @@ from tests.deadline.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-from tests.kit.tools import await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from distlock.testing.proxy import TcpProxy
     from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -77,12 +75,9 @@ async def read_inside_write_async() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.usefixtures("slow_link")
 @pytest.mark.usefixtures("parents")
 @pytest.mark.parametrize("late", [False, True])
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, broken_link: TcpProxy, late: bool
-) -> None:
-    await_connection()
-    broken_link.delay(0.02)  # no answer is there before the task awaits it
+def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(tree: Tree, late: bool) -> None:
     call: Callable[[], Awaitable[None]] = read_inside_write_async
     assert cancel_everywhere(tree, call, late=late, after=lambda: None) >= 2

@@ -88,9 +88,9 @@ def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
 ) -> None:
     semaphore = zk_semaphore(KEY, 3)
     assert semaphore.acquire()
-    head = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=1, leases=3)
+    head = make_owner().submit(zk_semaphore(KEY, 3).acquire, timeout=PATIENCE, leases=3)
     permits.await_head(3)
-    behind = make_owner().submit(zk_semaphore(KEY, 3, using="other").acquire, timeout=2)
+    behind = make_owner().submit(zk_semaphore(KEY, 3, using="other").acquire, timeout=4)
     permits.await_(1 + 3, 2)
     semaphore.limit = 1
     with pytest.raises(ValueError, match="can never be had"):

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def connected(permits: Permits, broken_link: TcpProxy) -> TcpProxy:
+def connected(permits: Permits, patient_link: TcpProxy) -> TcpProxy:
     """The link that breaks, in use."""
     with zk_semaphore(KEY, 2):
         pass
     permits.await_(0, 0)
-    return broken_link
+    return patient_link
 
 
 @pytest.fixture

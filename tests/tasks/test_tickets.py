@@ -142,7 +142,7 @@ def test_the_next_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree
         assert [one.result(PATIENCE).state for one in runs] == [states.SUCCESS] * 2
     assert refresh.ran == ["a", "b"]
     eventually(lambda: not tickets_of(tree))
-    assert not tree.watches()
+    tree.await_watches()
 
 
 def test_a_short_hold_is_waited_for_without_a_ticket(refresh: Any, tree: Tree) -> None:

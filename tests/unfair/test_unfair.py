@@ -212,7 +212,7 @@ def test_a_task_waits_and_is_granted(tree: Tree, holder: Owner) -> None:
 def test_a_cut_of_the_link_does_not_end_a_wait(
     broken_link: TcpProxy, set_options: SetOptions, tree: Tree, make_owner: MakeOwner
 ) -> None:
-    set_options(SESSION_TIMEOUT=20)
+    set_options(SESSION_TIMEOUT=20, CONNECT_TIMEOUT=PATIENCE)
     holder, waiter = make_owner(), make_owner()
     theirs = zk_lock("key", using="other")
     holder.now(theirs.acquire)
@@ -237,7 +237,7 @@ def test_a_cut_of_the_link_does_not_end_a_wait(
 def test_many_waiters_of_one_process_outlive_a_cut_and_leave_one_node(
     broken_link: TcpProxy, set_options: SetOptions, tree: Tree, make_owner: MakeOwner
 ) -> None:
-    set_options(SESSION_TIMEOUT=20)
+    set_options(SESSION_TIMEOUT=20, CONNECT_TIMEOUT=PATIENCE)
     holder, lock = make_owner(), zk_lock("key", fair=False)
     theirs = zk_lock("key", using="other")
     holder.now(theirs.acquire)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,9 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.celery.tickets import sweep_tickets
 from distlock.exceptions import LockUnavailable
 from distlock.lease.sweep import sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from distlock.management.output import progress
 
 HELP = (
     "Remove persistent locks (zk_lease), and places in line of lost tasks, that have expired, by "
@@ -24,8 +21,6 @@ HELP = (
 UNREADABLE = 3
 INTERRUPTED = 130
 
-_SECONDS_BETWEEN_LINES = 2.0
-
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
@@ -35,7 +30,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     try:
-        swept = sweep(options["using"], progress=_progress(command))
+        swept = sweep(options["using"], progress=progress(command, "leases", always=True))
         tickets = sweep_tickets(options["using"])
     except KeyboardInterrupt:
         raise CommandError("Interrupted; run it again.", returncode=INTERRUPTED) from None
@@ -51,16 +46,3 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             f"gets their lease: find out who wrote them, and delete them by hand.\n{listed}",
             returncode=UNREADABLE,
         )
-
-
-def _progress(command: BaseCommand) -> Callable[[int, int], None]:
-    """Return a function that reports progress now and then, if the work takes long."""
-    said_at = time.monotonic()
-
-    def report(looked_at: int, of: int) -> None:
-        nonlocal said_at
-        if looked_at < of and time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
-            said_at = time.monotonic()
-            command.stderr.write(f"{looked_at} of {of} leases looked at")
-
-    return report

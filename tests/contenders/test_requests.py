@@ -10,7 +10,7 @@ import pytest
 from distlock import zk_lock
 from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import session_for
-from tests.handoff.tools import KEY, Waiter, quiet
+from tests.contenders.tools import KEY, Waiter, quiet
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 

@@ -18,9 +18,9 @@ import pytest
 
 from distlock import zk_lock
 from distlock.session.registry import session_for
-from tests.handoff.tools import KEY, Waiter, await_seats
+from tests.contenders.tools import KEY, Waiter, await_seats
 from tests.kit.helpers import eventually, spawn_python
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_who_gave_up_in_the_middle_is_passed_over(tree: Tree, make_owner: MakeOw
     with zk_lock(KEY):
         first = Waiter(tree, make_owner)
         quitters = [
-            make_owner().submit(zk_lock(KEY, using=using).acquire, timeout=1)
+            make_owner().submit(zk_lock(KEY, using=using).acquire, timeout=3)
             for using in ("default", "default", "other")
         ]
         tree.await_line(KEY, 5)
@@ -139,6 +139,7 @@ def test_sixteen_threads_of_two_sessions_are_in_one_at_a_time(
     for using in ("default", "other"):
         await_seats(tree, 0, using)
         forgets_all(session_for(using))
+        settle(session_for(using))
         assert not session_for(using).local_nodes
 
 

@@ -6,6 +6,7 @@ the one before. ZooKeeper answers in order, so what is sent in one go takes one 
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from distlock.engine.client import Client, Reply
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Permits
-from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, forgets_all, settle
 
 if TYPE_CHECKING:
     from distlock.locks.semaphore import Semaphore
@@ -115,3 +116,32 @@ def test_a_hand_off_wakes_one_who_looks_once(
         "Delete",
     ]
     semaphore.release(2)
+
+
+def test_one_who_gives_up_deletes_its_nodes_itself_and_the_permit_first(
+    permits: Permits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else the next try, of the same thread, could still find them."""
+    deleted: list[tuple[str, bool]] = []
+    deletion = Client.deletion
+
+    def record(client: Client, path: str) -> Any:
+        deleted.append((path, threading.current_thread() is threading.main_thread()))
+        return deletion(client, path)
+
+    async def give_up() -> list[str]:
+        waiting = asyncio.create_task(zk_semaphore(KEY, 1).aacquire(timeout=None))
+        await asyncio.to_thread(permits.await_head, 1)
+        settle(session_for())
+        nodes = [f"{permits.path}/{permits.names()[-1]}", f"{permits.queue}/{permits.line()[0]}"]
+        monkeypatch.setattr(Client, "deletion", record)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return nodes
+
+    with zk_semaphore(KEY, 1, using="other"):
+        nodes = asyncio.run(give_up())
+        permits.await_(1, 0)
+        settle(session_for())
+        assert deleted == [(node, True) for node in nodes]

@@ -9,21 +9,18 @@ from uuid import UUID
 
 import pytest
 
-from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock, zk_locked
+from distlock import LockBusy, LockLost, NotOwner, zk_lock, zk_locked
 from distlock.contenders.batch import _batches
-from distlock.exceptions import IncompatiblePeer, StaleToken
+from distlock.exceptions import StaleToken
 from distlock.fencing import token_of
 from distlock.session.registry import session_for
+from tests.contenders.tools import KEY, Waiter, await_seats, served
 from tests.fork.tools import heard, program
-from tests.handoff.tools import KEY, Waiter, await_seats, served
 from tests.kit.helpers import eventually
-from tests.kit.losses import Loss, beneficiaries
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all
+from tests.kit.losses import beneficiaries
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
@@ -61,7 +58,7 @@ def test_after_so_many_turns_the_next_process_gets_it(tree: Tree, make_owner: Ma
     tree.await_line(KEY, 0)
     tree.await_watches()
     forgets_all(session_for())
-    assert beneficiaries(session_for()) == 0
+    eventually(lambda: not beneficiaries(session_for()), PATIENCE, "nobody who needs the deadline")
 
 
 def test_with_nobody_left_the_next_process_gets_it_at_once(
@@ -114,9 +111,7 @@ def test_who_gives_up_before_its_turn_is_passed_over(
     with zk_lock(KEY, using="other"):
         for number, name in enumerate("abc"):
             if number == place:
-                quitter = make_owner().submit(
-                    zk_lock(KEY, handoff=2).acquire, timeout=1 if place else 0.5
-                )
+                quitter = make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=2)
                 await_seats(tree, number + 1)
             waiters[name] = Waiter(tree, make_owner, handoff=2)
         assert quitter.result(PATIENCE) is False
@@ -127,7 +122,7 @@ def test_who_gives_up_before_its_turn_is_passed_over(
 
 @pytest.mark.usefixtures("patient", "holder")
 def test_when_all_give_up_the_node_goes(tree: Tree, make_owner: MakeOwner) -> None:
-    quitters = [make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=0.5) for _ in range(3)]
+    quitters = [make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=2) for _ in range(3)]
     tree.await_line(KEY, 2)
     assert not any(quitter.result(PATIENCE) for quitter in quitters)
     tree.await_line(KEY, 1)
@@ -180,87 +175,6 @@ def test_the_owner_id_of_a_batch_is_its_own() -> None:
         ids = {holder.owner_id for key in ("another", KEY) if (holder := zk_lock(key).holder())}
         assert len(ids) == 2
         assert all(UUID(hex=one) for one in ids)
-
-
-# --- what is lost --------------------------------------------------------------------------------
-
-
-def test_when_the_session_ends_the_holder_is_told_and_the_others_go_on(
-    tree: Tree,
-    zookeeper: ZooKeeper,
-    make_owner: MakeOwner,
-    losses: list[Loss],
-) -> None:
-    stuck = make_owner()
-    lock = zk_lock(KEY, handoff=10)
-    hold = stuck.now(lock.__enter__)
-    waiters = [Waiter(tree, make_owner, handoff=10) for _ in range(3)]
-    expire(zookeeper.hosts, session_for())
-    token = waiters[0].token  # though the first one has not left
-    assert token > hold.token
-    assert hold.lost
-    eventually(lambda: [loss.hold for loss in losses] == [hold], PATIENCE)
-    with pytest.raises(LockLost):
-        stuck.now(lock.__exit__, None, None, None)
-    for waiter in waiters:
-        assert waiter.token == token
-        waiter.release()
-    tree.await_line(KEY, 0)
-
-
-@pytest.mark.parametrize("turns", [2, 10])
-def test_a_stuck_holder_that_an_operator_breaks_lets_the_next_one_in(
-    tree: Tree, make_owner: MakeOwner, losses: list[Loss], turns: int
-) -> None:
-    stuck = make_owner()
-    hold = stuck.now(zk_lock(KEY, handoff=turns).__enter__)
-    waiters = [Waiter(tree, make_owner, handoff=turns) for _ in range(2)]
-    tree.client.delete(hold.path)
-    assert waiters[0].token > hold.token
-    eventually(lambda: [loss.hold for loss in losses] == [hold], PATIENCE)
-    with pytest.raises(LockLost):
-        stuck.now(zk_lock(KEY, handoff=turns).release)
-    for waiter in waiters:
-        waiter.release()
-    tree.await_line(KEY, 0)
-
-
-def test_what_verify_finds_gone_is_not_handed_on(tree: Tree, make_owner: MakeOwner) -> None:
-    with pytest.raises(LockLost), zk_lock(KEY, handoff=3) as hold:  # noqa: PT012
-        waiter = Waiter(tree, make_owner, handoff=3)
-        tree.client.delete(hold.path)
-        with pytest.raises(LockLost):
-            hold.verify()
-    assert waiter.token > hold.token
-    waiter.release()
-
-
-def test_a_batch_survives_a_cut(tree: Tree, broken_link: TcpProxy, make_owner: MakeOwner) -> None:
-    with zk_lock(KEY, handoff=2) as hold:
-        waiters = [Waiter(tree, make_owner, handoff=2) for _ in range(4)]
-        broken_link.drop()
-        await_connection()
-    assert waiters[0].token == hold.token
-    broken_link.drop()
-    for waiter in waiters:
-        waiter.release()
-    tree.await_line(KEY, 0)
-
-
-def test_all_are_told_of_a_peer_with_whom_no_order_can_be_kept(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    tree.client.ensure_path(tree.path(KEY))
-    peer = tree.client.create(f"{tree.path(KEY)}/{'0' * 32}__lock__", b"", sequence=True)
-    waits = [
-        make_owner().submit(zk_lock(KEY, handoff=2).acquire, timeout=PATIENCE) for _ in range(3)
-    ]
-    for wait in waits:
-        with pytest.raises(IncompatiblePeer):
-            wait.result(PATIENCE)
-    tree.client.delete(peer)
-    assert zk_lock(KEY, handoff=2).acquire()
-    zk_lock(KEY, handoff=2).release()
 
 
 # --- tasks ---------------------------------------------------------------------------------------
@@ -330,6 +244,7 @@ def test_many_keys_leave_nothing_behind() -> None:
 
     eventually(lambda: not batches(), PATIENCE, "no batches")
     forgets_all(session)
+    settle(session)
     assert not session.local_nodes
     assert not session.newest
     assert not session.contenders
@@ -407,15 +322,3 @@ def test_the_decorator_passes_it_on(tree: Tree, make_owner: MakeOwner) -> None:
         await_seats(tree, 3)
         (mine,) = tree.line(KEY)
     assert [call.result(PATIENCE)[0] for call in calls] == [mine] * 3
-
-
-def test_without_a_server_all_get_an_answer(two_sessions: Settings, make_owner: MakeOwner) -> None:
-    away = {**two_sessions.DISTLOCK["default"], "HOSTS": "127.0.0.1:1", "CONNECT_TIMEOUT": 0.5}
-    two_sessions.DISTLOCK = {**two_sessions.DISTLOCK, "away": away}
-    waits = [
-        make_owner().submit(zk_lock(KEY, using="away", handoff=2).acquire, timeout=0.5)
-        for _ in range(3)
-    ]
-    for wait in waits:
-        with pytest.raises(LockUnavailable):
-            wait.result(PATIENCE)

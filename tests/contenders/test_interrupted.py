@@ -17,8 +17,8 @@ from distlock import LockBusy, zk_lock
 from distlock.contenders import waiting
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
+from tests.contenders.tools import KEY, Waiter, members, served
 from tests.deadline.test_every_step import Interruption, SoftLimit
-from tests.handoff.tools import KEY, Waiter, members, served
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all

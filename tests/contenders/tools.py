@@ -1,23 +1,39 @@
-"""Tools of the hand-over tests: waiters that stand where they should, with a node or without."""
+"""Tools of the tests of contenders: over a double of the session, and with a real server."""
 
 from __future__ import annotations
 
-import operator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
 from distlock.contenders.batch import _batches
 from distlock.session.registry import session_for
+from tests.kit.fake_session import FakeSession
+from tests.kit.fake_session import Tree as FakeTree
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, settle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from distlock.contenders.batch import Batch
+    from tests.kit.fake_session import Counting
 
 KEY = "key"
+#: The last sequence number.
+LAST = 2**31 - 1
+
+
+def holds(place: Counting) -> bool:
+    return place.granted
+
+
+def standing_in_line(tree: FakeTree, count: int, kind: str = "mutex") -> list[Any]:
+    """Contenders of as many sessions, in the order of arrival."""
+    places = []
+    for number in range(1, count + 1):
+        places.append(FakeSession(tree, number).join(kind))
+        tree.answer()
+    return places
 
 
 def members(tree: Tree, using: str = "default") -> int:
@@ -34,7 +50,10 @@ def _batch(tree: Tree, using: str) -> Batch | None:
 def _stand(tree: Tree, using: str) -> bool:
     """Whether all who are to stand in line for those who wait for turns have their nodes."""
     batch = _batch(tree, using)
-    return batch is None or all(batch_node.node for batch_node in batch._wanted())
+    if batch is None:
+        return True
+    nodes = batch._wanted()  # none yet, where somebody has just entered
+    return bool(nodes) and all(batch_node.node for batch_node in nodes)
 
 
 def await_seats(tree: Tree, number: int, using: str = "default") -> None:
@@ -45,8 +64,7 @@ def await_seats(tree: Tree, number: int, using: str = "default") -> None:
 def quiet(*aliases: str) -> None:
     """Wait until every request has its answer."""
     for using in aliases or ("default",):
-        in_flight = await_connection(using)._in_flight
-        eventually(partial(operator.not_, in_flight), PATIENCE, "all answered")
+        settle(await_connection(using))
 
 
 class Waiter:

@@ -1,0 +1,70 @@
+"""What cannot be taken together, and how a multi-lock says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection, transaction
+
+from distlock import LockInTransaction, LockKeyError, zk_lock, zk_multilock, zk_rwlock
+
+if TYPE_CHECKING:
+    from pytest_django import DjangoDbBlocker
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+
+def test_nothing_is_no_multi_lock() -> None:
+    with pytest.raises(ValueError, match="at least one key"):
+        zk_multilock()
+    with pytest.raises(ValueError, match="at least one key"):
+        zk_multilock(*())
+
+
+@pytest.mark.parametrize("key", ["", None, "\ud800"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(LockKeyError):
+        zk_multilock("a", key)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["a", "b"], {"a": 1}, 5, b"a", zk_rwlock("a")],
+    ids=["list", "dict", "number", "bytes", "no side"],
+)
+def test_what_is_no_lock_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"Unpack a list with \*, and say .read or .write"):
+        zk_multilock("a", wrong)
+
+
+@pytest.mark.parametrize("timeout", [-1, "5", float("nan"), True])
+def test_what_is_no_timeout_is_refused(timeout: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match="timeout"):
+        zk_multilock("a", timeout=timeout)
+    with pytest.raises((ValueError, TypeError), match="timeout"):
+        zk_multilock("a").acquire(timeout=timeout)
+
+
+def test_a_lock_with_a_transaction_of_its_own_is_refused() -> None:
+    """It would begin before the others are there."""
+    with pytest.raises(ValueError, match="inside the block of all"):
+        zk_multilock("a", zk_lock("b", atomic=True))
+
+
+def test_an_open_transaction_is_refused_and_one_inside_is_fine(
+    django_db_blocker: DjangoDbBlocker,
+) -> None:
+    with django_db_blocker.unblock():
+        with transaction.atomic(), pytest.raises(LockInTransaction):
+            zk_multilock("a", "b").acquire()
+        with zk_multilock("a", "b"), transaction.atomic():
+            pass
+        connection.close()
+
+
+def test_a_multi_lock_says_what_it_is() -> None:
+    both = zk_multilock("a", zk_rwlock("b", using="other").read)
+    assert repr(both) == (
+        "zk_multilock(zk_lock('a', using='default'), zk_rwlock('b', using='other').read)"
+    )

@@ -1,0 +1,164 @@
+"""Steps wait for a connection, and each request has one answer, whatever becomes of it."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.exceptions import ConnectionLoss, NoAuthError
+from kazoo.protocol.serialization import Sync
+from kazoo.security import make_acl
+
+from distlock.conf import Configuration
+from distlock.engine.client import Reply, SessionOver
+from distlock.session.session import Session
+from distlock.testing.ports import free_ports
+from distlock.testing.proxy import TcpProxy
+from tests.kit.helpers import eventually, raw_client
+from tests.session.tools import expire
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+    from tests.session.tools import MakeSession
+
+
+def test_steps_wait_for_the_connection_in_their_order(zookeeper: ZooKeeper) -> None:
+    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+        proxy.cut()
+        one = Session(Configuration(hosts=proxy.address))
+        done: list[int] = []
+        for number in range(5):
+            one.when_connected(lambda number=number: done.append(number))  # type: ignore[misc]
+        assert done == []
+        proxy.restore()
+        assert eventually(lambda: len(done) == 5)
+        assert done == [0, 1, 2, 3, 4]
+        one.close()
+
+
+def test_a_step_that_fails_harms_no_other(
+    make_session: MakeSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = make_session()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    one.children("/", fail)
+    assert "zookeeper" in one.ask(one.children, "/").result(20)
+    assert "this is a bug in distlock" in caplog.text
+
+
+def test_a_node_is_made_below_one_that_others_have_made_and_keep_to_themselves(
+    make_session: MakeSession, zookeeper: ZooKeeper
+) -> None:
+    one = make_session()
+    kept = f"{one.root}/theirs/kept"
+    with raw_client(zookeeper.hosts) as client:
+        client.ensure_path(kept)
+        client.set_acls(f"{one.root}/theirs", [make_acl("world", "anyone", read=True, delete=True)])
+        one.ask(one.create_containers, f"{kept}/ours").result(20)
+        assert client.get_children(kept) == ["ours"]
+        with pytest.raises(NoAuthError):
+            one.ask(one.create_containers, f"{one.root}/theirs/new/ours").result(20)
+
+
+def test_what_follows_from_a_request_that_cannot_be_sent_is_done(make_session: MakeSession) -> None:
+    one, done = make_session(session_timeout=40), threading.Event()
+    no_bytes: Any = object()
+    one.ask(one.read, "/").result(20)
+
+    def answered(*_: Any) -> None:
+        one.write("/", no_bytes, 0, refused)
+
+    def refused(_: Any, error: BaseException | None) -> None:
+        assert isinstance(error, TypeError)
+        one.soon(done.set)
+
+    one.read("/", answered)
+    assert done.wait(5)  # the next ping, and its answer, come later
+
+
+def test_a_burst_of_requests_neither_blocks_nor_jams_the_connection(
+    make_session: MakeSession,
+) -> None:
+    """kazoo is woken by a byte for each request, and some 280 of them fill its pipe."""
+    one = make_session(session_timeout=20)
+    busy, go_on, sent = threading.Event(), threading.Event(), threading.Event()
+    answers: list[BaseException | None] = []
+
+    def burst() -> None:
+        for _ in range(1000):
+            one.read("/", lambda _, error: answers.append(error))
+
+    def keep_the_connection_thread(*_: Any) -> None:
+        busy.set()
+        go_on.wait(20)
+        burst()  # on the connection thread, as completions do
+
+    def others() -> None:
+        burst()
+        sent.set()
+
+    one.read("/", keep_the_connection_thread)
+    assert busy.wait(20)
+    threading.Thread(target=others, daemon=True).start()
+    assert sent.wait(20)
+    go_on.set()
+    eventually(lambda: len(answers) == 2000, 20)
+    assert not any(answers)
+    one.ask(one.read, "/").result(20)
+
+
+def test_what_is_sent_without_a_connection_fails_at_once() -> None:
+    one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}"))
+    found: list[Any] = []
+    one.children("/", lambda *outcome: found.append(outcome[1]))
+    assert len(found) == 1
+    assert isinstance(found[0], Exception)
+    one.close()
+
+
+def test_a_request_that_kazoo_lost_fails_with_the_next_session(
+    make_session: MakeSession, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is queued in the instant in which a session ends falls between kazoo's two queues."""
+    one = make_session()
+    found: list[Any] = []
+    lost: list[Any] = []
+    orphans: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(one._client, "submit", lambda call, **_: lost.append(call[1]))
+        one.create_contender(
+            f"{one.root}/n-", b"", lambda *outcome: found.append(outcome[1]), orphans.append
+        )
+    assert len(lost) == 1
+    assert found == []
+    expire(one, zookeeper)
+    eventually(lambda: found)
+    assert type(found[0]) is SessionOver
+    lost[0].settle(("path", "stat"), None)
+    assert orphans == [("path", "stat")]
+    assert len(found) == 1
+
+
+def test_a_list_does_not_count_where_the_sync_before_it_was_lost(
+    make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two go to two servers when the connection is lost in between."""
+    one = make_session()
+    submit = one._client.submit
+
+    def lose_syncs(call: tuple[Any, Reply], *, first: bool = False) -> None:
+        request, reply = call
+        if isinstance(request, Sync):
+            reply.set_exception(ConnectionLoss())
+        else:
+            submit(call, first=first)
+
+    monkeypatch.setattr(one._client, "submit", lose_syncs)
+    with pytest.raises(ConnectionLoss):
+        one.ask(partial(one.children, sync=True), "/").result(20)
+    assert one.ask(one.children, "/").result(20)

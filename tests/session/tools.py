@@ -1,0 +1,36 @@
+"""Tools of the session tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import KazooClient
+
+from distlock.session.session import Session
+
+if TYPE_CHECKING:
+    from distlock.engine.client import Done
+    from distlock.testing.server import ZooKeeper
+
+#: Makes a connected session with the given settings.
+MakeSession = Callable[..., Session]
+
+
+def ephemeral_node(one: Session) -> tuple[str, Any]:
+    """Create the node of a contender and return its path and stat."""
+    one.ask(one.create_containers, one.root).result(20)
+
+    def create(done: Done) -> None:
+        one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
+
+    path, stat = one.ask(create).result(20)
+    return path, stat
+
+
+def expire(one: Session, zookeeper: ZooKeeper) -> None:
+    """End a session on the server: a second client takes it over and closes it."""
+    thief = KazooClient(zookeeper.hosts, client_id=one._client.client_id)
+    thief.start(timeout=10)
+    thief.stop()
+    thief.close()
