@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tests.kit.tools import MakeOwner, Tree
 
 
+# No heartbeat comes in between: what meets another send has to wait for the connection thread.
+pytestmark = pytest.mark.usefixtures("patient", "tree")
+
+
 @contextmanager
 def connection_thread_stopped() -> Iterator[None]:
     """Keep the connection thread from doing anything."""
