@@ -91,7 +91,9 @@ class Mutex(KeyLock):
         :raises NotOwner: this thread or task does not hold the lock
         :raises LockLost: it did, but the lock was lost meanwhile
         """
-        owner = current()
+        self._release(current())
+
+    def _release(self, owner: Owner) -> None:
         held = self._held_by(owner)
         if held.count > 1:
             held.count -= 1
@@ -113,12 +115,13 @@ class Mutex(KeyLock):
     ) -> None:
         depth = None
         try:
-            depth = current().depth(self._id) - 1
+            owner = current()
+            depth = owner.depth(self._id) - 1
             try:
                 if self.options.database is not None:
-                    self._held_by(current()).end_transaction(kind, error, traceback)
+                    self._held_by(owner).end_transaction(kind, error, traceback)
             finally:
-                self._release_quietly(error)
+                self._release_quietly(owner, error)
         except BaseException:
             owner = current()
             owner.back_to(owner.depth(self._id) - 1 if depth is None else depth, self._id)
@@ -292,10 +295,10 @@ class Mutex(KeyLock):
         if self.options.database is not None:
             self._held_by(current()).begin_transaction(self.options.database)
 
-    def _release_quietly(self, error: BaseException | None) -> None:
+    def _release_quietly(self, owner: Owner, error: BaseException | None) -> None:
         """Release at the end of a block, whose own exception takes precedence."""
         try:
-            self.release()
+            self._release(owner)
         except (LockLost, NotOwner) as refusal:
             if error is None:
                 raise

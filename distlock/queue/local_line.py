@@ -13,7 +13,7 @@ order of all answers is lost, and the driver clears the line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from .events import number_in
 
@@ -23,18 +23,23 @@ if TYPE_CHECKING:
     from .events import Node
 
 
-class Local(NamedTuple):
-    """A node of this process."""
+class Local:
+    """A node of this process.
 
-    name: str
-    token: int
-    contender: Hashable = None
-    #: The contender that waits behind it.
-    follower: Hashable = None
-    #: The epoch of the grant that its contender has left for the next one.
-    released: int | None = None
-    #: Whether its deletion is acknowledged, and its contender has not heard of `Leave` yet.
-    deleted: bool = False
+    :ivar follower: the contender that waits behind it
+    :ivar released: the epoch of the grant that its contender has left for the next one
+    :ivar deleted: whether its deletion is acknowledged, and its contender has not heard of `Leave`
+    """
+
+    __slots__ = ("contender", "deleted", "follower", "name", "released", "token")
+
+    def __init__(self, name: str, token: int, contender: Hashable = None) -> None:
+        self.name = name
+        self.token = token
+        self.contender = contender
+        self.follower: Hashable = None
+        self.released: int | None = None
+        self.deleted = False
 
 
 class LocalLine:
@@ -59,9 +64,7 @@ class LocalLine:
 
     def follow(self, number: int, follower: Hashable) -> None:
         """Let `follower` hear when the node with this number is given up."""
-        key = self.path, number
-        name, token, contender, _, released, deleted = self.nodes[key]
-        self.nodes[key] = Local(name, token, contender, follower, released, deleted)
+        self.nodes[self.path, number].follower = follower
 
     def take(self, number: int) -> None:
         """Take the lock that was left with this number."""
@@ -77,7 +80,7 @@ class LocalLine:
         if local is None or local.name != node.name:
             return None
         if epoch is not None and local.follower is None and not local.deleted:
-            self.nodes[key] = Local(local.name, local.token, local.contender, released=epoch)
+            local.released = epoch
         else:
             del self.nodes[key]
         return local.follower
@@ -87,7 +90,7 @@ class LocalLine:
         key = self.path, number_in(name)
         local = self.nodes.get(key)
         if local is not None and local.name == name and local.follower == follower:
-            self.nodes[key] = local._replace(follower=None)
+            local.follower = None
 
     def forget(self, name: str) -> None:
         """Remove what was left with a node, whose deletion is acknowledged."""
@@ -96,7 +99,7 @@ class LocalLine:
         if local is None or local.name != name:
             return
         if local.released is None:  # the follower is still to be told, by `leave`
-            self.nodes[key] = local._replace(deleted=True)
+            local.deleted = True
         else:
             del self.nodes[key]
 

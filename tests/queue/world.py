@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.queue.joining import Joining
-from distlock.queue.local_line import LocalLine
+from distlock.queue.local_line import Local, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
@@ -175,7 +175,7 @@ class Process:
     def copy(self) -> Process:
         new = object.__new__(type(self))
         _copy_process(self, new)
-        new.local = LocalLine(self.local.nodes.copy())
+        new.local = LocalLine(_copied(self.local.nodes))
         new.callers = self.callers.copy()
         new.contenders = {n: new.clone(contender) for n, contender in self.contenders.items()}
         new.bind()
@@ -194,7 +194,7 @@ class Process:
         if self._key is None:
             self._key = (
                 *_plain(self),
-                *sorted(self.local.nodes.items()),
+                *sorted((key, *_of_local(local)) for key, local in self.local.nodes.items()),
                 *self.callers.values(),
                 *map(self.decides, self.contenders.values()),
             )
@@ -267,7 +267,18 @@ def _copier(names: Iterable[str]) -> Callable[[Any, Any], None]:
     return copier
 
 
+def _copied(nodes: dict[tuple[str, int], Local]) -> dict[tuple[str, int], Local]:
+    """Return a copy of the nodes of a line."""
+    copies = {}
+    for key, local in nodes.items():
+        copies[key] = copy = object.__new__(Local)
+        _copy_local(local, copy)
+    return copies
+
+
 _plain = attrgetter(*_PLAIN)
+_of_local = attrgetter(*Local.__slots__)
+_copy_local = _copier(Local.__slots__)
 _decides = attrgetter(*KEY)
 _copy_process = _copier(_PLAIN)
 _copy_contender = _copier(COPIED)
