@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.protocol.serialization import Create2, Delete, GetChildren, GetData
+from kazoo.protocol import serialization
 from kazoo.protocol.states import ZnodeStat
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class AccessList(list[Any]):
         self.packed = b"".join(parts)
 
 
-class CreateNode(Create2):  # type: ignore[misc]
+class Create2(serialization.Create2):  # type: ignore[misc]
     """Create a node, and answer with its path and stat; its `acl` is an `AccessList`."""
 
     def serialize(self) -> bytes:
@@ -55,7 +55,7 @@ class CreateNode(Create2):  # type: ignore[misc]
         return path, ZnodeStat._make(_STAT.unpack_from(content, end))
 
 
-class ListChildren(GetChildren):  # type: ignore[misc]
+class GetChildren(serialization.GetChildren):  # type: ignore[misc]
     """List the names of a node's children."""
 
     def serialize(self) -> bytes:
@@ -75,7 +75,7 @@ class ListChildren(GetChildren):  # type: ignore[misc]
         return names
 
 
-class ReadNode(GetData):  # type: ignore[misc]
+class GetData(serialization.GetData):  # type: ignore[misc]
     """Read a node: its data and stat."""
 
     def serialize(self) -> bytes:
@@ -83,7 +83,7 @@ class ReadNode(GetData):  # type: ignore[misc]
         return _INT.pack(len(content)) + content + _WATCH[self.watcher is not None]
 
 
-class DeleteNode(Delete):  # type: ignore[misc]
+class Delete(serialization.Delete):  # type: ignore[misc]
     """Delete a node that has no children."""
 
     def serialize(self) -> bytes:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kazoo.protocol.serialization import (
     CheckVersion,
     Create,
-    Create2,
     GetACL,
     SetACL,
     SetData,
@@ -19,7 +18,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
-from .messages import AccessList, CreateNode, DeleteNode, ListChildren, ReadNode
+from .messages import AccessList, Create2, Delete, GetChildren, GetData
 from .roles import ROLES, bits
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ _EPHEMERAL_SEQUENTIAL: Final = 1 | 2
 _CONTAINER: Final = 4
 
 
-class _CreateContainer(Create2):  # type: ignore[misc]
+class _CreateContainer(Create2):
     """Create a node that the server removes after its last child (kazoo has no API for it)."""
 
     type = 19
@@ -63,16 +62,16 @@ class Requests:
 
     def contender(self, prefix: str, data: bytes) -> Any:
         """Create an ephemeral sequential node; answers (path, stat)."""
-        return CreateNode(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
+        return Create2(prefix, data, self._acl, _EPHEMERAL_SEQUENTIAL)
 
     def ephemeral(self, path: str, data: bytes) -> Any:
         """Create an ephemeral node of just this name; answers (path, stat)."""
-        return CreateNode(path, data, self._acl, _EPHEMERAL)
+        return Create2(path, data, self._acl, _EPHEMERAL)
 
     def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
         """Create a node that outlives the session; answers (path, stat)."""
         flags = _PERSISTENT_SEQUENTIAL if sequential else _PERSISTENT
-        return CreateNode(path, data, self._acl, flags)
+        return Create2(path, data, self._acl, flags)
 
     def container(self, path: str) -> Any:
         """Create a node that the server removes after its last child has gone."""
@@ -83,7 +82,7 @@ class Requests:
 
         :param changed: called at the next change of these names, as `reading` does
         """
-        return ListChildren(path, None if changed is None else _watcher(changed))
+        return GetChildren(path, None if changed is None else _watcher(changed))
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """Read a node; answers (data, stat).
@@ -91,7 +90,7 @@ class Requests:
         :param changed: called at its next change, with whether it was deleted; and with False when
             the connection, and the watch with it, is lost
         """
-        return ReadNode(path, None if changed is None else _watcher(changed))
+        return GetData(path, None if changed is None else _watcher(changed))
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         """Replace a node's data if it has this version, -1 for any; answers the stat."""
@@ -132,7 +131,7 @@ class Requests:
 
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""
-        return DeleteNode(path, version)
+        return Delete(path, version)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
         """Remove this connection's watches on a node's data, or on the names of its children."""
