@@ -16,7 +16,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 
-JOIN = ["CreateNode", "ListChildren"]
+JOIN = ["Create2", "GetChildren"]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_free_lock_costs_one_round_trip_and_a_delete(
     with zk_lock(KEY, handoff=handoff):
         assert taken(sent) == JOIN
     tree.await_line(KEY, 0)
-    assert taken(sent) == ["DeleteNode"]
+    assert taken(sent) == ["Delete"]
 
 
 @pytest.mark.parametrize("handoff", [0, 3])
@@ -65,12 +65,12 @@ def test_a_waiter_behind_one_of_its_process_asks_only_how_old_the_line_is(
     with zk_lock(KEY):
         taken(sent)
         waiters = [Waiter(tree, make_owner) for _ in range(3)]
-        assert taken(sent) == ["CreateNode", "ReadNode"] * 3
+        assert taken(sent) == ["Create2", "GetData"] * 3
         tree.await_watches()
     for waiter in waiters:
         waiter.release()
     tree.await_line(KEY, 0)
-    assert taken(sent) == ["DeleteNode"] * 4
+    assert taken(sent) == ["Delete"] * 4
 
 
 def test_of_those_who_come_at_once_the_first_alone_lists(
@@ -86,7 +86,7 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
     def creates_under_way(number: int) -> bool:
         client = session._client  # one that finds another thread sending is queued
         asked = [type(one[0]).__name__ for one in (*client._pending, *client._queue)]
-        return asked.count("CreateNode") == number
+        return asked.count("Create2") == number
 
     session.soon(hold_back)
     assert held_back.wait(PATIENCE)  # or the first answer would be read before it
@@ -101,10 +101,10 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         owner.now(lock.release)
     tree.await_line(KEY, 0)
     assert sorted(taken(sent)) == [
-        *["CreateNode"] * 3,
-        *["DeleteNode"] * 3,
-        "ListChildren",
-        *["ReadNode"] * 2,
+        *["Create2"] * 3,
+        *["Delete"] * 3,
+        "GetChildren",
+        *["GetData"] * 2,
     ]
 
 
@@ -112,11 +112,11 @@ def test_who_is_second_behind_another_process_lists_once(
     tree: Tree, holder: Owner, sent: list[str], make_owner: MakeOwner
 ) -> None:
     waiter = Waiter(tree, make_owner)
-    assert taken(sent) == [*JOIN, "ReadNode"]
+    assert taken(sent) == [*JOIN, "GetData"]
     holder.now(zk_lock(KEY, using="other").release)
     assert waiter.granted.result(PATIENCE)
     quiet("default", "other")
-    assert taken(sent) == ["DeleteNode"]  # the holder's
+    assert taken(sent) == ["Delete"]  # the holder's
     waiter.release()
 
 
@@ -129,7 +129,7 @@ def test_who_waits_for_a_turn_sends_nothing(
     for waiter in waiters:
         waiter.release()
     tree.await_line(KEY, 0)
-    assert taken(sent) == ["DeleteNode"]
+    assert taken(sent) == ["Delete"]
 
 
 @pytest.mark.parametrize("handoff", [0, 3])
@@ -139,9 +139,9 @@ def test_a_refused_try_leaves_nothing(
     assert not zk_lock(KEY, handoff=handoff).acquire(blocking=False)
     tree.await_line(KEY, 1)
     quiet()
-    assert [one for one in taken(sent) if one not in {"ReadNode", "_RemoveWatches"}] == [
+    assert [one for one in taken(sent) if one not in {"GetData", "_RemoveWatches"}] == [
         *JOIN,
-        "DeleteNode",
+        "Delete",
     ]
     tree.await_watches()
     assert holder.now(lambda: zk_lock(KEY, using="other").held)
@@ -154,7 +154,7 @@ def test_a_try_behind_one_of_its_process_needs_no_list(
         taken(sent)
         assert not make_owner().now(zk_lock(KEY).acquire, timeout=0)
         quiet()
-        assert taken(sent) == ["CreateNode", "ReadNode", "DeleteNode"]
+        assert taken(sent) == ["Create2", "GetData", "Delete"]
 
 
 def test_a_try_where_one_of_its_process_has_its_turn_sends_nothing(

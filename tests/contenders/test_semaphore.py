@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from distlock.locks.semaphore import Semaphore
     from tests.kit.losses import SetOptions
 
-GATE = ["CreateNode", "ListChildren", "ReadNode"]
-LEASE = ["CreateNode", "ListChildren"]
+GATE = ["Create2", "GetChildren", "GetData"]
+LEASE = ["Create2", "GetChildren"]
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ def test_a_permit_takes_three_round_trips_of_which_two_are_waited_for(
 ) -> None:
     assert semaphore.acquire()
     # The delete at the queue is the third, which nobody waits for.
-    assert sorted(goes.values()) == sorted([GATE, LEASE, ["DeleteNode"]])
+    assert sorted(goes.values()) == sorted([GATE, LEASE, ["Delete"]])
     goes.clear()
     semaphore.release()
-    assert list(goes.values()) == [["DeleteNode"]]
+    assert list(goes.values()) == [["Delete"]]
 
 
 def test_a_try_that_succeeds_costs_the_same(
     semaphore: Semaphore, goes: dict[object, list[str]]
 ) -> None:
     assert semaphore.acquire(timeout=0)
-    assert sorted(goes.values()) == sorted([GATE, LEASE, ["DeleteNode"]])
+    assert sorted(goes.values()) == sorted([GATE, LEASE, ["Delete"]])
     semaphore.release()
 
 
@@ -84,7 +84,7 @@ def test_several_permits_cost_a_create_each_and_no_round_trip_more(
     semaphore: Semaphore, goes: dict[object, list[str]]
 ) -> None:
     assert semaphore.acquire(leases=2)
-    assert sorted(goes.values()) == sorted([GATE, ["CreateNode", *LEASE], ["DeleteNode"]])
+    assert sorted(goes.values()) == sorted([GATE, ["Create2", *LEASE], ["Delete"]])
     semaphore.release(2)
 
 
@@ -95,7 +95,7 @@ def test_a_refused_try_takes_two_round_trips_and_makes_no_lease(
     requests.clear()
     assert not semaphore.acquire(timeout=0)
     # The place at the queue is deleted, and the caller waits for that no more.
-    eventually(lambda: requests == [*GATE, "DeleteNode"], PATIENCE)
+    eventually(lambda: requests == [*GATE, "Delete"], PATIENCE)
     semaphore.release(2)
 
 
@@ -110,10 +110,10 @@ def test_a_hand_off_wakes_one_who_looks_once(
     assert waiting.result(PATIENCE)
     # Our permit; its look at the permits; its watch on their limit, and its place at the queue.
     assert [one for one in requests if one != "Sync"] == [
-        "DeleteNode",
-        "ListChildren",
+        "Delete",
+        "GetChildren",
         "_RemoveWatches",
-        "DeleteNode",
+        "Delete",
     ]
     semaphore.release(2)
 

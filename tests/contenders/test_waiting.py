@@ -178,5 +178,5 @@ def test_a_refused_block_deletes_its_node_once(
     with pytest.raises(LockBusy, match="held by"), zk_lock("key", timeout=0):
         pass
     tree.await_line("key", 1)
-    assert requests.count("DeleteNode") == 1
+    assert requests.count("Delete") == 1
     assert holder.now(lambda: zk_lock("key", using="other").held)

@@ -58,7 +58,7 @@ def test_a_list_that_comes_after_the_lease_grants_only_with_a_new_proof(
     with zk_lock(KEY) as hold:
         # Writes, since a deposed leader would answer a sync, and looks at the line again.
         assert "Transaction" in requests
-        assert requests.count("ListChildren") >= 2
+        assert requests.count("GetChildren") >= 2
         hold.check()
         assert hold.valid_for() > 0
 

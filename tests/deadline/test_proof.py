@@ -126,7 +126,7 @@ def test_verify_asks_the_leader_and_reads_in_one_write(
         monkeypatch.setattr(connection, "_write", note)
         requests.clear()
         hold.verify(timeout=PATIENCE)
-        assert requests == [kind, "ReadNode"]
+        assert requests == [kind, "GetData"]
         assert len(written) == 1
 
 

@@ -104,7 +104,7 @@ def test_a_hold_costs_one_request_in_a_sixth_of_the_session_timeout(
             received = requests_received(tree) - before
     beats = requests.count("Sync")
     assert 4 <= beats <= watch.elapsed + 1  # seven, on a machine with nothing else to do
-    assert set(requests) == {"Sync", "DeleteNode"}
+    assert set(requests) == {"Sync", "Delete"}
     # kazoo has no reason to send a ping, unless a heartbeat is late by more than half a second.
     assert received <= beats + 2 + watch.held_up / 0.5
 
@@ -131,7 +131,7 @@ def test_a_short_hold_costs_no_heartbeat_and_no_watch(
     with zk_lock(KEY):
         pass
     eventually(lambda: session.heartbeat._resting, PATIENCE)
-    assert requests == ["CreateNode", "ListChildren", "DeleteNode"]
+    assert requests == ["Create2", "GetChildren", "Delete"]
     forgets_all(session)
 
 

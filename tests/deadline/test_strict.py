@@ -35,14 +35,14 @@ def test_heartbeats_are_writes_if_asked_for(
     set_options(SESSION_TIMEOUT=T, STRICT=strict)
     kind = "Transaction" if strict else "Sync"
     with zk_lock(KEY) as hold:
-        eventually(lambda: "ReadNode" in requests, PATIENCE)  # the watch of the own node
+        eventually(lambda: "GetData" in requests, PATIENCE)  # the watch of the own node
         requests.clear()
         before = zxid(server)
         eventually(lambda: requests.count(kind) >= 4, PATIENCE)
         beats, written = requests.count(kind), zxid(server) - before
         hold.check()
         hold.verify()
-    assert set(requests) == {kind, "ReadNode", "DeleteNode"}
+    assert set(requests) == {kind, "GetData", "Delete"}
     assert (beats - 1 <= written) if strict else (written == 0)
 
 

@@ -278,12 +278,12 @@ def test_a_short_hold_that_is_not_revocable_costs_no_watch(
     requests.clear()
     with zk_lock("key"):
         pass
-    assert "ReadNode" not in requests
+    assert "GetData" not in requests
     tree.await_line("key", 0)
     requests.clear()
     with zk_lock("key", on_revoke=print):
         pass
-    assert "ReadNode" in requests
+    assert "GetData" in requests
 
 
 # --- other ways to ask for it ---------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_an_uncontended_acquire_costs_what_a_fair_one_does(
         with zk_lock("key", fair=fair):
             pass
         costs.append(list(requests))
-    assert costs[0] == costs[1] == ["CreateNode", "ListChildren", "DeleteNode"]
+    assert costs[0] == costs[1] == ["Create2", "GetChildren", "Delete"]
 
 
 def test_who_waits_is_no_participant(tree: Tree, holder: Owner, make_owner: MakeOwner) -> None:
@@ -110,7 +110,7 @@ def test_a_wait_ends_at_its_deadline_and_names_the_holder(tree: Tree) -> None:
 @pytest.mark.usefixtures("patient", "holder")
 def test_a_try_watches_nobody(tree: Tree, requests: list[str]) -> None:
     assert not zk_lock("key", fair=False).acquire(blocking=False)
-    assert "ReadNode" not in requests
+    assert "GetData" not in requests
     tree.await_line("key", 1)
 
 
