@@ -166,11 +166,14 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, client: type[Any]) -> list[
 
 
 def kept(session: Session) -> dict[str, list[object]]:
-    """What a session remembers of requests, watches and deletes that are under way."""
+    """What a session remembers of requests, watches, deletes and contenders."""
     memory: dict[str, list[object]] = {
         "watchers": list(session.watches.watchers),
         "requests": list(session._in_flight),
         "deletes": list(session.deletes.pending),
+        "contenders": list(session.contenders),
+        "newest": list(session.newest),
+        "nodes": list(session.local_nodes),
         "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}
