@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,8 +39,12 @@ def connection_thread_stopped() -> Iterator[None]:
         stopped.set()
         assert on.wait(PATIENCE)
 
-    session_for().soon(stop)
+    session = session_for()
+    session.soon(stop)
     assert stopped.wait(PATIENCE)
+    # One whose request was answered may not have come back from sending it.
+    wire: Any = session._client._connection.wire
+    eventually(lambda: not wire.lock.locked(), PATIENCE, "nobody who sends")
     try:
         yield
     finally:
