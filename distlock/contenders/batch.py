@@ -68,6 +68,8 @@ class BatchMember(Grant):
 
     #: The number of its turn on the node, from 1.
     turn = 0
+    #: The member that may hand us its turn.
+    predecessor: BatchMember | None = None
     _told = False
 
     def __init__(
@@ -94,11 +96,6 @@ class BatchMember(Grant):
         self._data = data
         self._settled = settled
         self._batch: Batch | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether it waits no more."""
-        return self.granted or self.left
 
     @property
     def ahead(self) -> int | None:
@@ -135,7 +132,17 @@ class BatchMember(Grant):
             self.lost  # noqa: B018 - settles it: a lost node is not handed on
         self.left = True
         self.session.heartbeat.dismiss(self)
+        if self.granted and not self._lost and self.turn < self.turns:
+            follower: BatchMember | None = self.take_offer()
+            if follower is not None:
+                follower.follow(self)
         self.session.soon(self._leave)
+
+    def follow(self, before: BatchMember) -> None:
+        """Have the turn after that of `before`; from any thread, any number of times."""
+        if before.batch_node is not None:
+            self.take_turn(before.batch_node, before.turn + 1)
+        self.settle()
 
     @property
     def lost(self) -> bool:
@@ -182,35 +189,43 @@ class BatchMember(Grant):
             self.session, self.path, key=self.key, data=data.encode(), settled=batch.advance
         )
 
-    def take_turn(self, batch_node: BatchNode) -> None:
+    def take_turn(self, batch_node: BatchNode, number: int) -> None:
         """Have the lock."""
         self.batch_node = batch_node
         self.node = batch_node.node
         self.epoch = batch_node.epoch
-        self.turn = batch_node.turns + 1
+        self.turn = number
+        batch_node.begun[number] = None
         self.granted = True
 
     def settle(self) -> None:
         """Wake the one who waits, once."""
         if not self._told:
-            self._told = True
             self._settled()
+            self._told = True
 
 
 class BatchNode(QueuedContender):
     """The node of a batch in the queue. It also settles when it knows the contender ahead."""
 
-    takes_offers = False  # a batch belongs to the connection thread
-
-    #: The member whose turn it is, and how many turns there were.
+    #: The member whose turn it is, as far as the connection thread knows.
     turn: BatchMember | None = None
-    turns = 0
     #: How many were ahead when that was last known: who waited for an earlier node is behind others
     #: until the queue says otherwise.
     seen_ahead: int | None = None
 
     def __init__(self, session: Session, path: str, **options: Any) -> None:
         super().__init__(session, path, policy=MUTEX, **options)
+        #: The numbers of the turns that have begun; any thread that begins one adds its number.
+        self.begun: dict[int, None] = {}
+
+    @property
+    def turns(self) -> int:
+        """How many turns there were."""
+        return len(self.begun)
+
+    def _stand_behind(self, neighbour: QueuedContender) -> None:
+        neighbour.follower = self  # no offer: a batch goes on in the connection thread
 
     def _waits(self) -> None:
         self.seen_ahead = self.ahead
@@ -235,16 +250,31 @@ class Batch:
 
     def enter(self, member: BatchMember) -> None:
         """Wait as the last."""
+        last = self._waiting[-1] if self._waiting else None
+        if last is None and self._batch_node is not None:
+            last = self._batch_node.turn
+        if last is not None:
+            last.offer_to(member)
+            member.predecessor = last
         self._waiting.append(member)
         member.batch_node = self._batch_node
         self.advance()
 
     def leave(self, member: BatchMember) -> None:
         """Wait no more, or end the turn and let the next one have it."""
-        if not member.granted:
+        if not member.granted and self._withdraw(member):
             with suppress(ValueError):
                 self._waiting.remove(member)
         self.advance()
+
+    def _withdraw(self, member: BatchMember) -> bool:
+        """Take the offer of a turn back; return False if the member has been handed it."""
+        before = member.predecessor
+        if before is not None:
+            if before.take_offer() is None:
+                return False
+            before.follower = member.predecessor = None
+        return True
 
     def advance(self) -> None:
         """Do what is due: a node has the lock or lost it, failed, or knows its place in line."""
@@ -258,8 +288,6 @@ class Batch:
 
     def _advance(self) -> None:
         waiting, batch_node = self._waiting, self._batch_node
-        while waiting and waiting[0].over:
-            waiting.popleft()
         if batch_node is not None:
             if batch_node.error is not None:
                 self._fail(batch_node)
@@ -267,13 +295,14 @@ class Batch:
             if not batch_node.granted:
                 if waiting:
                     return
-            elif not batch_node.lost:
-                turn = batch_node.turn
-                if turn is not None and not turn.left:
-                    self._prepare(batch_node, turn)
+            else:
+                lost = batch_node.lost
+                in_turn, last = self._member_in_turn(batch_node, lost), batch_node.turn
+                if in_turn is not None:
+                    self._prepare(batch_node, in_turn)
                     return
-                if waiting and (turn is None or batch_node.turns < turn.turns):
-                    self._give_turn(batch_node)
+                more = last is None or batch_node.turns < last.turns
+                if more and not lost and self._give_turn(batch_node):
                     return
         ready, self._next = self._next, None
         if not waiting:
@@ -291,14 +320,34 @@ class Batch:
         for member in self._waiting:
             member.batch_node = batch_node
 
-    def _give_turn(self, batch_node: BatchNode) -> None:
-        member = batch_node.turn = self._waiting.popleft()
-        if not batch_node.turns:
-            batch_node.listen(partial(self._changed, member.session))
-        member.take_turn(batch_node)
-        batch_node.turns += 1
-        self._prepare(batch_node, member)
-        member.settle()
+    def _member_in_turn(self, batch_node: BatchNode, lost: bool) -> BatchMember | None:
+        """Return who has the turn, or None: also where members have handed it over themselves."""
+        turn = batch_node.turn
+        while turn is not None and (turn.left or lost):
+            follower: BatchMember | None = turn.follower
+            if follower is None or self._withdraw(follower):
+                return None
+            turn.follower = follower.predecessor = None
+            with suppress(ValueError):
+                self._waiting.remove(follower)
+            follower.follow(turn)  # again, for the thread of the other may have been interrupted
+            batch_node.turn = turn = follower
+        return turn
+
+    def _give_turn(self, batch_node: BatchNode) -> bool:
+        """Give the turn to the first that waits; return False if nobody does."""
+        while self._waiting:
+            member = self._waiting.popleft()
+            self._withdraw(member)
+            if not member.left:
+                if not batch_node.turns:
+                    batch_node.listen(partial(self._changed, member.session))
+                batch_node.turn = member
+                member.take_turn(batch_node, batch_node.turns + 1)
+                self._prepare(batch_node, member)
+                member.settle()
+                return True
+        return False
 
     def _changed(self, session: Session, _: Signal) -> None:
         session.soon(self.advance)
@@ -329,8 +378,8 @@ class Batch:
             self._joined.discard(batch_node)
             batch_node.leave()
             batch_node.turn = None  # which knows it, too
-        if not (self._waiting or self._joined):
-            self._batches.pop(self._path, None)
+        if not (self._waiting or self._joined) and self._batches.get(self._path) is self:
+            del self._batches[self._path]  # a member may leave later; then there may be another
 
     def _wanted(self) -> set[BatchNode]:
         return {node for node in (self._batch_node, self._next) if node is not None}

@@ -43,12 +43,6 @@ class QueuedContender(Wire, Driver, Grant):
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
 
-    #: Whether a neighbour may hand it the lock from any thread.
-    takes_offers = True
-    #: The neighbour of this process that came to wait for us.
-    follower: QueuedContender | None = None
-    #: The same, as long as it may be handed the lock: see `take_offer`.
-    _offer: QueuedContender | None = None
     #: The neighbour that may hand us the lock.
     _giver: QueuedContender | None = None
     #: Whether the caller was woken to a grant.
@@ -132,20 +126,13 @@ class QueuedContender(Wire, Driver, Grant):
 
     def _hand_over(self) -> bool:
         """Give the lock to the neighbour that waits for it, unless the connection thread does."""
-        neighbour = self.take_offer() if self.granted and not self._lost else None
+        neighbour: QueuedContender | None = None
+        if self.granted and not self._lost:
+            neighbour = self.take_offer()
         if neighbour is None:
             return False
         neighbour.take_over(self.epoch)
         return True
-
-    def take_offer(self) -> QueuedContender | None:
-        """Return the neighbour that may be handed the lock; None if another thread was faster.
-
-        The thread that releases the lock hands it over, and the connection thread takes the offer
-        back before the neighbour goes on alone. A dict gives an entry to one of them only.
-        """
-        offer: QueuedContender | None = self.__dict__.pop("_offer", None)
-        return offer
 
     def take_over(self, epoch: int) -> None:
         """Have the lock, of a grant of this epoch, from a neighbour; called from any thread."""
@@ -225,10 +212,9 @@ class QueuedContender(Wire, Driver, Grant):
                 machine.me = self.follower = None  # they refer to each other
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
-        neighbour.follower = self
-        if self.takes_offers:
-            neighbour._offer = self
-            self._giver = neighbour
+        """Wait for a neighbour, which may hand the lock over."""
+        neighbour.offer_to(self)
+        self._giver = neighbour
 
     def _heed_offer(self, giver: QueuedContender, event: e.Event) -> e.Event:
         """Take the offer of the lock back, or learn that the caller has the lock already."""

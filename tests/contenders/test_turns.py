@@ -1,0 +1,229 @@
+"""Turns of a batch, handed over by any thread, and others go on before any line.
+
+Each caller and the connection are a thread of their own, and one of them at a time runs a few lines
+of `distlock.contenders`. A seed says which, who gives up, and when a node is lost. Nobody is left
+without a turn, and nobody has one while another one does.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock.contenders import batch as room
+from distlock.contenders.batch import BatchMember
+from tests.kit.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+ROOM = str(Path(room.__file__).parent)
+#: How many scenes one test plays.
+MANY = 40
+
+
+class Ended(BaseException):
+    """The scene is over."""
+
+
+class Actor(threading.Thread):
+    """A thread that runs on until the next line, each time it is told to."""
+
+    def __init__(self, life: Callable[[Actor], None]) -> None:
+        super().__init__(daemon=True)
+        self._life = life
+        self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
+        self.over = self.ended = False
+        self.error: BaseException | None = None
+        #: What it waits for.
+        self.until: Callable[[], object] = lambda: True
+
+    def run(self) -> None:
+        self._go.acquire()
+        sys.settrace(self._trace)
+        try:
+            self._life(self)
+        except Ended:
+            pass
+        except BaseException as error:  # noqa: BLE001 - raised by the test
+            self.error = error
+        finally:
+            sys.settrace(None)
+            self.over = True
+            self._paused.release()
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ROOM):
+            return None
+        if event == "line":
+            self.pause()
+        return self._trace
+
+    def pause(self, until: Callable[[], object] = lambda: True) -> None:
+        """Let others go on, at least until something is true."""
+        self.until = until
+        self._paused.release()
+        self._go.acquire()
+        if self.ended:
+            raise Ended
+
+    def end(self) -> None:
+        """Let it end where it has paused."""
+        if self.is_alive():
+            self.ended = True
+            self._go.release()
+            self.join(PATIENCE)
+
+    def step(self) -> None:
+        """Run on until it pauses again, or its life is over."""
+        self._go.release()
+        assert self._paused.acquire(timeout=PATIENCE)
+        if self.error is not None:
+            raise self.error
+
+
+class Node:
+    """A batch's node that has the lock as soon as it joins, in the order of joining."""
+
+    def __init__(self, line: list[Node], settled: Callable[[], None]) -> None:
+        self._line = line
+        self._settled = settled
+        self.turn: BatchMember | None = None
+        self.begun: dict[int, None] = {}
+        self.node = SimpleNamespace(session_id=1)
+        self.granted = self.lost = self.was_in_line = False
+        self.error = self.seen_ahead = self.ahead = None
+        self.lost_reason = "session"
+        self.epoch = 1
+
+    @property
+    def turns(self) -> int:
+        return len(self.begun)
+
+    def join(self) -> None:
+        self._line.append(self)
+        self._next()
+
+    def leave(self) -> None:
+        self._line.remove(self)
+        self._next()
+
+    def listen(self, changed: Callable[[object], None]) -> None:
+        self._changed = changed
+
+    def lose(self) -> None:
+        """Be lost, as with the session, once it has been granted."""
+        if self.begun and not self.lost:
+            self.lost = True
+            self._changed(None)
+
+    def _next(self) -> None:
+        if self._line and not self._line[0].granted:
+            self._line[0].granted = True
+            self._line[0]._settled()
+
+
+class Scene:
+    """Members that wait for turns, of which some give up, and a connection."""
+
+    def __init__(self, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.random = random = Random(seed)  # noqa: S311
+        self.steps: deque[Callable[[], None]] = deque()
+        self.session: Any = SimpleNamespace(
+            id=1,
+            soon=self.steps.append,
+            heartbeat=SimpleNamespace(attend=id, dismiss=id),
+            deadline=SimpleNamespace(unbroken=lambda _: True),
+        )
+        self.batches: dict[str, Any] = {}
+        self.line: list[Node] = []
+        #: Whether the connection has nothing to do.
+        self.idle = False
+        self.inside: list[BatchMember] = []
+        self.turns: list[tuple[Any, int]] = []
+        monkeypatch.setattr(room, "_batch_at", self._batch_at)
+        monkeypatch.setattr(
+            BatchMember, "new_batch_node", lambda _, batch: Node(self.line, batch.advance)
+        )
+        self.limit = random.randint(1, 4)
+        self.losses = random.choice((0.0, 0.02, 0.1))
+        self.callers = [Actor(self._life) for _ in range(random.randint(2, 5))]
+        self.connection = Actor(self._serve)
+        self.actors = [*self.callers, self.connection]
+
+    def _batch_at(self, _: object, path: str) -> Any:
+        if path not in self.batches:
+            self.batches[path] = room.Batch(self.batches, path)
+        return self.batches[path]
+
+    def _serve(self, me: Actor) -> None:
+        while True:
+            self.idle = True
+            me.pause(lambda: self.steps)
+            self.idle = False
+            self.steps.popleft()()
+
+    def _life(self, me: Actor) -> None:
+        for _ in range(2):
+            member = BatchMember(
+                self.session, "/line", turns=self.limit, key="key", data=b"{}", settled=lambda: None
+            )
+            member.join()
+            if self.random.random() < 0.2:
+                me.pause()
+            else:
+                me.pause(partial(getattr, member, "granted"))
+                self._hold(me, member)
+            member.leave()
+
+    def _hold(self, me: Actor, member: BatchMember) -> None:
+        self.inside.append(member)
+        turn = member.batch_node, member.turn
+        me.pause()
+        assert (member.batch_node, member.turn) == turn
+        self.inside.remove(member)
+        self.turns.append(turn)
+
+    def holders(self) -> list[BatchMember]:
+        """Return those who have the lock, and may rely on it."""
+        return [one for one in self.inside if not getattr(one.batch_node, "lost", True)]
+
+    def play(self) -> None:
+        """Let them run, one line of one of them at a time."""
+        for actor in self.actors:
+            actor.start()
+        try:
+            while able := [one for one in self.actors if not one.over and one.until()]:
+                actor = self.random.choice(able)
+                if self.line and self.random.random() < self.losses:
+                    self.line[0].lose()
+                for _ in range(self.random.choice((1, 5, 30))):
+                    if not actor.over and actor.until():
+                        actor.step()
+                        assert len(self.holders()) <= 1
+        finally:
+            for actor in self.actors:
+                actor.end()
+        assert all(caller.over for caller in self.callers), "somebody waits, and nobody wakes it"
+        assert self.idle
+        assert len(set(self.turns)) == len(self.turns)
+        assert not self.batches
+        assert not self.line
+
+
+@pytest.mark.parametrize("first", range(0, 10 * MANY, MANY))
+def test_each_has_its_turn_alone(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(first, first + MANY):
+        try:
+            Scene(seed, monkeypatch).play()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
