@@ -246,7 +246,7 @@ class Batch:
         #: The node of the next batch: it joins the queue when half of this one is over.
         self._next: BatchNode | None = None
         #: The nodes that are in the queue.
-        self._joined: set[BatchNode] = set()
+        self._joined: list[BatchNode] = []
 
     def enter(self, member: BatchMember) -> None:
         """Wait as the last."""
@@ -369,20 +369,18 @@ class Batch:
 
     def _join_and_leave(self) -> None:
         """Let nodes join and leave the queue, each of which may be news in turn."""
-        while joining := self._wanted() - self._joined:  # before the others leave the queue
-            batch_node = joining.pop()
-            self._joined.add(batch_node)
-            batch_node.join()
-        while leaving := self._joined - self._wanted():
-            batch_node = leaving.pop()
-            self._joined.discard(batch_node)
-            batch_node.leave()
-            batch_node.turn = None  # which knows it, too
+        while joining := [one for one in self._wanted() if one not in self._joined]:
+            self._joined.append(joining[0])  # before the others leave the queue
+            joining[0].join()
+        while leaving := [one for one in self._joined if one not in self._wanted()]:
+            self._joined.remove(leaving[0])
+            leaving[0].leave()
+            leaving[0].turn = None  # which knows it, too
         if not (self._waiting or self._joined) and self._batches.get(self._path) is self:
             del self._batches[self._path]  # a member may leave later; then there may be another
 
-    def _wanted(self) -> set[BatchNode]:
-        return {node for node in (self._batch_node, self._next) if node is not None}
+    def _wanted(self) -> list[BatchNode]:
+        return [node for node in (self._batch_node, self._next) if node is not None]
 
 
 #: By session and path; each session's belong to its connection thread.

@@ -184,12 +184,22 @@ class FakeHeartbeat:
     """Notes for whom the deadline would be kept."""
 
     def __init__(self) -> None:
-        self.attended: set[Any] = set()
+        self.attended = InOrder()
         self.attend = self.attended.add
         self.dismiss = self.attended.discard
 
     def hurry(self) -> None:
         """Nobody is waiting for it."""
+
+
+class InOrder(dict[Any, None]):
+    """A set in the order of addition: alike in each run, as hypothesis expects."""
+
+    def add(self, one: Any) -> None:
+        self[one] = None
+
+    def discard(self, one: Any) -> None:
+        self.pop(one, None)
 
 
 class FakeSession:
@@ -203,7 +213,7 @@ class FakeSession:
         self.deadline.renew(now(), AN_HOUR)
         self.connection = 1
         self.connected = True
-        self.contenders: set[Any] = set()
+        self.contenders = InOrder()
         self.newest: dict[str, Any] = {}
         self.local_nodes: dict[Any, Any] = {}
         self.post = self.soon
@@ -213,7 +223,7 @@ class FakeSession:
             reading=lambda path: partial(self.read, path),
         )
         self.conf = SimpleNamespace(retry_after=1.0, alias="default")
-        self._wanted: set[tuple[str, Callable[[bool], None]]] = set()
+        self._wanted = InOrder()
         #: request → the error that the next one of these gets instead of being carried out
         self.fails: dict[str, BaseException] = {}
         #: Whether the next create is carried out and its reply lost.
