@@ -70,27 +70,16 @@ class Call(Generic[_T]):
 
 
 class Immediate(Call[_T]):
-    """A call that waits for nothing."""
+    """A call that waits for nothing: `run` does all of it, and undoes what was interrupted."""
 
     __slots__ = ()
-
-    def result(self) -> _T:
-        """Do all of it, and return the result."""
-        raise NotImplementedError
-
-    def run(self) -> _T:
-        try:
-            return self.result()
-        except BaseException:
-            self.undo()
-            raise
 
     async def arun(self) -> _T:
         return self.run()
 
     def steps(self, wake: Wake) -> Steps[_T]:
         yield from ()
-        return self.result()
+        return self.run()
 
 
 class Latch:

@@ -339,10 +339,14 @@ class _Reentry(Immediate["Hold | None"]):
         self._depth = held.count
         self._entered = entered
 
-    def result(self) -> Hold:
-        hold = self._reenter(self._held)
-        if self._entered is not None:
-            self._entered(hold)
+    def run(self) -> Hold:
+        try:
+            hold = self._reenter(self._held)
+            if self._entered is not None:
+                self._entered(hold)
+        except BaseException:
+            self.undo()
+            raise
         return hold
 
     def undo(self) -> None:
