@@ -160,9 +160,17 @@ class Mutex(KeyLock):
 
     @property
     def rank(self) -> tuple[str, str, str]:
+        """The rank of the lock in the global order.
+
+        :meta private:
+        """
         return self.using, self._name, self._id[1]
 
     def block_end(self) -> BlockEnd:
+        """Return the end of a block.
+
+        :meta private:
+        """
         owner = current()
         depth = owner.depth(self._id) - 1
         return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
@@ -181,7 +189,7 @@ class Mutex(KeyLock):
             if not held.grant.left:
                 if timeout is not UNSET:
                     seconds(timeout)  # refuses an invalid timeout, though nothing waits
-                return _Reentry(self._reenter, self._id, owner, held, entered)
+                return _Reentry(self._reenter, owner, self._id, held.count, held, entered)  # type: ignore[return-value]
             owner.back_to(0, self._id)  # its release was interrupted
         attempt = self._attempt(owner, blocking, timeout)
         return Call(
@@ -213,10 +221,19 @@ class Mutex(KeyLock):
         attempt.give_up()
         owner.back_to(0, self._id)
 
-    def _reenter(self, held: Held) -> Hold:
-        held.hold.check()
-        held.count += 1
-        return held.hold
+    def _reenter(
+        self, owner: Owner, identity: Identity, depth: int, held: Held, entered: Any
+    ) -> Hold:
+        try:
+            hold = held.hold
+            hold.check()
+            held.count += 1
+            if entered is not None:
+                entered(hold)
+        except BaseException:
+            owner.back_to(depth, identity)
+            raise
+        return hold
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
@@ -320,37 +337,11 @@ class Mutex(KeyLock):
 
 
 class _Reentry(Immediate["Hold | None"]):
-    """Enters a lock again that its owner holds."""
-
-    __slots__ = ("_depth", "_entered", "_held", "_identity", "_owner", "_reenter")
-
-    def __init__(
-        self,
-        reenter: Callable[[Held], Hold],
-        identity: Identity,
-        owner: Owner,
-        held: Held,
-        entered: Callable[[Hold], object] | None,
-    ) -> None:
-        self._reenter = reenter
-        self._identity = identity
-        self._owner = owner
-        self._held = held
-        self._depth = held.count
-        self._entered = entered
-
-    def run(self) -> Hold:
-        try:
-            hold = self._reenter(self._held)
-            if self._entered is not None:
-                self._entered(hold)
-        except BaseException:
-            self.undo()
-            raise
-        return hold
+    """Enters a lock again that its owner holds: a `Mutex._reenter`."""
 
     def undo(self) -> None:
-        self._owner.back_to(self._depth, self._identity)
+        owner, identity, depth, *_ = self.args
+        owner.back_to(depth, identity)
 
 
 def zk_lock(

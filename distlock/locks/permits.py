@@ -115,9 +115,17 @@ class Permits(KeyLock):
 
     @property
     def rank(self) -> tuple[str, str, str]:
+        """The rank of the lock in the global order.
+
+        :meta private:
+        """
         return self.using, self._name, "semaphore"
 
     def block_end(self) -> BlockEnd:
+        """Return the end of a block.
+
+        :meta private:
+        """
         permits = self._permits(current())
         left = max(len(on(permits)) - 1, 0)
 
