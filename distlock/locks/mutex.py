@@ -230,10 +230,10 @@ class Mutex(KeyLock):
             held.count += 1
             if entered is not None:
                 entered(hold)
+            return hold  # noqa: TRY300 - an exception that lands here is undone, too
         except BaseException:
             owner.back_to(depth, identity)
             raise
-        return hold
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
