@@ -242,6 +242,8 @@ class Batch:
         self._batches = batches
         self._path = path
         self._waiting: deque[BatchMember] = deque()
+        #: Those of them that do not wait, until they know that they have to.
+        self._tries: list[BatchMember] = []
         self._batch_node: BatchNode | None = None
         #: The node of the next batch: it joins the queue when half of this one is over.
         self._next: BatchNode | None = None
@@ -257,6 +259,8 @@ class Batch:
             last.offer_to(member)
             member.predecessor = last
         self._waiting.append(member)
+        if member.trying:
+            self._tries.append(member)
         member.batch_node = self._batch_node
         self.advance()
 
@@ -280,11 +284,14 @@ class Batch:
         """Do what is due: a node has the lock or lost it, failed, or knows its place in line."""
         self._advance()
         node = self._batch_node
-        if node is not None and (node.granted or node.seen_ahead):  # somebody is ahead
-            for member in self._waiting:
-                if member.trying:
-                    member.settle()
-        self._join_and_leave()
+        if self._tries and node is not None and (node.granted or node.seen_ahead):
+            for member in self._tries:  # somebody is ahead
+                member.settle()
+            self._tries.clear()
+        if self._joined != self._wanted():
+            self._join_and_leave()
+        if not (self._waiting or self._joined) and self._batches.get(self._path) is self:
+            del self._batches[self._path]  # a member may leave later; then there may be another
 
     def _advance(self) -> None:
         waiting, batch_node = self._waiting, self._batch_node
@@ -376,8 +383,6 @@ class Batch:
             self._joined.remove(leaving[0])
             leaving[0].leave()
             leaving[0].turn = None  # which knows it, too
-        if not (self._waiting or self._joined) and self._batches.get(self._path) is self:
-            del self._batches[self._path]  # a member may leave later; then there may be another
 
     def _wanted(self) -> list[BatchNode]:
         return [node for node in (self._batch_node, self._next) if node is not None]
