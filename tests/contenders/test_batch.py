@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from distlock import LockBusy, LockLost, NotOwner, zk_lock, zk_locked
-from distlock.contenders.batch import _batches
+from distlock.contenders import turns
 from distlock.exceptions import StaleToken
 from distlock.fencing import token_of
 from distlock.session.registry import session_for
@@ -240,7 +240,7 @@ def test_many_keys_leave_nothing_behind() -> None:
 
     def batches() -> int:
         gc.collect()
-        return len(_batches.get(session) or ())
+        return len(turns.batches.get(session) or ())
 
     eventually(lambda: not batches(), PATIENCE, "no batches")
     forgets_all(session)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.contenders import batch as room
+from distlock.contenders import batch, turns
 from distlock.contenders.batch import BatchMember
 from tests.kit.tools import PATIENCE
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-ROOM = str(Path(room.__file__).parent)
+ROOM = str(Path(turns.__file__).parent)
 #: How many scenes one test plays.
 MANY = 40
 
@@ -150,7 +150,7 @@ class Scene:
         self.idle = False
         self.inside: list[BatchMember] = []
         self.turns: list[tuple[Any, int]] = []
-        monkeypatch.setattr(room, "_batch_at", self._batch_at)
+        monkeypatch.setattr(batch, "batch_at", self._batch_at)
         monkeypatch.setattr(
             BatchMember, "new_batch_node", lambda _, batch: Node(self.line, batch.advance)
         )
@@ -162,7 +162,7 @@ class Scene:
 
     def _batch_at(self, _: object, path: str) -> Any:
         if path not in self.batches:
-            self.batches[path] = room.Batch(self.batches, path)
+            self.batches[path] = turns.Batch(self.batches, path)
         return self.batches[path]
 
     def _serve(self, me: Actor) -> None:

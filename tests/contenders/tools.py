@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
-from distlock.contenders.batch import _batches
+from distlock.contenders.turns import batches
 from distlock.session.registry import session_for
 from tests.kit.fake_session import FakeSession
 from tests.kit.fake_session import Tree as FakeTree
@@ -15,7 +15,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.contenders.batch import Batch
+    from distlock.contenders.turns import Batch
     from tests.kit.fake_session import Counting
 
 KEY = "key"
@@ -43,8 +43,7 @@ def members(tree: Tree, using: str = "default") -> int:
 
 
 def _batch(tree: Tree, using: str) -> Batch | None:
-    batches = _batches.get(session_for(using))
-    return None if batches is None else batches.get(tree.path(KEY))
+    return batches.get(session_for(using), {}).get(tree.path(KEY))
 
 
 def _stand(tree: Tree, using: str) -> bool:
