@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from distlock import LockLost, StaleToken, zk_lock
 from distlock.session.registry import close_sessions
@@ -122,6 +122,7 @@ def test_asave_is_fenced_too(stock: Stock) -> None:
         with pytest.raises(StaleToken):
             await stock.asave(fence=4)
 
-    asyncio.run(write())
+    # In this thread: the one that asyncio.run() leaves to others may know another database.
+    async_to_sync(write)()
     stock.refresh_from_db()
     assert (stock.quantity, stock.fence) == (9, 6)
