@@ -69,21 +69,17 @@ class Call(Generic[_T]):
             raise
 
 
-class Immediate(partial[_T]):
-    """A `Call` that waits for nothing; what it calls undoes what was interrupted."""
+class Immediate(Call[_T]):
+    """A call that waits for nothing: `run` does all of it, and undoes what was interrupted."""
 
-    run = partial.__call__
+    __slots__ = ()
 
     async def arun(self) -> _T:
-        return self()
+        return self.run()
 
     def steps(self, wake: Wake) -> Steps[_T]:
         yield from ()
-        return self()
-
-    def undo(self) -> object:
-        """Take back what the call has done; any number of calls are fine."""
-        raise NotImplementedError
+        return self.run()
 
 
 class Latch:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from distlock.contenders.waiting import Attempt, InLine
     from distlock.keys.znodes import Participant
-    from distlock.owner.hold import Hold
-    from distlock.owner.owner import Identity, Owner
+    from distlock.owner.hold import Held, Hold
+    from distlock.owner.owner import Owner
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -171,12 +171,8 @@ class Leader(Mutex):
         hold = super()._conclude(owner, attempt)
         return None if hold is None else self._leads(hold)
 
-    def _reenter(self, owner: Owner, identity: Identity, depth: int, *args: Any) -> Hold:
-        try:
-            return self._leads(super()._reenter(owner, identity, depth, *args))
-        except BaseException:
-            owner.back_to(depth, identity)
-            raise
+    def _reenter(self, held: Held) -> Hold:
+        return self._leads(super()._reenter(held))
 
     def _leads(self, hold: Hold) -> Hold:
         if hold is not self._hold:

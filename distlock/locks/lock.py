@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from distlock.conf import UNSET, positive_seconds, seconds
 from distlock.contenders.batch import check_handoff
+from distlock.engine.calls import Immediate
 from distlock.owner.hold import Hold
 
 from . import cancellation
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from distlock.engine.calls import Call
+    from distlock.owner.hold import Held
+    from distlock.owner.owner import Identity, Owner
 
 _H = TypeVar("_H")
 
@@ -126,6 +129,44 @@ class Lock(ABC, Generic[_H]):
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
+
+
+class Reentry(Immediate["Hold | None"]):
+    """Enters a lock again that its owner holds.
+
+    :param reenter: counts one more acquire of `held`
+    :param entered: called with the hold when a block begins
+    """
+
+    __slots__ = ("_depth", "_entered", "_held", "_identity", "_owner", "_reenter")
+
+    def __init__(
+        self,
+        reenter: Callable[[Held], Hold],
+        identity: Identity,
+        owner: Owner,
+        held: Held,
+        entered: Callable[[Hold], object] | None,
+    ) -> None:
+        self._reenter = reenter
+        self._identity = identity
+        self._owner = owner
+        self._held = held
+        self._depth = held.count
+        self._entered = entered
+
+    def run(self) -> Hold:
+        try:
+            hold = self._reenter(self._held)
+            if self._entered is not None:
+                self._entered(hold)
+            return hold  # noqa: TRY300 - an exception that lands here is undone, too
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        self._owner.back_to(self._depth, self._identity)
 
 
 class BlockEnd(NamedTuple):

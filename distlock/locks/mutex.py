@@ -16,7 +16,7 @@ from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
-from distlock.engine.calls import Call, Immediate
+from distlock.engine.calls import Call
 from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participant, participants
 from distlock.keys import templates
@@ -29,7 +29,7 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import BlockEnd, KeyLock, Options
+from .lock import BlockEnd, KeyLock, Options, Reentry
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
-    from distlock.owner.owner import Identity
     from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
@@ -189,7 +188,7 @@ class Mutex(KeyLock):
             if not held.grant.left:
                 if timeout is not UNSET:
                     seconds(timeout)  # refuses an invalid timeout, though nothing waits
-                return _Reentry(self._reenter, owner, self._id, held.count, held, entered)  # type: ignore[return-value]
+                return Reentry(self._reenter, self._id, owner, held, entered)
             owner.back_to(0, self._id)  # its release was interrupted
         attempt = self._attempt(owner, blocking, timeout)
         return Call(
@@ -221,19 +220,10 @@ class Mutex(KeyLock):
         attempt.give_up()
         owner.back_to(0, self._id)
 
-    def _reenter(
-        self, owner: Owner, identity: Identity, depth: int, held: Held, entered: Any
-    ) -> Hold:
-        try:
-            hold = held.hold
-            hold.check()
-            held.count += 1
-            if entered is not None:
-                entered(hold)
-            return hold  # noqa: TRY300 - an exception that lands here is undone, too
-        except BaseException:
-            owner.back_to(depth, identity)
-            raise
+    def _reenter(self, held: Held) -> Hold:
+        held.hold.check()
+        held.count += 1
+        return held.hold
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
@@ -334,14 +324,6 @@ class Mutex(KeyLock):
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
-
-
-class _Reentry(Immediate["Hold | None"]):
-    """Enters a lock again that its owner holds: a `Mutex._reenter`."""
-
-    def undo(self) -> None:
-        owner, identity, depth, *_ = self.args
-        owner.back_to(depth, identity)
 
 
 def zk_lock(
