@@ -55,12 +55,15 @@ class Create2(serialization.Create2):  # type: ignore[misc]
         return path, ZnodeStat._make(_STAT.unpack_from(content, end))
 
 
+def _path_and_watch(request: Any) -> bytes:
+    content: bytes = request.path.encode()
+    return _INT.pack(len(content)) + content + _WATCH[request.watcher is not None]
+
+
 class GetChildren(serialization.GetChildren):  # type: ignore[misc]
     """List the names of a node's children."""
 
-    def serialize(self) -> bytes:
-        content: bytes = self.path.encode()
-        return _INT.pack(len(content)) + content + _WATCH[self.watcher is not None]
+    serialize = _path_and_watch
 
     @classmethod
     def deserialize(cls, content: bytes, offset: int) -> list[str]:
@@ -78,9 +81,7 @@ class GetChildren(serialization.GetChildren):  # type: ignore[misc]
 class GetData(serialization.GetData):  # type: ignore[misc]
     """Read a node: its data and stat."""
 
-    def serialize(self) -> bytes:
-        content: bytes = self.path.encode()
-        return _INT.pack(len(content)) + content + _WATCH[self.watcher is not None]
+    serialize = _path_and_watch
 
 
 class Delete(serialization.Delete):  # type: ignore[misc]
