@@ -5,6 +5,8 @@ PITFALLS 1, 2 (nodes of an earlier session), 4 (orphans), 14 (parents removed).
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from distlock.engine.client import NotConnected
@@ -49,6 +51,17 @@ def test_a_lost_look_at_the_line_is_repeated(request_: str) -> None:
     assert tree.sent["create"] == 2
 
 
+def holds_without(tree: Tree, ghost: str, place: Any, *, session_id: int) -> None:
+    """Check that a contender is granted once the ghost is gone, and on its new node."""
+    tree.answer()
+    assert not holds(place)
+    tree.remove(ghost)
+    tree.answer()
+    assert holds(place)
+    assert place.node is not None
+    assert place.node.session_id == session_id
+
+
 def test_a_node_of_an_earlier_session_is_never_granted() -> None:
     """CURATOR-604: the new session's list still shows it, first in line."""
     tree = Tree()
@@ -57,13 +70,7 @@ def test_a_node_of_an_earlier_session_is_never_granted() -> None:
     tree.answer_one()  # the create
     (ghost,) = tree.nodes
     tree.expire(session, new_id=2, nodes_vanish=False)
-    tree.answer()
-    assert not holds(place)
-    tree.remove(ghost)
-    tree.answer()
-    assert holds(place)
-    assert place.node is not None
-    assert place.node.session_id == 2
+    holds_without(tree, ghost, place, session_id=2)
 
 
 def test_a_waiter_is_not_granted_on_the_node_of_an_earlier_session() -> None:
@@ -75,13 +82,7 @@ def test_a_waiter_is_not_granted_on_the_node_of_an_earlier_session() -> None:
     ghost = list(tree.nodes)[-1]
     tree.expire(session, new_id=3, nodes_vanish=False)
     holder.leave()
-    tree.answer()
-    assert not holds(waiter)
-    tree.remove(ghost)
-    tree.answer()
-    assert holds(waiter)
-    assert waiter.node is not None
-    assert waiter.node.session_id == 3
+    holds_without(tree, ghost, waiter, session_id=3)
 
 
 def test_a_found_node_of_the_session_before_is_not_adopted() -> None:
@@ -93,13 +94,7 @@ def test_a_found_node_of_the_session_before_is_not_adopted() -> None:
     tree.answer_one()  # the create, whose reply is lost
     (ghost,) = tree.nodes
     tree.expire(session, new_id=2, nodes_vanish=False)
-    tree.answer()
-    assert not holds(place)
-    tree.remove(ghost)
-    tree.answer()
-    assert holds(place)
-    assert place.node is not None
-    assert place.node.session_id == 2
+    holds_without(tree, ghost, place, session_id=2)
 
 
 def test_parents_are_made_after_they_were_missed() -> None:
