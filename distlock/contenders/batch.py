@@ -61,8 +61,6 @@ class BatchMember(Grant):
 
     #: The number of its turn on the node, from 1.
     turn = 0
-    #: The member that may hand us its turn.
-    predecessor: BatchMember | None = None
     _told = False
 
     def __init__(
@@ -128,13 +126,13 @@ class BatchMember(Grant):
         if self.granted and not self._lost and self.turn < self.turns:
             follower: BatchMember | None = self.take_offer()
             if follower is not None:
-                follower.follow(self)
+                follower.take_over(self)
         self.session.soon(self._leave)
 
-    def follow(self, before: BatchMember) -> None:
-        """Have the turn after that of `before`; from any thread, any number of times."""
-        if before.batch_node is not None:
-            self.take_turn(before.batch_node, before.turn + 1)
+    def take_over(self, giver: BatchMember) -> None:
+        """Have the turn after that of `giver`; from any thread, any number of times."""
+        if giver.batch_node is not None:
+            self.take_turn(giver.batch_node, giver.turn + 1)
         self.settle()
 
     @property

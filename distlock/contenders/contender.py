@@ -43,8 +43,6 @@ class QueuedContender(Wire, Driver, Grant):
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
 
-    #: The neighbour that may hand us the lock.
-    _giver: QueuedContender | None = None
     #: Whether the caller was woken to a grant.
     _told = False
     #: The name of the node that the caller deletes itself.
@@ -180,8 +178,8 @@ class QueuedContender(Wire, Driver, Grant):
             self._attends = True
             self.session.contenders.add(self)
         machine = self.machine
-        if self._giver is not None:
-            event = self._heed_offer(self._giver, event)
+        if self.giver is not None:
+            event = self._heed_offer(self.giver, event)
         effects = machine.apply(event)
         self.ahead = machine.ahead
         if not self.left:
@@ -214,11 +212,10 @@ class QueuedContender(Wire, Driver, Grant):
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         """Wait for a neighbour, which may hand the lock over."""
         neighbour.offer_to(self)
-        self._giver = neighbour
 
     def _heed_offer(self, giver: QueuedContender, event: e.Event) -> e.Event:
         """Take the offer of the lock back, or learn that the caller has the lock already."""
-        self._giver = None
+        self.giver = None
         if giver.take_offer() is None:
             handed_over = e.HandedOver(giver.epoch)
             if type(event) is e.NeighbourLeft:

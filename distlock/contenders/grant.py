@@ -39,6 +39,8 @@ class Grant:
     #: The one of this process that came to wait for us; `_offer` is the same until it is taken.
     follower: Any = None
     _offer: Any = None
+    #: The one that may hand us the lock; changed on the connection thread.
+    giver: Any = None
     _reported_risk = False
 
     def __init__(self, session: Session) -> None:
@@ -83,6 +85,7 @@ class Grant:
     def offer_to(self, follower: Any) -> None:
         """Let the releasing thread hand the lock to the one that waits behind it."""
         self.follower = self._offer = follower
+        follower.giver = self
 
     def take_offer(self) -> Any:
         """Return the one that may be handed the lock; None if another thread was faster.

@@ -76,7 +76,6 @@ class Batch:
             last = self._batch_node.turn
         if last is not None:
             last.offer_to(member)
-            member.predecessor = last
         self._waiting.append(member)
         if member.trying:
             self._tries.append(member)
@@ -92,11 +91,11 @@ class Batch:
 
     def _withdraw(self, member: BatchMember) -> bool:
         """Take the offer of a turn back; return False if the member has been handed it."""
-        before = member.predecessor
-        if before is not None:
-            if before.take_offer() is None:
+        giver = member.giver
+        if giver is not None:
+            if giver.take_offer() is None:
                 return False
-            before.follower = member.predecessor = None
+            giver.follower = member.giver = None
         return True
 
     def advance(self) -> None:
@@ -153,10 +152,10 @@ class Batch:
             follower: BatchMember | None = turn.follower
             if follower is None or self._withdraw(follower):
                 return None
-            turn.follower = follower.predecessor = None
+            turn.follower = follower.giver = None
             with suppress(ValueError):
                 self._waiting.remove(follower)
-            follower.follow(turn)  # again, for the thread of the other may have been interrupted
+            follower.take_over(turn)  # again, for the thread of the other may have been interrupted
             batch_node.turn = turn = follower
         return turn
 
