@@ -1,5 +1,7 @@
+import com.sun.management.OperatingSystemMXBean;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.nio.LongBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.file.Path;
@@ -26,6 +28,8 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  */
 public final class Worker {
     private static final int CONNECT_MILLIS = 10_000;
+    private static final OperatingSystemMXBean PROCESS =
+            (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
 
     private final CuratorFramework client;
     private final List<ExecutorService> threads = new ArrayList<>();
@@ -72,6 +76,7 @@ public final class Worker {
     }
 
     private String run(Map<String, String> order) throws Exception {
+        long began = PROCESS.getProcessCpuTime();
         List<Future<Contender>> runs = new ArrayList<>();
         for (int index = 0; index < Integer.parseInt(order.get("threads")); index++) {
             long number = Long.parseLong(order.get("first")) + index;
@@ -91,7 +96,8 @@ public final class Worker {
             idle.add(contender.idle.toString());
         }
         return "{\"entries\": " + entries + ", \"in_time\": " + inTime + ", \"cycle\": " + cycle
-                + ", \"overlaps\": " + overlaps + ", \"idle\": " + idle + "}";
+                + ", \"overlaps\": " + overlaps + ", \"idle\": " + idle
+                + ", \"processor\": [" + (PROCESS.getProcessCpuTime() - began) / 1e9 + "]}";
     }
 
     private Contender contend(Map<String, String> order, long number) throws Exception {

@@ -39,11 +39,16 @@ def jain(shares: Sequence[float]) -> float:
 
 @dataclass
 class Series:
-    """What one contender has done at one work, round by round."""
+    """What one contender has done at one work, round by round.
+
+    :ivar figures: what is shown of the work
+    :ivar requests, processor: of each time that it took the lock: how many, and milliseconds
+    """
 
     figures: list[float] = field(default_factory=list)
     fairness: list[float] = field(default_factory=list)
     requests: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
     overlaps: int = 0
 
     def add(self, work: Work, done: Done, seconds: float) -> None:
@@ -53,6 +58,7 @@ class Series:
         """
         self.figures.append(figure(work, done, seconds))
         self.overlaps += done.overlaps
+        self.processor.append(1000 * done.processor / done.entries)
         if work.line:
             self.fairness.append(jain(done.in_time))
         if done.requests is not None:

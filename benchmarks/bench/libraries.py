@@ -15,6 +15,8 @@ from uuid import uuid4
 import django
 from django.conf import settings
 
+from benchmarks.bench.floor import BareClient, BareLock
+
 #: Where locks end by an expiry: later than any run ends, in seconds.
 EXPIRY = 60
 #: Of every ZooKeeper session, Java's too, in seconds.
@@ -112,6 +114,18 @@ class Kazoo:
 
         return Lock(acquire, lambda: client.delete(made.pop()), _nothing)
 
+    def floor(self, key: str) -> Lock:
+        """Send what a lock sends by a client that does nothing else."""
+        parent = f"/bench/floor/{key}"
+        self._client.ensure_path(parent)
+        lock = BareLock(self._floor, parent)
+        return Lock(lock.acquire, lock.release, _nothing)
+
+    @cached_property
+    def _floor(self) -> BareClient:
+        host, port = self._client.hosts[0]
+        return BareClient(host, port, SESSION_TIMEOUT)
+
 
 class Redis:
     """redis-py's own `Lock`, which asks again every tenth of a second, and python-redis-lock."""
@@ -162,6 +176,7 @@ class Libraries:
             "decorated": decorated,
             "kazoo": lambda: self._kazoo.lock,
             "raw": lambda: self._kazoo.bare,
+            "floor": lambda: self._kazoo.floor,
             "redis-py": lambda: self._redis.lock,
             "python-redis-lock": lambda: self._redis.notified,
             "django-pglock": lambda: pglock,

@@ -81,6 +81,7 @@ def table(results: Results, work: Work) -> str:
     requests = any(series.requests for series in of.values())
     if requests:
         head.append("requests each")
+    head.append("processor ms")
     if work.line:
         head.append("Jain's index")
     rows: list[Sequence[str]] = [[*head, "overlaps"]]
@@ -98,9 +99,10 @@ def table(results: Results, work: Work) -> str:
             row += [number(against.median), _quartiles(against)]
         if requests:
             row.append(f"{Spread.of(series.requests).median:.1f}" if series.requests else "-")
+        row.append(number(Spread.of(series.processor).median))
         if work.line:
             row.append(f"{Spread.of(series.fairness).median:.3f}")
-        witnessed = contender not in {works.RAW, works.DECORATED} and not work.refused
+        witnessed = contender.witnessed and not work.refused
         rows.append([*row, str(series.overlaps) if witnessed else "-"])
     return markdown(rows)
 

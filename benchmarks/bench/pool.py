@@ -48,6 +48,7 @@ class Done:
     :ivar cycles: seconds from one release to the next, the median of each contender
     :ivar overlaps: how often two held one lock, or an update was lost
     :ivar idle: seconds that the lock was nobody's, at each hand-off
+    :ivar processor: seconds of processor time that their processes took
     :ivar requests: what was sent to the servers; None where nobody counts
     """
 
@@ -56,6 +57,7 @@ class Done:
     cycles: list[float]
     overlaps: int
     idle: list[float]
+    processor: float
     requests: int | None = None
 
 
@@ -189,7 +191,7 @@ class Pool:
         answers = [_parsed(process.listen(seconds + PATIENCE)) for process in processes]
         after = self._servers.requests(contender.kept)
         done = _of_all(answers)
-        if not work.refused and contender.library not in {"raw", "decorated"}:
+        if not work.refused and contender.witnessed:
             lost = done.entries - witness.counted(path)
             done = replace(done, overlaps=done.overlaps + lost)
         path.unlink()
@@ -220,7 +222,7 @@ def _parsed(answer: str) -> dict[str, Any]:
 
 
 def _of_all(answers: list[dict[str, Any]]) -> Done:
-    """Put the answers of all processes together; each has a list of what its threads say."""
+    """Put the answers of all processes together; each has lists of what its threads say."""
     every = {name: [one for answer in answers for one in answer[name]] for name in answers[0]}
     return Done(
         entries=sum(every["entries"]),
@@ -228,6 +230,7 @@ def _of_all(answers: list[dict[str, Any]]) -> Done:
         cycles=every["cycle"],
         overlaps=sum(every["overlaps"]),
         idle=[nanos / 1e9 for idle in every["idle"] for nanos in idle],
+        processor=sum(every["processor"]),
     )
 
 
@@ -240,5 +243,6 @@ def together(runs: Sequence[Done]) -> Done:
         cycles=[one for run in runs for one in run.cycles],
         overlaps=sum(run.overlaps for run in runs),
         idle=[one for run in runs for one in run.idle],
+        processor=sum(run.processor for run in runs),
         requests=sum(requests) if requests else None,
     )

@@ -90,12 +90,14 @@ class Worker:
         raise ValueError(f"What does this mean: {order!r}?")
 
     def _run(self, order: Order) -> dict[str, Any]:
+        began = time.process_time()
         runs = [
             self._thread(index).submit(self._contend, order, order.first + index)
             for index in range(order.threads)
         ]
         results = [run.result() for run in runs]
-        return {name: [result[name] for result in results] for name in results[0]}
+        found = {name: [result[name] for result in results] for name in results[0]}
+        return found | {"processor": [time.process_time() - began]}
 
     def _contend(self, order: Order, number: int) -> dict[str, Any]:
         locks = [self._lock(order.library, f"{order.prefix}{key}") for key in range(order.keys)]

@@ -11,27 +11,33 @@ Kept = Literal["ZooKeeper", "Redis", "PostgreSQL"]
 
 @dataclass(frozen=True)
 class Contender:
-    """A lock under comparison."""
+    """A lock under comparison.
+
+    :ivar witnessed: whether its holders go through the witness alone; a mere exchange of requests
+        is no lock, and a decorator has nothing between acquire and release
+    """
 
     name: str
     library: str
     kept: Kept
     language: Literal["Python", "Java"] = "Python"
+    witnessed: bool = True
 
 
 DISTLOCK = Contender("distlock", "distlock", "ZooKeeper")
 HANDOFF = Contender("distlock, handoff=50", "handoff", "ZooKeeper")
-DECORATED = Contender("distlock, @zk_locked", "decorated", "ZooKeeper")
+DECORATED = Contender("distlock, @zk_locked", "decorated", "ZooKeeper", witnessed=False)
 KAZOO = Contender("kazoo Lock", "kazoo", "ZooKeeper")
 CURATOR = Contender("Curator", "curator", "ZooKeeper", language="Java")
-RAW = Contender("create, delete", "raw", "ZooKeeper")
+RAW = Contender("create, delete", "raw", "ZooKeeper", witnessed=False)
+FLOOR = Contender("bare client", "floor", "ZooKeeper", witnessed=False)
 REDIS = Contender("redis-py Lock", "redis-py", "Redis")
 NOTIFIED = Contender("python-redis-lock", "python-redis-lock", "Redis")
 PGLOCK = Contender("django-pglock", "django-pglock", "PostgreSQL")
 
 LOCKS = (DISTLOCK, KAZOO, CURATOR, REDIS, NOTIFIED, PGLOCK)
 #: All of them, in the order of the tables.
-ALL = (DISTLOCK, HANDOFF, DECORATED, KAZOO, CURATOR, RAW, REDIS, NOTIFIED, PGLOCK)
+ALL = (DISTLOCK, HANDOFF, DECORATED, KAZOO, CURATOR, RAW, FLOOR, REDIS, NOTIFIED, PGLOCK)
 CONTENDED = (DISTLOCK, HANDOFF, KAZOO, CURATOR, REDIS, NOTIFIED, PGLOCK)
 
 
@@ -72,7 +78,7 @@ class Work:
 UNCONTENDED = Work(
     "uncontended",
     "Uncontended: acquire and release",
-    (DISTLOCK, DECORATED, KAZOO, CURATOR, RAW, REDIS, NOTIFIED, PGLOCK),
+    (DISTLOCK, DECORATED, KAZOO, CURATOR, RAW, FLOOR, REDIS, NOTIFIED, PGLOCK),
     figure="ms",
 )
 THREADS = Work("threads", "8 threads of one process, one key", CONTENDED, threads=8)

@@ -18,6 +18,7 @@ from benchmarks.bench.servers import Servers
 from benchmarks.bench.witness import Witness
 from benchmarks.bench.worker import Order
 from distlock.testing.install import ServerNotInstalled
+from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +86,13 @@ def test_one_round_has_no_spread() -> None:
 
 
 DONE = Done(
-    entries=10, in_time=[5, 4], cycles=[0.09, 0.11], overlaps=0, idle=[0.001, 0.003], requests=30
+    entries=10,
+    in_time=[5, 4],
+    cycles=[0.09, 0.11],
+    overlaps=0,
+    idle=[0.001, 0.003],
+    processor=0.02,
+    requests=30,
 )
 
 
@@ -98,11 +105,21 @@ def test_what_is_shown_of_a_work(work: works.Work, expected: float) -> None:
     assert figure(work, DONE, seconds=0.5) == pytest.approx(expected)
 
 
+def test_requests_and_processor_time_are_those_of_each_time_that_it_took_the_lock() -> None:
+    series = Series()
+    series.add(works.UNCONTENDED, DONE, seconds=0.5)
+    assert series.requests == [3.0]
+    assert series.processor == [2.0]
+
+
 # --- what was to be reached ----------------------------------------------------------------------
 
 
 def results(ours: list[float], theirs: list[float], work: works.Work) -> Results:
-    of = {"distlock": Series(ours), "kazoo Lock": Series(theirs), "Curator": Series(theirs)}
+    of = {
+        name: Series(figures, processor=figures)
+        for name, figures in {"distlock": ours, "kazoo Lock": theirs, "Curator": theirs}.items()
+    }
     return Results(rounds=len(ours), seconds=1.0, series={work.name: of})
 
 
@@ -138,8 +155,8 @@ def test_the_page_says_what_was_missed_and_what_was_not_measured() -> None:
     found.series[works.THREADS.name]["Curator"].fairness = [1.0]
     text = page.text(found)
     assert "| 2.00 |  | ≥ 5 | **missed** |" in text
-    assert "| distlock | 2.00 |  | 1 |  | 0.500 | 0 |" in text
-    assert "| kazoo Lock | 1.00 |  | 0.50 |  | 1.000 | 0 |" in text
+    assert "| distlock | 2.00 |  | 1 |  | 2.00 | 0.500 | 0 |" in text
+    assert "| kazoo Lock | 1.00 |  | 0.50 |  | 1.00 | 1.000 | 0 |" in text
     assert "Not measured: django-pglock. PostgreSQL was not found." in text
 
 
@@ -180,6 +197,7 @@ def test_contenders_of_two_processes_exclude_each_other_and_are_counted(
             assert done.overlaps == 0
             assert done.requests
             assert done.requests / done.entries >= 2, "a lock takes two writes"
+            assert 0 < done.processor < 60
         once = pool.run(works.DISTLOCK, replace(work, count=1, hold=0.002), 1)
         assert once.entries == 4
         assert len(once.idle) == 3
@@ -196,6 +214,21 @@ def test_bare_requests_do_not_exclude_which_the_witness_sees(
     work = replace(works.THREADS, threads=4, hold=0.01)
     with Pool(servers, tmp_path) as pool:
         assert pool.run(works.RAW, work, 0.5).overlaps > 0
+
+
+def test_the_bare_client_makes_a_node_and_removes_it(servers: Servers, tmp_path: Path) -> None:
+    with (
+        Pool(servers, tmp_path) as pool,
+        raw_client(servers.zookeeper.hosts) as client,
+    ):
+        pool.ask("Python", "hold floor key")
+        (node,) = client.get_children("/bench/floor/key")
+        assert client.get(f"/bench/floor/key/{node}")[1].ephemeralOwner
+        pool.ask("Python", "let_go floor key")
+        assert eventually(lambda: not client.get_children("/bench/floor/key"))
+        done = pool.run(works.FLOOR, works.UNCONTENDED, 0.2)
+        assert done.requests
+        assert done.requests / done.entries == pytest.approx(3, rel=0.02)
 
 
 def test_after_a_failure_the_next_run_has_processes_of_its_own(
