@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
-
-def fill(page: Path, figures: str) -> None:
+def fill(page: Path, figures: str, block: str = "figures") -> None:
     """Put the figures of a run in the place of those of the one before."""
-    before, _, rest = page.read_text().partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    page.write_text(f"{before}{_BEGIN}\n\n{figures}\n{_END}{after}")
+    begin, end = f"<!-- {block}: begin -->", f"<!-- {block}: end -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{figures}\n{end}{after}")

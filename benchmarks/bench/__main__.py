@@ -1,6 +1,7 @@
 """Compare distlock with other locks, at the same work in the same minute.
 
-python -m benchmarks.bench [--quick] [--rounds 5] [--seconds 0.5] [--only NAME...] [--write]
+python -m benchmarks.bench [--quick] [--rounds 5] [--seconds 0.5] [--only NAME…] [--parts PART…]
+    [--write]
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from pathlib import Path
 
 from benchmarks import pages
 from benchmarks.bench import works
-from benchmarks.bench.page import text
-from benchmarks.bench.run import Run
+from benchmarks.bench.page import ratios, text
+from benchmarks.bench.run import PARTS, Run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "performance.md"
 PLOT = PAGE.parent / "images" / "performance.png"
+#: A thousand sessions take their time.
+QUICK_PARTS = [part for part in PARTS if part != "crowds"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,13 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = options.only or [contender.name for contender in works.ALL]
     with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder:
         run = Run(rounds, seconds, 1 if options.quick else 3, names, Path(folder))
-        results = run.go(ensemble=not options.single)
-    figures = text(results)
-    sys.stdout.write(figures)
+        results = run.go(options.parts or (QUICK_PARTS if options.quick else PARTS))
+    blocks = {"targets": ratios(results), "figures": text(results)}
+    sys.stdout.write("\n".join(blocks.values()))
     if options.write:
         from benchmarks.bench.plots import draw  # noqa: PLC0415 - of the extra [bench]
 
-        pages.fill(PAGE, figures)
+        for block, figures in blocks.items():
+            pages.fill(PAGE, figures, block)
         draw(results, PLOT)
     return 1 if results.failed else 0
 
@@ -55,7 +59,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         choices=[contender.name for contender in works.ALL],
         help=", ".join(contender.name for contender in works.ALL),
     )
-    parser.add_argument("--single", action="store_true", help="without the three servers")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="of the run (all)")
     parser.add_argument("--write", action="store_true", help=f"{PAGE.name} and {PLOT.name}")
     return parser.parse_args(arguments)
 

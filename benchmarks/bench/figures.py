@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from benchmarks.bench.works import Work
 
 
+#: How often each contender has to get the lock for its share to say something.
+ENOUGH = 10
+
+
 class Spread(NamedTuple):
     """A median and the two quartiles around it."""
 
@@ -59,7 +63,7 @@ class Series:
         self.figures.append(figure(work, done, seconds))
         self.overlaps += done.overlaps
         self.processor.append(1000 * done.processor / done.entries)
-        if work.line:
+        if work.line and done.entries >= ENOUGH * len(done.in_time):
             self.fairness.append(jain(done.in_time))
         if done.requests is not None:
             self.requests.append(done.requests / done.entries)

@@ -6,7 +6,6 @@ objects of its own, except from distlock, whose lock objects may be shared.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -54,13 +53,6 @@ def configure(servers: dict[str, Any]) -> None:
         LOGGING_CONFIG=None,
     )
     django.setup()
-
-
-def has_handoff() -> bool:
-    """Whether this distlock can keep its node for several local waiters."""
-    from distlock import zk_lock  # noqa: PLC0415 - a library under comparison
-
-    return "handoff" in inspect.signature(zk_lock).parameters
 
 
 def distlock(**options: Any) -> Callable[[str], Lock]:

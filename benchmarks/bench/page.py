@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from benchmarks.bench import works
@@ -23,16 +24,23 @@ _PACKAGES = ("kazoo", "redis", "python-redis-lock", "django-pglock", "psycopg", 
 _HEADS = {"ms": "ms", "per second": "per second", "idle ms": "idle ms"}
 
 
+def ratios(results: Results) -> str:
+    """Return what the page begins with: the targets, and where it was measured."""
+    return f"{reach(judge(results))}\n\n{machine(results)}\n"
+
+
 def text(results: Results) -> str:
-    """Return all of it."""
-    parts = [machine(results), "### Targets", reach(judge(results))]
-    for work in (*works.WORKS, *works.ENSEMBLE_WORKS):
+    """Return all other tables."""
+    parts = []
+    for work in chain.from_iterable(works.WORKS.values()):
         if work.name in results.series:
             parts += [f"### {work.title}", table(results, work)]
     if results.reentry:
         parts += ["### Reentry, and the decorator", reentry(results)]
     if results.trips:
         parts += ["### Round trips waited for", trips(results)]
+    if results.crowds:
+        parts += ["### Many waiters of one key", crowds(results)]
     for name, why in results.missing.items():
         parts.append(f"Not measured: {name}. {why}")
     parts += [f"Failed: {each}" for each in results.failed]
@@ -65,12 +73,12 @@ def reach(verdicts: Iterable[Verdict]) -> str:
     """Return the table of the targets."""
     rows = [("work", "measured", "quartiles", "target", "")]
     for each in verdicts:
-        measured = each.measured
-        met = {True: "met", False: "**missed**", None: "not measured"}[each.met]
-        if measured is None:
-            rows.append((each.what, "-", "-", each.bound, met))
+        if each.measured is None:
+            rows.append((each.what, "-", "-", each.bound, "not measured"))
         else:
-            rows.append((each.what, number(measured.median), _quartiles(measured), each.bound, met))
+            figures = number(each.measured.median), _quartiles(each.measured)
+            met = {True: "met", False: "**missed**", None: ""}[each.met]
+            rows.append((each.what, *figures, each.bound, met))
     return markdown(rows)
 
 
@@ -101,7 +109,7 @@ def table(results: Results, work: Work) -> str:
             row.append(f"{Spread.of(series.requests).median:.1f}" if series.requests else "-")
         row.append(number(Spread.of(series.processor).median))
         if work.line:
-            row.append(f"{Spread.of(series.fairness).median:.3f}")
+            row.append(f"{Spread.of(series.fairness).median:.3f}" if series.fairness else "-")
         witnessed = contender.witnessed and not work.refused
         rows.append([*row, str(series.overlaps) if witnessed else "-"])
     return markdown(rows)
@@ -130,6 +138,15 @@ def trips(results: Results) -> str:
     for name, of in results.trips.items():
         figures = (of.get(work.name) for work in (works.UNCONTENDED, works.REFUSED))
         rows.append((name, *("-" if each is None else f"{each:.1f}" for each in figures)))
+    return markdown(rows)
+
+
+def crowds(results: Results) -> str:
+    """Return the table of the waiters."""
+    rows: list[Sequence[str]] = [("waiters", "ms per acquire", "quartiles")]
+    for waiters, milliseconds in results.crowds.items():
+        spread = Spread.of(milliseconds)
+        rows.append((f"{waiters:,}", number(spread.median), _quartiles(spread)))
     return markdown(rows)
 
 

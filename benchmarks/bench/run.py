@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,15 +15,17 @@ from kazoo.client import KazooClient
 
 from benchmarks.bench import works
 from benchmarks.bench.figures import Series
-from benchmarks.bench.libraries import has_handoff
 from benchmarks.bench.pool import Done, Failed, Pool, together
 from benchmarks.bench.servers import Servers, counters
 from benchmarks.curator import CuratorMissing
+from benchmarks.growth.measure import line
 from distlock.testing.proxy import TcpProxy
 
 if TYPE_CHECKING:
     from benchmarks.bench.works import Contender, Work
 
+#: In which a run is done, one after another: the places of the works, and many waiters.
+PARTS = (*works.WORKS, "crowds")
 #: Of the link on which round trips are counted, each way, in seconds: what a call takes longer on
 #: the slower one, it takes for its round trips, and for nothing else.
 DELAYS = 0.01, 0.03
@@ -31,6 +33,8 @@ DELAYS = 0.01, 0.03
 IMPORTS = {"distlock": "distlock", "kazoo and Django": "kazoo.client, django"}
 #: How much longer than a round the first, which is not counted, is for Java.
 WARM_UP = 3
+#: How long one waiter after another gets its turn, in seconds.
+CROWD_SECONDS = 3
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Results:
     :ivar reentry: kind → nanoseconds, round by round
     :ivar imports: what → seconds, round by round
     :ivar trips: contender → work → round trips waited for
+    :ivar crowds: number of waiters → milliseconds of an acquire, round by round
     :ivar left: nodes and watches that refused attempts have left behind
     :ivar missing: contender → why it was not measured
     :ivar failed: what has gone wrong
@@ -52,6 +57,7 @@ class Results:
     reentry: dict[str, list[float]] = field(default_factory=dict)
     imports: dict[str, list[float]] = field(default_factory=dict)
     trips: dict[str, dict[str, float]] = field(default_factory=dict)
+    crowds: dict[int, list[float]] = field(default_factory=dict)
     left: int | None = None
     missing: dict[str, str] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -77,30 +83,55 @@ class Run:
         self._names = names
         self._folder = folder
 
-    def go(self, *, ensemble: bool) -> Results:
-        """Do all of it."""
+    def go(self, parts: Collection[str]) -> Results:
+        """Do these `PARTS` of it."""
         began, load = time.monotonic(), os.getloadavg()[0]
-        folder = self._folder / "single"
-        folder.mkdir()
-        with Servers() as servers:
-            for contender in works.ALL:
-                if contender.kept in servers.missing:
-                    self.results.missing[contender.name] = servers.missing[contender.kept]
-            if not has_handoff():
-                self.results.missing[works.HANDOFF.name] = "This distlock has no handoff=."
-            with Pool(servers, folder) as pool:
-                self._try_java(pool)
-                self._rounds(pool, works.WORKS)
-                self._refusals_leave_nothing(servers, pool)
-            self._count_round_trips(servers)
-        if ensemble:
-            folder = self._folder / "ensemble"
-            folder.mkdir()
-            with Servers(3, others=False) as servers, Pool(servers, folder) as pool:
-                self._rounds(pool, works.ENSEMBLE_WORKS)
+        do = {
+            "single": self._single,
+            "link": self._link,
+            "ensemble": self._ensemble,
+            "crowds": self._crowds,
+        }
+        for part in PARTS:
+            if part in parts:
+                _tell(part)
+                (self._folder / part).mkdir()
+                do[part](self._folder / part)
         self.results.load = load, os.getloadavg()[0]
         self.results.took = time.monotonic() - began
         return self.results
+
+    def _single(self, folder: Path) -> None:
+        with Servers() as servers, Pool(servers, folder) as pool:
+            for contender in works.ALL:
+                if contender.kept in servers.missing:
+                    self.results.missing[contender.name] = servers.missing[contender.kept]
+            self._rounds(pool, "single")
+            self._refusals_leave_nothing(servers, pool)
+
+    def _link(self, folder: Path) -> None:
+        with Servers(others=False) as servers:
+            (server,) = servers.zookeeper.servers
+            with (
+                TcpProxy("127.0.0.1", server.port) as link,
+                Pool(servers, folder, hosts=link.address) as pool,
+            ):
+                link.delay(works.DELAY)
+                self._rounds(pool, "link")
+                self._count_round_trips(link, pool)
+
+    def _ensemble(self, folder: Path) -> None:
+        with Servers(3, others=False) as servers, Pool(servers, folder) as pool:
+            self._rounds(pool, "ensemble")
+
+    def _crowds(self, folder: Path) -> None:
+        if not self._takes_part(works.DISTLOCK):
+            return
+        for round_ in range(1, self.results.rounds + 1):
+            _tell(f"round {round_} of {self.results.rounds}")
+            for waiters in works.CROWDS:
+                found = line(waiters, CROWD_SECONDS, folder)
+                self.results.crowds.setdefault(waiters, []).append(found.milliseconds)
 
     def _try_java(self, pool: Pool) -> None:
         if works.CURATOR.name not in self._names:
@@ -113,14 +144,15 @@ class Run:
     def _takes_part(self, contender: Contender) -> bool:
         return contender.name in self._names and contender.name not in self.results.missing
 
-    def _rounds(self, pool: Pool, all_works: Sequence[Work]) -> None:
+    def _rounds(self, pool: Pool, where: str) -> None:
+        self._try_java(pool)
         for round_ in range(self.results.rounds + 1):
             _tell(f"round {round_} of {self.results.rounds}" if round_ else "warming up")
-            for work in all_works:
+            for work in works.WORKS[where]:
                 for contender in _rotated(work.contenders, round_):
                     if self._takes_part(contender):
                         self._measure(pool, work, contender, round_)
-            if round_ and all_works is works.WORKS and self._takes_part(works.DISTLOCK):
+            if round_ and where == "single" and self._takes_part(works.DISTLOCK):
                 order = f"reentry {self.results.seconds}"
                 for kind, nanos in pool.ask("Python", order).items():
                     self.results.reentry.setdefault(kind, []).append(nanos)
@@ -175,30 +207,23 @@ class Run:
         client.stop()
         client.close()
 
-    def _count_round_trips(self, servers: Servers) -> None:
+    def _count_round_trips(self, link: TcpProxy, pool: Pool) -> None:
         """Slow the link down, and see how often a call waits for it."""
-        (server,) = servers.zookeeper.servers
-        folder = self._folder / "link"
-        folder.mkdir()
-        with (
-            TcpProxy("127.0.0.1", server.port) as link,
-            Pool(servers, folder, hosts=link.address) as pool,
-        ):
-            for work in (works.UNCONTENDED, works.REFUSED):
-                for contender in work.contenders:
-                    if contender.kept != "ZooKeeper" or not self._takes_part(contender):
-                        continue
-                    few = replace(work, count=5)
-                    pool.run(contender, few, 1)  # which connects
-                    took = []
-                    for delay in DELAYS:
-                        link.delay(delay)
-                        done = pool.run(contender, few, 1)
-                        took.append(sum(done.cycles))
-                    link.pass_through()
-                    fast, slow = DELAYS
-                    each = (took[1] - took[0]) / (2 * (slow - fast))
-                    self.results.trips.setdefault(contender.name, {})[work.name] = each
+        for work in (works.UNCONTENDED, works.REFUSED):
+            for contender in work.contenders:
+                if contender.kept != "ZooKeeper" or not self._takes_part(contender):
+                    continue
+                few = replace(work, count=5)
+                pool.run(contender, few, 1)  # which connects
+                took = []
+                for delay in DELAYS:
+                    link.delay(delay)
+                    done = pool.run(contender, few, 1)
+                    took.append(sum(done.cycles))
+                link.pass_through()
+                fast, slow = DELAYS
+                each = (took[1] - took[0]) / (2 * (slow - fast))
+                self.results.trips.setdefault(contender.name, {})[work.name] = each
 
 
 def _import(modules: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 #: Where a lock is kept.
@@ -50,7 +50,6 @@ class Work:
     :ivar count: how often each thread takes the lock, 0 for as long as the time lasts
     :ivar hold: seconds
     :ivar refused: whether another process holds it, and the contenders only try
-    :ivar ensemble: whether it is done on three servers
     """
 
     name: str
@@ -63,7 +62,6 @@ class Work:
     count: int = 0
     hold: float = 0.0
     refused: bool = False
-    ensemble: bool = False
 
     @property
     def more_is_better(self) -> bool:
@@ -101,15 +99,41 @@ ENSEMBLE = Work(
     "Three servers, uncontended",
     (DISTLOCK, KAZOO, CURATOR, RAW),
     figure="ms",
-    ensemble=True,
 )
 ENSEMBLE_THREADS = Work(
     "ensemble, threads",
     "Three servers, 8 threads of one process, one key",
     (DISTLOCK, HANDOFF, KAZOO, CURATOR),
     threads=8,
-    ensemble=True,
 )
 
-WORKS = (UNCONTENDED, THREADS, PROCESSES, BOTH, KEYS_10, KEYS_100, HANDED_ON, REFUSED)
-ENSEMBLE_WORKS = (ENSEMBLE, ENSEMBLE_THREADS)
+#: How much later everything arrives on the slow link, each way, in seconds.
+DELAY = 0.001
+_BEHIND_LINK = (DISTLOCK, KAZOO, CURATOR)
+LINK = replace(
+    UNCONTENDED,
+    name="link",
+    title="A link of 1 ms each way, uncontended",
+    contenders=(*_BEHIND_LINK, FLOOR),
+)
+LINK_THREADS = replace(
+    THREADS,
+    name="link, threads",
+    title="A link of 1 ms each way, 8 threads of one process, one key",
+    contenders=_BEHIND_LINK,
+)
+LINK_PROCESSES = replace(
+    PROCESSES,
+    name="link, processes",
+    title="A link of 1 ms each way, 8 processes, one key",
+    contenders=_BEHIND_LINK,
+)
+
+#: Where they are done: on a server of their own, on that server over a slow link, on three servers.
+WORKS = {
+    "single": (UNCONTENDED, THREADS, PROCESSES, BOTH, KEYS_10, KEYS_100, HANDED_ON, REFUSED),
+    "link": (LINK, LINK_THREADS, LINK_PROCESSES),
+    "ensemble": (ENSEMBLE, ENSEMBLE_THREADS),
+}
+#: Whose time is compared: so many waiters of one key, each with a session of its own.
+CROWDS = (10, 1000)
