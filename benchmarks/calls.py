@@ -98,7 +98,7 @@ def _depth(frame: FrameType | None) -> int:
 def measure(hosts: str, cycles: int) -> tuple[dict[str, float], Profile]:
     """Return the medians of so many cycles, and what was counted. For a process of its own."""
     profile = Profile()  # before the session's threads begin
-    _set_up(hosts)
+    set_up(hosts)
     from distlock import zk_lock  # noqa: PLC0415 - needs the settings
 
     lock = zk_lock("calls")
@@ -112,7 +112,7 @@ def measure(hosts: str, cycles: int) -> tuple[dict[str, float], Profile]:
     return figures | {"frames": max(profile.depths)}, profile
 
 
-def _set_up(hosts: str) -> None:
+def set_up(hosts: str) -> None:
     import django  # noqa: PLC0415 - none of it before the profile
     from django.conf import settings  # noqa: PLC0415
 

@@ -1,0 +1,62 @@
+"""`benchmarks.cycle`: it tells the caller's functions from those of the connection thread."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks import cycle
+from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+
+STACKS = """\
+thread (1): MainThread;<module> (benchmarks/cycle.py:1);set_up (benchmarks/calls.py:9) 7
+thread (1): MainThread;repeat (benchmarks/cycle.py:5);acquire (distlock/locks/mutex.py:7) 2
+thread (1): MainThread;repeat (benchmarks/cycle.py:5);_local (asgiref/local.py:3) 1
+thread (2): distlock-default;zk_loop (distlock/engine/connection.py:9) 1
+"""
+CALLER, OTHER = "caller", "connection thread"
+
+
+def test_what_comes_before_the_cycles_is_left_out() -> None:
+    seen = cycle.functions(STACKS)
+    assert seen == {
+        (CALLER, "acquire (distlock/locks/mutex.py:7)"): 2,
+        (CALLER, "_local (asgiref/local.py:3)"): 1,
+        (OTHER, "zk_loop (distlock/engine/connection.py:9)"): 1,
+    }
+    assert cycle.by_room(seen) == {
+        (CALLER, "distlock/locks"): 2,
+        (CALLER, "asgiref"): 1,
+        (CALLER, "all"): 3,
+        (OTHER, "distlock/engine"): 1,
+        (OTHER, "all"): 1,
+    }
+
+
+def test_the_costliest_comes_first() -> None:
+    seen = Counter({(CALLER, "little"): 1, (OTHER, "least"): 0, (CALLER, "much"): 3})
+    text = cycle.table("function", seen, total=4, top=2)
+    assert text.splitlines()[2:] == ["| much | caller | 75.0% |", "| little | caller | 25.0% |"]
+
+
+def test_a_cycle_is_profiled_for_real() -> None:
+    if not Path(sys.executable).with_name("py-spy").exists():
+        pytest.skip("py-spy was not found; it is of the extra [bench].")
+    try:
+        java(), zookeeper_jars()
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+    command = [sys.executable, "-m", "benchmarks.cycle", "--cycles", "2000"]
+    run = subprocess.run(
+        command, cwd=cycle.ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    if "Permission denied" in run.stderr:
+        pytest.skip("This machine allows no look into other processes.")
+    assert run.returncode == 0, run.stderr
+    assert " µs of processor time in Python, " in run.stdout
+    assert "| distlock/engine | connection thread |" in run.stdout
+    assert "| distlock/locks | caller |" in run.stdout
