@@ -129,9 +129,13 @@ class Run:
             return
         for round_ in range(1, self.results.rounds + 1):
             _tell(f"round {round_} of {self.results.rounds}")
-            for waiters in works.CROWDS:
-                found = line(waiters, CROWD_SECONDS, folder)
-                self.results.crowds.setdefault(waiters, []).append(found.milliseconds)
+            try:
+                found = {number: line(number, CROWD_SECONDS, folder) for number in works.CROWDS}
+            except (Failed, TimeoutError) as error:
+                self._note_failure("many waiters", error)
+                return
+            for number, each in found.items():
+                self.results.crowds.setdefault(number, []).append(each.milliseconds)
 
     def _try_java(self, pool: Pool) -> None:
         if works.CURATOR.name not in self._names:
@@ -168,16 +172,18 @@ class Run:
                 return
             done = self._done(pool, work, contender)
         except Failed as error:
-            _tell(str(error))
-            # The page gets the last line, without the traceback and its paths.
-            why = str(error).strip().rpartition("\n")[2]
-            self.results.failed.append(f"{contender.name}, {work.name}: {why}")
+            self._note_failure(f"{contender.name}, {work.name}", error)
             self.results.missing[contender.name] = "It failed, see below."
             for of in self.results.series.values():
                 of.pop(contender.name, None)  # a round is missing
             return
         of = self.results.series.setdefault(work.name, {})
         of.setdefault(contender.name, Series()).add(work, done, seconds)
+
+    def _note_failure(self, what: str, error: Exception) -> None:
+        _tell(str(error))
+        # The page gets the last line, without the traceback and its paths.
+        self.results.failed.append(f"{what}: {str(error).strip().splitlines()[-1]}")
 
     def _done(self, pool: Pool, work: Work, contender: Contender) -> Done:
         times = self._gatherings if work.count else 1

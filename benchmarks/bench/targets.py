@@ -68,17 +68,9 @@ def to(
     return measure
 
 
-def reentry(results: Results) -> Spread:
-    return ratio(results.reentry["distlock"], results.reentry["RLock"])
-
-
-def crowd(results: Results) -> Spread:
-    few, many = works.CROWDS
-    return ratio(results.crowds[many], results.crowds[few])
-
-
-def imports(results: Results) -> Spread:
-    return ratio(results.imports["distlock"], results.imports["kazoo and Django"])
+def beside(field: str, one: str | int, other: str | int) -> Measure:
+    """Compare two series of this field of `Results`, round by round."""
+    return lambda results: ratio(getattr(results, field)[one], getattr(results, field)[other])
 
 
 def trips(work: Work) -> Measure:
@@ -116,6 +108,9 @@ def _alone(figure: float) -> Spread:
 
 _ALONE, _REFUSED, _ENSEMBLE = works.UNCONTENDED, works.REFUSED, works.ENSEMBLE
 _THREADS, _PROCESSES, _HANDED_ON = works.THREADS, works.PROCESSES, works.HANDED_ON
+_REENTRY = beside("reentry", "distlock", "RLock")
+_CROWDS = beside("crowds", 1000, 10)
+_IMPORTS = beside("imports", "distlock", "kazoo and Django")
 
 #: What it is, where the figure comes from, and its bound.
 TARGETS: Final[tuple[tuple[str, Measure, str], ...]] = (
@@ -128,7 +123,7 @@ TARGETS: Final[tuple[tuple[str, Measure, str], ...]] = (
     ("refused `acquire(blocking=False)`: time to Curator", to(CURATOR, _REFUSED), "≤ 0.7"),
     ("… round trips waited for", trips(_REFUSED), "≤ 1"),
     ("… nodes and watches left behind", left, "≤ 0"),
-    ("reentrant acquire and release: time to `threading.RLock`", reentry, "≤ 15"),
+    ("reentrant acquire and release: time to `threading.RLock`", _REENTRY, "≤ 15"),
     ("8 threads of one process, strict FIFO: rate to kazoo's `Lock`", to(KAZOO, _THREADS), "≥ 12"),
     ("… rate to Curator", to(CURATOR, _THREADS), "≥ 9"),
     ("… with `handoff=50`: rate to Curator", to(CURATOR, _THREADS, ours=works.HANDOFF), "≥ 35"),
@@ -138,10 +133,14 @@ TARGETS: Final[tuple[tuple[str, Measure, str], ...]] = (
     ("16 threads in 4 processes, 10 keys: rate to Curator", to(CURATOR, works.KEYS_10), "≥ 1"),
     ("… 100 keys: rate to Curator", to(CURATOR, works.KEYS_100), "≥ 1"),
     ("three servers, uncontended: time to Curator", to(CURATOR, _ENSEMBLE), "≤ 0.75"),
-    ("1,000 waiters: time of an acquire to that with 10 waiters", crowd, "≤ 4"),
+    (
+        "1,000 waiters: time of an acquire to that with 10 waiters",
+        beside("crowds", 1000, 10),
+        "≤ 4",
+    ),
     ("all works: Jain's index over the contenders, at its lowest", fairness, "≥ 0.99"),
     ("… overlaps", overlaps, "≤ 0"),
-    ("`import distlock`: time to `import kazoo.client, django`", imports, "≤ 1.3"),
+    ("`import distlock`: time to `import kazoo.client, django`", _IMPORTS, "≤ 1.3"),
     ("1 ms link, uncontended: time to kazoo's `Lock`", to(KAZOO, works.LINK), ""),
     ("… time to Curator", to(CURATOR, works.LINK), ""),
     ("… time to the bare client", to(FLOOR, works.LINK), ""),
