@@ -6,12 +6,12 @@ The comparison itself takes minutes and is a command: ``make bench``.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 from benchmarks import pages
-from benchmarks.bench import page, targets, witness, works
+from benchmarks.bench import page, run, targets, witness, works
 from benchmarks.bench.__main__ import PAGE
 from benchmarks.bench.figures import Series, Spread, figure, jain, ratio
 from benchmarks.bench.pool import Done, Failed, Pool, Process
@@ -199,6 +199,17 @@ def test_the_page_says_what_was_missed_and_what_was_not_measured() -> None:
     assert "| distlock | 2.00 |  | 1 |  | 2.00 | 0.500 | 0 |" in text
     assert "| kazoo Lock | 1.00 |  | 0.50 |  | 1.00 | 1.000 | 0 |" in text
     assert "Not measured: django-pglock. PostgreSQL was not found." in text
+
+
+def test_waiters_that_fail_do_not_end_the_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise TimeoutError("Something did not come.")
+
+    monkeypatch.setattr(run, "line", fail)
+    found = run.Run(1, 0.1, 1, [works.DISTLOCK.name], tmp_path).go(["crowds"])
+    assert "Failed: many waiters: Something did not come." in page.text(found)
 
 
 @pytest.mark.parametrize("block", ["targets", "figures"])
