@@ -16,7 +16,7 @@ import threading
 from asyncio import Task
 from operator import methodcaller
 from threading import Thread
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from asgiref.sync import AsyncToSync, SyncToAsync
 
@@ -46,19 +46,13 @@ class Found(NamedTuple):
     calls: tuple[Call, ...] = ()
 
 
-def alone() -> bool:
-    """Return whether no call has ever led to this thread, and no task runs in it."""
-    # In a thread's dict, since getattr() with a default takes six times as long.
-    return _running_loop() is None and "task_context" not in _asgiref_local.__dict__
-
-
 def find() -> Found:
     """Return the task or thread that waits for this code, or that runs it for itself."""
     task = _running_task()
     if task is not None:
         return _behind(task)
     thread = threading.current_thread()
-    if "task_context" not in _asgiref_local.__dict__:
+    if "task_context" not in asgiref_local.__dict__:
         return Found(thread)
     return _on(sys._getframe(), thread)  # noqa: SLF001 - inspect's is slower
 
@@ -75,7 +69,7 @@ def running(calls: Iterable[Call]) -> list[Call]:
 
 
 def _running_task() -> Task[Any] | None:
-    loop = _running_loop()
+    loop = running_loop()
     return None if loop is None else asyncio.current_task(loop)
 
 
@@ -179,8 +173,10 @@ def _current_frames() -> dict[int, FrameType]:
     return cast("dict[int, FrameType]", frames)
 
 
-_asgiref_local = SyncToAsync.threadlocal
-_running_loop = asyncio._get_running_loop  # noqa: SLF001 - does not raise
+#: asgiref's attributes of each thread. The dict is empty while no call has ever led to the thread.
+asgiref_local: Final = SyncToAsync.threadlocal
+#: Returns the loop that runs in this thread, None without one.
+running_loop: Final = asyncio._get_running_loop  # noqa: SLF001 - does not raise
 _frames_of_threads = sys._current_frames  # noqa: SLF001 - documented, in spite of its name
 _SYNC_TO_ASYNC = SyncToAsync.__call__.__code__
 _THREAD_HANDLER = SyncToAsync.thread_handler.__code__

@@ -50,6 +50,18 @@ gevent.joinall(crowd, raise_error=True)
 print(served, flush=True)
 """
 
+PATCHED_LATE = """
+from contextvars import copy_context
+import django; django.setup()
+from distlock.owner.owner import current
+from gevent import monkey; monkey.patch_all()
+import gevent
+
+mine, context = current(), copy_context()
+assert current() is mine
+print(gevent.spawn(context.run, current).get() is mine)
+"""
+
 
 def test_greenlets_wait_beside_each_other(tree: Tree, zookeeper: ZooKeeper) -> None:
     pytest.importorskip("gevent")
@@ -57,3 +69,10 @@ def test_greenlets_wait_beside_each_other(tree: Tree, zookeeper: ZooKeeper) -> N
         said, errors = process.communicate(timeout=PATIENCE * 3)
     assert said == "100\n", errors
     tree.await_line("key", 0)
+
+
+def test_a_greenlet_is_an_owner_of_its_own_even_if_threads_were_patched_late() -> None:
+    pytest.importorskip("gevent")
+    with spawn_python(PATCHED_LATE) as process:
+        said, errors = process.communicate(timeout=PATIENCE)
+    assert said == "False\n", errors
