@@ -69,19 +69,6 @@ class Call(Generic[_T]):
             raise
 
 
-class Immediate(Call[_T]):
-    """A call that waits for nothing: `run` does all of it, and undoes what was interrupted."""
-
-    __slots__ = ()
-
-    async def arun(self) -> _T:
-        return self.run()
-
-    def steps(self, wake: Wake) -> Steps[_T]:
-        yield from ()
-        return self.run()
-
-
 class Latch:
     """An event to wait for, which an exception from a signal handler cannot break.
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from distlock.contenders.waiting import Attempt, InLine
     from distlock.keys.znodes import Participant
-    from distlock.owner.hold import Held, Hold
+    from distlock.owner.hold import Hold
     from distlock.owner.owner import Owner
 
 logger = safe(logging.getLogger("distlock"))
@@ -171,8 +171,15 @@ class Leader(Mutex):
         hold = super()._conclude(owner, attempt)
         return None if hold is None else self._leads(hold)
 
-    def _reenter(self, held: Held) -> Hold:
-        return self._leads(super()._reenter(held))
+    def _again(
+        self, owner: Owner, timeout: Any, entered: Callable[[Hold], object] | None = None
+    ) -> Hold | None:
+        def leads(hold: Hold) -> None:
+            self._leads(hold)
+            if entered is not None:
+                entered(hold)
+
+        return super()._again(owner, timeout, leads)
 
     def _leads(self, hold: Hold) -> Hold:
         if hold is not self._hold:

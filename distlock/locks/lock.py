@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from distlock.conf import UNSET, positive_seconds, seconds
 from distlock.contenders.batch import check_handoff
-from distlock.engine.calls import Immediate
 from distlock.owner.hold import Hold
+from distlock.owner.owner import current
 
 from . import cancellation
 from .revocation import check_listener
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from distlock.engine.calls import Call
-    from distlock.owner.hold import Held
-    from distlock.owner.owner import Identity, Owner
+    from distlock.owner.owner import Owner
 
 _H = TypeVar("_H")
 
@@ -61,19 +60,32 @@ class Lock(ABC, Generic[_H]):
     options: Options
 
     @abstractmethod
-    def _acquisition(
-        self, blocking: bool, timeout: Any, entered: Callable[[_H], object] | None = None
+    def _call(
+        self,
+        owner: Owner,
+        blocking: bool,
+        timeout: Any,
+        entered: Callable[[_H], object] | None = None,
     ) -> Call[_H | None]:
-        """Return the call that takes the lock, and returns its hold, or None if it is busy.
+        """Return the call that takes the lock for `owner`, and returns its hold, None if busy.
 
         :param entered: called with the hold when a block begins; a busy lock raises then
         """
+
+    def _again(
+        self, owner: Owner, timeout: Any, entered: Callable[[_H], object] | None = None
+    ) -> _H | None:
+        """Enter a lock once more that `owner` holds; return None if there is nothing to enter.
+
+        The call does so, too. This is for those who block: to make the call takes twice as long.
+        """
+        return None
 
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return await self._acquisition(blocking, timeout).arun() is not None
+        return await self._call(current(), blocking, timeout).arun() is not None
 
     @abstractmethod
     def release(self) -> None:
@@ -96,17 +108,21 @@ class Lock(ABC, Generic[_H]):
     def __enter__(self) -> _H:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self.entry().run()
+        owner = current()
+        return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
 
     def entry(
-        self, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
+        self,
+        owner: Owner,
+        timeout: Any = UNSET,
+        entered: Callable[[_H], object] | None = None,
     ) -> Call[_H]:
-        """Return the call that begins a block, by default a ``with`` block.
+        """Return the call that begins a block of `owner`, by default a ``with`` block.
 
         :meta private:
         """
         entered = entered or self._entered
-        return self._acquisition(True, timeout, entered)  # type: ignore[return-value]  # or raises
+        return self._call(owner, True, timeout, entered)  # type: ignore[return-value]  # or raises
 
     @abstractmethod
     def __exit__(
@@ -117,7 +133,7 @@ class Lock(ABC, Generic[_H]):
     ) -> None: ...
 
     async def __aenter__(self) -> _H:
-        return await self.entry(entered=self._aentered).arun()
+        return await self.entry(current(), entered=self._aentered).arun()
 
     async def __aexit__(
         self,
@@ -129,44 +145,6 @@ class Lock(ABC, Generic[_H]):
         self.__exit__(kind, error, traceback)
         if loss is not None:
             raise loss from error
-
-
-class Reentry(Immediate["Hold | None"]):
-    """Enters a lock again that its owner holds.
-
-    :param reenter: counts one more acquire of `held`
-    :param entered: called with the hold when a block begins
-    """
-
-    __slots__ = ("_depth", "_entered", "_held", "_identity", "_owner", "_reenter")
-
-    def __init__(
-        self,
-        reenter: Callable[[Held], Hold],
-        identity: Identity,
-        owner: Owner,
-        held: Held,
-        entered: Callable[[Hold], object] | None,
-    ) -> None:
-        self._reenter = reenter
-        self._identity = identity
-        self._owner = owner
-        self._held = held
-        self._depth = held.count
-        self._entered = entered
-
-    def run(self) -> Hold:
-        try:
-            hold = self._reenter(self._held)
-            if self._entered is not None:
-                self._entered(hold)
-            return hold  # noqa: TRY300 - an exception that lands here is undone, too
-        except BaseException:
-            self.undo()
-            raise
-
-    def undo(self) -> None:
-        self._owner.back_to(self._depth, self._identity)
 
 
 class BlockEnd(NamedTuple):

@@ -17,6 +17,7 @@ from distlock.conf import UNSET, configuration, wait_limit
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
+from distlock.owner.owner import current
 
 from . import cancellation
 from .lock import KeyLock, Lock, Options
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from distlock.engine.calls import Steps, Wake
     from distlock.owner.hold import Hold
+    from distlock.owner.owner import Owner
 
     from .lock import BlockEnd
 
@@ -72,7 +74,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
         # Not bool(…): a signal is handled when a call returns.
-        return self._acquisition(blocking, timeout).run() is not None
+        return self._call(current(), blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release all locks, the last one first, even if some fail.
@@ -106,13 +108,14 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         if self.options.cancel_on_loss:
             cancellation.begin(self, *set(hold))
 
-    def _acquisition(
+    def _call(
         self,
+        owner: Owner,
         blocking: bool,
         timeout: Any,
         entered: Callable[[tuple[Hold, ...]], object] | None = None,
     ) -> Call[tuple[Hold, ...] | None]:
-        acquisition = _Acquisition(self._in_order, self._limit(blocking, timeout))
+        acquisition = _Acquisition(owner, self._in_order, self._limit(blocking, timeout))
         return Call(partial(self._steps, acquisition, entered), acquisition.undo)
 
     def _steps(
@@ -136,12 +139,13 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
 
 
 class _Acquisition:
-    """One call that takes all locks: those taken so far, and the time left.
+    """One call that takes all locks for an owner: those taken so far, and the time left.
 
     :param limit: seconds, 0 to try once, None for ever
     """
 
-    def __init__(self, locks: list[KeyLock], limit: float | None) -> None:
+    def __init__(self, owner: Owner, locks: list[KeyLock], limit: float | None) -> None:
+        self._owner = owner
         self._locks = locks
         self._calls: list[Call[Any]] = []
         self._holds: dict[tuple[str, str, str], Hold] = {}
@@ -152,7 +156,7 @@ class _Acquisition:
         """Take one lock after the other; return the holds of those that were given."""
         try:
             for lock in self._locks:
-                call = lock.entry(self.time_for(lock))
+                call = lock.entry(self._owner, self.time_for(lock))
                 self._calls.append(call)
                 self._holds[lock.rank] = yield from call.steps(wake)
         except LockBusy as busy:

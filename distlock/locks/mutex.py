@@ -29,7 +29,7 @@ from distlock.transactions import refuse_open_transaction
 
 from . import cancellation
 from .deadlocks import detector_for
-from .lock import BlockEnd, KeyLock, Options, Reentry
+from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Mutex(KeyLock):
         """
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return self._acquisition(blocking, timeout).run() is not None
+        who = current()
+        return (self._again(who, timeout) or self._call(who, blocking, timeout).run()) is not None
 
     def release(self) -> None:
         """Release the lock; it takes as many releases as acquires.
@@ -179,51 +180,63 @@ class Mutex(KeyLock):
     def _path(self, session: Session) -> str:
         return f"{session.root}/{self._name}"
 
-    def _acquisition(
-        self, blocking: bool, timeout: Any, entered: Callable[[Hold], object] | None = None
-    ) -> Call[Hold | None]:
-        owner = current()
-        held = owner.held.get(self._id)
-        if held is not None:
-            if not held.grant.left:
-                if timeout is not UNSET:
-                    seconds(timeout)  # refuses an invalid timeout, though nothing waits
-                return Reentry(self._reenter, self._id, owner, held, entered)
-            owner.back_to(0, self._id)  # its release was interrupted
-        attempt = self._attempt(owner, blocking, timeout)
-        return Call(
-            partial(self._steps, owner, attempt, entered), partial(self._undo, owner, attempt)
-        )
-
-    def _steps(
+    def _call(
         self,
         owner: Owner,
-        attempt: Attempt[InLine],
-        entered: Callable[[Hold], object] | None,
-        wake: Wake,
-    ) -> Steps[Hold | None]:
-        """Wait for the lock in the queue."""
-        attempt.begin(wake).join()
-        while (seconds := attempt.patience()) is not None:
-            yield seconds
-        hold = self._conclude(owner, attempt)
-        if entered is None:
+        blocking: bool,
+        timeout: Any,
+        entered: Callable[[Hold], object] | None = None,
+    ) -> Call[Hold | None]:
+        depth = owner.depth(self._id)
+        attempt: Attempt[InLine] | None = None
+
+        def steps(wake: Wake) -> Steps[Hold | None]:
+            nonlocal attempt
+            hold = self._again(owner, timeout, entered)
+            if hold is not None:
+                return hold
+            attempt = self._attempt(owner, blocking, timeout)
+            attempt.begin(wake).join()
+            while (patience := attempt.patience()) is not None:
+                yield patience
+            hold = self._conclude(owner, attempt)
+            if entered is not None:
+                if hold is None:
+                    head = attempt.contender.head
+                    answer = yield from attempt.ask(attempt.contender.session.read, head)
+                    raise self._busy(attempt, participant(head, answer))
+                entered(hold)
             return hold
-        if hold is None:
-            head = attempt.contender.head
-            answer = yield from attempt.ask(attempt.contender.session.read, head)
-            raise self._busy(attempt, participant(head, answer))
-        entered(hold)
-        return hold
 
-    def _undo(self, owner: Owner, attempt: Attempt[InLine]) -> None:
-        attempt.give_up()
-        owner.back_to(0, self._id)
+        def undo() -> None:
+            if attempt is not None:
+                attempt.give_up()
+            owner.back_to(depth, self._id)
 
-    def _reenter(self, held: Held) -> Hold:
-        held.hold.check()
-        held.count += 1
-        return held.hold
+        return Call(steps, undo)
+
+    def _again(
+        self, owner: Owner, timeout: Any, entered: Callable[[Hold], object] | None = None
+    ) -> Hold | None:
+        held = owner.held.get(self._id)
+        if held is None:
+            return None
+        if held.grant.left:  # its release was interrupted
+            owner.let_go(self._id, held)
+            return None
+        if timeout is not UNSET:
+            seconds(timeout)  # refuses an invalid timeout, though nothing waits
+        if held.grant.lost:
+            raise lost(held.hold)
+        depth = held.count
+        try:
+            held.count = depth + 1
+            if entered is not None:
+                entered(held.hold)
+            return held.hold  # noqa: TRY300 - an exception that lands here is undone, too
+        except BaseException:
+            owner.back_to(depth, self._id)
+            raise
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options

@@ -142,16 +142,17 @@ class Permits(KeyLock):
     def _permits(self, owner: Owner | None = None) -> HeldPermits:
         return self.using, self._name, owner
 
-    def _acquisition(
+    def _call(
         self,
+        owner: Owner,
         blocking: bool,
         timeout: Any,
         entered: Callable[[Hold], object] | None = None,
         *,
         wanted: int = 1,
     ) -> Call[Hold | None]:
-        permits = self._permits(None if entered is None else current())
-        attempt = self._attempt(wanted, blocking, timeout)
+        permits = self._permits(None if entered is None else owner)
+        attempt = self._attempt(owner, wanted, blocking, timeout)
         taken: list[Held] = []
         return Call(
             partial(attempt.steps, partial(self._taken, permits, taken, entered)),
@@ -183,7 +184,7 @@ class Permits(KeyLock):
             if forget(permits, held):
                 self._end(held)
 
-    def _attempt(self, wanted: int, blocking: bool, timeout: Any) -> Awaited:
+    def _attempt(self, owner: Owner, wanted: int, blocking: bool, timeout: Any) -> Awaited:
         conf = configuration(self.using)
         limit = wait_limit(True, timeout, self.options.timeout, self.using) if blocking else 0.0
         session = session_for(self.using)
@@ -194,7 +195,7 @@ class Permits(KeyLock):
             limit=self._limit,
             wanted=wanted,
             key=self.key,
-            data=current().describe(conf),
+            data=owner.describe(conf),
             try_only=limit == 0,
         )
         return Attempt(contender_for, limit)

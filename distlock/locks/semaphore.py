@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distlock.conf import UNSET
 from distlock.engine.client import NoNode
 from distlock.keys import templates
+from distlock.owner.owner import current
 from distlock.queue.semaphore.limits import Limit, setting, whole
 from distlock.session.registry import session_for
 
@@ -113,7 +114,7 @@ class Semaphore(Permits):
             cancellation.refuse_without_block(self)
         if whole(leases, "leases") > self.limit:
             raise self._limit.refusal(leases)
-        return self._acquisition(blocking, timeout, wanted=leases)
+        return self._call(current(), blocking, timeout, wanted=leases)
 
 
 def zk_semaphore(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.conf import UNSET, configuration
 from distlock.keys.templates import literal_key
+from distlock.owner.owner import current
 from distlock.queue.semaphore.limits import Limit
 from distlock.transactions import refuse_open_transaction
 
@@ -47,7 +48,7 @@ class SemaphoreMutex(Permits):
         """
         if self.options.cancel_on_loss:
             refuse_without_block(self)
-        return self._acquisition(blocking, timeout).run() is not None
+        return self._call(current(), blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release the lock, whichever thread of this process acquired it.

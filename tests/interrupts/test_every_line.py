@@ -78,6 +78,37 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
     assert {"session.py", "client.py"} <= {one.partition(":")[0] for one in steps}
 
 
+@pytest.mark.parametrize("recipe", ["mutex", "handoff", "read", "write", "leader"])
+def test_an_exception_before_any_line_of_a_reentry_leaves_the_outer_block_alone(
+    tree: Tree, recipe: str
+) -> None:
+    def acquire_and_release() -> None:
+        lock = RECIPES[recipe](timeout=5)
+        lock.acquire()
+        try:
+            lock.release()
+        except BaseException:
+            if depth() > 1:  # it never began: a release can be repeated
+                lock.release()
+            raise
+
+    def depth() -> int:
+        return sum(held.count for held in current().held.values())
+
+    with RECIPES[recipe](timeout=5) as hold:
+        for call in (block_of(recipe), acquire_and_release):
+            for step in itertools.count(1):
+                interruption = technique.Interruption(step, technique.SoftLimit)
+                with suppress(technique.SoftLimit), interruption:
+                    call()
+                assert depth() == 1, f"interrupted at {interruption.landed}"
+                if not interruption.landed:
+                    break
+            assert step > 20
+        hold.check()
+    nothing_is_left(tree)
+
+
 def with_frames_left(frames: int, call: Callable[[], None]) -> None:
     """Make a call with so many frames left before the recursion limit."""
     limit = sys.getrecursionlimit()

@@ -240,7 +240,7 @@ def test_all_together_have_one_deadline(tree: Tree, make_owner: MakeOwner) -> No
 
 @pytest.mark.parametrize("limit", [0, 0.001, 5, None])
 def test_each_has_the_time_that_is_left(limit: float | None) -> None:
-    call, lock = _Acquisition([], limit), zk_lock("a")
+    call, lock = _Acquisition(current(), [], limit), zk_lock("a")
     assert call.time_for(lock) == (limit if not limit else pytest.approx(limit, abs=0.5))
     call._started -= 3
     match limit:
@@ -257,7 +257,7 @@ def test_each_has_the_time_that_is_left(limit: float | None) -> None:
 
 
 def test_a_lock_is_tried_still_when_the_deadline_has_just_passed() -> None:
-    call = _Acquisition([], 5)
+    call = _Acquisition(current(), [], 5)
     call._started -= 5
     assert call.time_for(zk_lock("a")) == 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import LockBusy, LockLost, NotOwner, zk_lock
+from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import MakeOwner, Tree, expire
@@ -35,6 +36,27 @@ def test_reentry_keeps_the_node_and_the_token(tree: Tree) -> None:
     with zk_lock("key") as outer, zk_lock("key") as inner:
         assert inner is outer
         assert len(tree.line("key")) == 1
+
+
+def test_an_interrupted_release_leaves_no_hold_to_enter_again(tree: Tree) -> None:
+    lock = zk_lock("key")
+    lock.acquire()
+    (held,) = current().held.values()
+    held.grant.leave()  # a soft time limit came after this step of the release
+    with lock:
+        (again,) = current().held.values()
+        assert again is not held
+        again.grant.leave()
+
+        def interrupted(_: object) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            lock.entry(current(), entered=interrupted).run()
+        assert not lock.held
+        assert lock.acquire()
+    assert not current().held
+    tree.await_line("key", 0)
 
 
 def test_two_objects_on_one_key_are_one_lock() -> None:
