@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _H = TypeVar("_H")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # frozen, it would take three times as long to make
 class Options:
-    """The options of a lock, which `zk_lock` explains. No recipe has all of them.
+    """The options of a lock, which `zk_lock` explains. No recipe has all of them, none changes any.
 
     :ivar timeout: seconds, None for ever, `UNSET` for the setting
     :ivar max_hold: seconds, None for no limit
@@ -48,10 +48,9 @@ class Options:
     def __post_init__(self) -> None:
         check_listener(self.on_revoke)
         check_handoff(self.handoff, fair=self.fair, revocable=self.on_revoke is not None)
-        change = object.__setattr__  # frozen
-        change(self, "timeout", self.timeout if self.timeout is UNSET else seconds(self.timeout))
-        change(self, "max_hold", positive_seconds(self.max_hold, "max_hold"))
-        change(self, "database", "default" if self.atomic is True else self.atomic or None)
+        self.timeout = self.timeout if self.timeout is UNSET else seconds(self.timeout)
+        self.max_hold = positive_seconds(self.max_hold, "max_hold")
+        self.database = "default" if self.atomic is True else self.atomic or None
 
 
 class Lock(ABC, Generic[_H]):
