@@ -13,7 +13,9 @@ import asyncio
 import gc
 import sys
 import threading
+import weakref
 from asyncio import Task
+from contextvars import ContextVar
 from operator import methodcaller
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -27,6 +29,15 @@ if TYPE_CHECKING:
 
 #: asgiref's list for one call, compared by identity. asgiref uses its content to cancel the call.
 Call = list[Any]
+
+
+#: How many of the calls that lead to it a context remembers, with their tasks.
+KNOWN_CALLS: Final = 4
+
+#: These calls, the last one found first. To search for a task looks at all tasks and stacks.
+_known: ContextVar[tuple[tuple[Call, weakref.ref[Task[Any]]], ...]] = ContextVar(
+    "distlock_calls", default=()
+)
 
 
 class AbandonedCall(NamedTuple):
@@ -105,11 +116,24 @@ def _on(frame: FrameType | None, thread: Thread) -> Found:
 
 
 def _task_of_call(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
+    """Return the task that awaits a call, None if it was abandoned."""
+    known = _known.get()
+    for one, reference in known:
+        task = reference() if one is call else None
+        if task is not None and _awaits(task, call):
+            return task
+    task = _search(call, loop)
+    if task is not None:
+        _known.set(((call, weakref.ref(task)), *known[: KNOWN_CALLS - 1]))
+    return task
+
+
+def _search(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
     for _ in range(3):  # in case it suspends between the two looks
         running = _stack_that_begins(call)
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
-            if _has_call(_innermost_frame(task.get_coro()), call):
+            if _awaits(task, call):
                 return task
         # The thread may be faster than its task, which has not reached the await then.
         of_frame = {getattr(task.get_coro(), "cr_frame", None): task for task in tasks}
@@ -133,6 +157,10 @@ def _stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def _awaits(task: Task[Any], call: Call) -> bool:
+    return _has_call(_innermost_frame(task.get_coro()), call)
 
 
 def _has_call(frame: FrameType | None, call: Call) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
+from distlock.owner import call_stack
 from distlock.owner import owner as module
 from distlock.owner.owner import Owner, current
 from tests.kit.helpers import eventually
@@ -395,6 +396,37 @@ def test_a_call_that_acted_for_its_task_does_so_after_that_was_cancelled(call: A
         assert found[0] is found[1] is found[2] is not current()
         await asyncio.to_thread(eventually, lambda: not found[0].has_running_calls)
 
+    run(main)
+
+
+@pytest.mark.parametrize("call", [call for call in CALLS if call is not before_it_awaits])
+def test_the_task_of_a_call_is_searched_for_once(
+    call: AsgirefCall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes as long as there are tasks and threads."""
+    searches: list[object] = []
+    search = call_stack._search
+
+    def counted(call: Any, loop: asyncio.AbstractEventLoop) -> Any:
+        searches.append(call)
+        return search(call, loop)
+
+    def searches_of_a_look() -> int:
+        before = len(searches)
+        current()
+        return len(searches) - before
+
+    def look_often() -> None:
+        eventually(lambda: not searches_of_a_look())  # the task may be on its way to the await
+        assert not any(searches_of_a_look() for _ in range(5))
+
+    async def main() -> None:
+        for _ in range(2 * call_stack.KNOWN_CALLS):
+            await call(look_often)
+        assert searches
+        assert len(call_stack._known.get()) <= call_stack.KNOWN_CALLS
+
+    monkeypatch.setattr(call_stack, "_search", counted)
     run(main)
 
 
