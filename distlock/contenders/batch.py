@@ -13,8 +13,8 @@ before it is sent (`Hold.superseded`).
 The node describes the member that was first when it was made, with an owner id of its own: the
 holder changes unseen, so the deadlock detector must not believe the node.
 
-Members post what they want. The batches (`turns`) belong to the connection thread, so one function,
-`Batch._advance`, looks at the whole state and does what is due.
+Members wait in a line of their own (`turns`) and hand turns over among themselves; the connection
+thread does what concerns the nodes.
 """
 
 from __future__ import annotations
@@ -59,8 +59,15 @@ class BatchMember(Grant):
     :param turns: how many turns a batch has
     """
 
+    #: The node and the number of its turn, from the moment when nobody else can have that turn.
+    reserved: tuple[BatchNode, int] | None = None
+    #: The node that it holds by, or waited for until it left.
+    batch_node: BatchNode | None = None
     #: The number of its turn on the node, from 1.
     turn = 0
+    #: Why it will have no turn.
+    error: Exception | None = None
+    _batch: Batch | None = None
     _told = False
 
     def __init__(
@@ -81,59 +88,86 @@ class BatchMember(Grant):
         self.turns = turns
         #: Whether it does not wait.
         self.trying = try_only
-        self.error: Exception | None = None
-        #: The node that it holds by, or waits for.
-        self.batch_node: BatchNode | None = None
         self._data = data
         self._settled = settled
-        self._batch: Batch | None = None
+
+    @property
+    def _node(self) -> BatchNode | None:
+        """The node that it holds by, or waits for."""
+        batch = self._batch
+        return self.batch_node or (None if batch is None else batch.node)
 
     @property
     def ahead(self) -> int | None:
-        """How many nodes were ahead of the batch's at the last look, None before the first."""
-        node = self.batch_node
-        if node is None:
+        """How many were ahead at the last look, None before the first."""
+        batch, node = self._batch, self._node
+        if batch is None or node is None:
             return None
+        if node.granted and not self.granted:
+            return None if batch.first is self else 1
         return node.seen_ahead if node.ahead is None else node.ahead
 
     @property
     def was_in_line(self) -> bool:
         """Whether the line has ever been seen, with this node or an earlier one."""
-        node = self.batch_node
+        node = self._node
         return node is not None and node.was_in_line
 
     @property
     def asked_at(self) -> float:
         """When the server was last asked for a node (`time.monotonic`)."""
-        return 0.0 if self.batch_node is None else self.batch_node.asked_at
+        node = self._node
+        return 0.0 if node is None else node.asked_at
 
     @property
     def head(self) -> str:
         """The path of the first in line, as far as is known."""
-        return "" if self.batch_node is None else self.batch_node.head
+        node = self._node
+        return "" if node is None else node.head
 
     def join(self) -> None:
         """Wait as the last."""
         self.session.heartbeat.attend(self)
-        self.session.soon(self._enter)
+        batch = self._batch = batch_at(self.session, self.path)
+        batch.enter(self)
+        if self.trying or not batch.runs:
+            self.session.soon(batch.advance)
 
     def leave(self) -> None:
         """Wait no more, or end the turn and let the next one have it. May be repeated."""
-        if self.granted:
-            self.lost  # noqa: B018 - settles it: a lost node is not handed on
+        batch = self._batch or batch_at(self.session, self.path)
+        if self.granted and not (self.left or self.lost):
+            self.follower = batch.reserve_behind(self)
+        self.batch_node = self._node  # for the one who asks what it waited for
         self.left = True
         self.session.heartbeat.dismiss(self)
-        if self.granted and not self._lost and self.turn < self.turns:
-            follower: BatchMember | None = self.take_offer()
-            if follower is not None:
-                follower.take_over(self)
-        self.session.soon(self._leave)
+        batch.remove(self)
+        if self.follower is not None:
+            self.follower.begin()
+            self.follower = None
+        if not batch.runs:
+            self.session.soon(batch.advance)
 
-    def take_over(self, giver: BatchMember) -> None:
-        """Have the turn after that of `giver`; from any thread, any number of times."""
-        if giver.batch_node is not None:
-            self.take_turn(giver.batch_node, giver.turn + 1)
+    def reserve(self, node: BatchNode, number: int) -> None:
+        """Let nobody else have this turn; from any thread, and the first one decides."""
+        reserved = self.__dict__.setdefault("reserved", (node, number))
+        reserved[0].begun[reserved[1]] = self.turns
+
+    def begin(self) -> None:
+        """Have the reserved turn; from any thread, any number of times."""
+        if not self.granted and self.reserved is not None:
+            node, self.turn = self.reserved
+            self.node = node.node
+            self.epoch = node.epoch
+            self.batch_node = node
+            self.granted = True
         self.settle()
+
+    def settle(self) -> None:
+        """Wake the one who waits, once."""
+        if not self._told:
+            self._settled()
+            self._told = True
 
     @property
     def lost(self) -> bool:
@@ -162,35 +196,10 @@ class BatchMember(Grant):
     def deadline_renewed(self) -> None:
         """The batch's node watches itself."""
 
-    # --- on the connection thread ----------------------------------------------------------------
-
-    def _enter(self) -> None:
-        if not self.left:
-            self._batch = batch_at(self.session, self.path)
-            self._batch.enter(self)
-
-    def _leave(self) -> None:
-        if self._batch is not None:
-            self._batch.leave(self)
-
     def new_batch_node(self, batch: Batch) -> BatchNode:
         """Return a node that says what one of this member would say."""
+        session, advance = self.session, batch.advance
         data = json.dumps({**json.loads(self._data or b"{}"), "owner": uuid4().hex})
-        return BatchNode(
-            self.session, self.path, key=self.key, data=data.encode(), settled=batch.advance
-        )
-
-    def take_turn(self, batch_node: BatchNode, number: int) -> None:
-        """Have the lock."""
-        self.batch_node = batch_node
-        self.node = batch_node.node
-        self.epoch = batch_node.epoch
-        self.turn = number
-        batch_node.begun[number] = None
-        self.granted = True
-
-    def settle(self) -> None:
-        """Wake the one who waits, once."""
-        if not self._told:
-            self._settled()
-            self._told = True
+        node = BatchNode(session, self.path, key=self.key, data=data.encode(), settled=advance)
+        node.listen(lambda _: session.soon(advance))
+        return node

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.contenders.contender import QueuedContender
     from distlock.contenders.driver import Driver
+    from distlock.contenders.turns import Batch
     from distlock.engine.requests import Requests
     from distlock.queue.local_line import Local
 
@@ -78,6 +79,8 @@ class Session(SessionRequests):
         self.contenders: set[Driver] = set()
         #: The last contender that came to a line, by its path. A guess: any thread changes it.
         self.newest: dict[str, QueuedContender] = {}
+        #: The batches of this process, by the path of their line.
+        self.batches: dict[str, Batch] = {}
         #: The nodes of this process in all lines; changed on the connection thread.
         self.local_nodes: dict[tuple[str, int], Local] = {}
         #: Appends a step for the connection thread, which takes it the next time it is awake.

@@ -60,7 +60,7 @@ def test_who_waits_for_a_turn_was_in_line_also_before_the_next_batch_is() -> Non
     holder, waiter = stand(session, "batch"), stand(session, "batch")
     holder.lose()
     holder.leave()
-    while waiter.ahead == 0:
+    while waiter._node is holder.batch_node:
         session.tree.answer_one()
     assert not waiter.granted
     assert waiter.was_in_line

@@ -7,6 +7,7 @@ without a turn, and nobody has one while another one does.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections import deque
@@ -18,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.contenders import batch, turns
+from distlock.contenders import turns
 from distlock.contenders.batch import BatchMember
+from distlock.contenders.turns import BatchNode
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
@@ -71,8 +73,9 @@ class Actor(threading.Thread):
     def pause(self, until: Callable[[], object] = lambda: True) -> None:
         """Let others go on, at least until something is true."""
         self.until = until
-        self._paused.release()
-        self._go.acquire()
+        if not self.ended:
+            self._paused.release()
+            self._go.acquire()
         if self.ended:
             raise Ended
 
@@ -97,17 +100,14 @@ class Node:
     def __init__(self, line: list[Node], settled: Callable[[], None]) -> None:
         self._line = line
         self._settled = settled
-        self.turn: BatchMember | None = None
-        self.begun: dict[int, None] = {}
+        self.begun: dict[int, int] = {}
         self.node = SimpleNamespace(session_id=1)
         self.granted = self.lost = self.was_in_line = False
         self.error = self.seen_ahead = self.ahead = None
         self.lost_reason = "session"
         self.epoch = 1
 
-    @property
-    def turns(self) -> int:
-        return len(self.begun)
+    turns, half_over, has_turns = BatchNode.turns, BatchNode.half_over, BatchNode.has_turns
 
     def join(self) -> None:
         self._line.append(self)
@@ -117,14 +117,11 @@ class Node:
         self._line.remove(self)
         self._next()
 
-    def listen(self, changed: Callable[[object], None]) -> None:
-        self._changed = changed
-
     def lose(self) -> None:
         """Be lost, as with the session, once it has been granted."""
         if self.begun and not self.lost:
             self.lost = True
-            self._changed(None)
+            self._settled()
 
     def _next(self) -> None:
         if self._line and not self._line[0].granted:
@@ -143,27 +140,23 @@ class Scene:
             soon=self.steps.append,
             heartbeat=SimpleNamespace(attend=id, dismiss=id),
             deadline=SimpleNamespace(unbroken=lambda _: True),
+            batches={},
         )
-        self.batches: dict[str, Any] = {}
         self.line: list[Node] = []
         #: Whether the connection has nothing to do.
         self.idle = False
         self.inside: list[BatchMember] = []
         self.turns: list[tuple[Any, int]] = []
-        monkeypatch.setattr(batch, "batch_at", self._batch_at)
         monkeypatch.setattr(
-            BatchMember, "new_batch_node", lambda _, batch: Node(self.line, batch.advance)
+            BatchMember,
+            "new_batch_node",
+            lambda _, batch: Node(self.line, partial(self.steps.append, batch.advance)),
         )
         self.limit = random.randint(1, 4)
         self.losses = random.choice((0.0, 0.02, 0.1))
         self.callers = [Actor(self._life) for _ in range(random.randint(2, 5))]
         self.connection = Actor(self._serve)
         self.actors = [*self.callers, self.connection]
-
-    def _batch_at(self, _: object, path: str) -> Any:
-        if path not in self.batches:
-            self.batches[path] = turns.Batch(self.batches, path)
-        return self.batches[path]
 
     def _serve(self, me: Actor) -> None:
         while True:
@@ -172,11 +165,15 @@ class Scene:
             self.idle = False
             self.steps.popleft()()
 
+    def member(self) -> BatchMember:
+        """Return a caller's wait, which has not begun."""
+        return BatchMember(
+            self.session, "/line", turns=self.limit, key="key", data=b"{}", settled=lambda: None
+        )
+
     def _life(self, me: Actor) -> None:
         for _ in range(2):
-            member = BatchMember(
-                self.session, "/line", turns=self.limit, key="key", data=b"{}", settled=lambda: None
-            )
+            member = self.member()
             member.join()
             if self.random.random() < 0.2:
                 me.pause()
@@ -192,6 +189,10 @@ class Scene:
         assert (member.batch_node, member.turn) == turn
         self.inside.remove(member)
         self.turns.append(turn)
+
+    def members(self) -> list[BatchMember]:
+        """Return those who are in line."""
+        return [member for batch in self.session.batches.values() for member in batch.line]
 
     def holders(self) -> list[BatchMember]:
         """Return those who have the lock, and may rely on it."""
@@ -216,7 +217,7 @@ class Scene:
         assert all(caller.over for caller in self.callers), "somebody waits, and nobody wakes it"
         assert self.idle
         assert len(set(self.turns)) == len(self.turns)
-        assert not self.batches
+        assert not self.session.batches
         assert not self.line
 
 
@@ -227,3 +228,64 @@ def test_each_has_its_turn_alone(first: int, monkeypatch: pytest.MonkeyPatch) ->
             Scene(seed, monkeypatch).play()
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_a_turn_that_has_begun_stays_on_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may have been stopped just before it reserved one on an earlier node."""
+    scene = Scene(0, monkeypatch)
+    member, nodes = scene.member(), [Node([], scene.steps.clear) for _ in range(2)]
+    for node in nodes:
+        member.reserve(node, 1)  # type: ignore[arg-type]
+        member.begin()
+    assert [bool(node.begun) for node in nodes] == [True, False]
+    assert member.turn == 1
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_nobody_waits_for_a_thread_that_stands_still_while_it_leaves(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may have interrupted it there, and want the lock itself."""
+    for lines in itertools.count():
+        if not stand_still(lines, Scene(0, monkeypatch), waits=waits):
+            break
+
+
+def stand_still(lines: int, scene: Scene, *, waits: bool) -> bool:
+    """Stop a holder after so many lines of its release; return False if it has fewer."""
+    scene.limit = 3
+    members = [scene.member() for _ in range(3)]
+    holder, waiter, late = (Actor(partial(stay, member)) for member in members)
+    actors = [holder, waiter, late, scene.connection]
+    for actor in actors:
+        actor.start()
+    try:
+        run(scene.connection, holder, until=lambda: members[0].granted)
+        if waits:
+            run(scene.connection, waiter, until=lambda: members[1] in scene.members())
+        for _ in range(lines):
+            if holder.over:
+                return False
+            holder.step()
+        if members[0].left and not holder.over:
+            run(scene.connection, waiter, late, until=lambda: late.over)
+    finally:
+        for actor in actors:
+            actor.end()
+    return True
+
+
+def stay(member: BatchMember, me: Actor) -> None:
+    """Wait for a turn, and end it."""
+    member.join()
+    me.pause(lambda: member.granted)
+    member.leave()
+
+
+def run(*actors: Actor, until: Callable[[], object]) -> None:
+    """Let them run, each as far as it can, until something is true."""
+    while not until():
+        able = [one for one in actors if not one.over and one.until()]
+        assert able, "somebody waits, and nobody wakes it"
+        for actor in able:
+            actor.step()

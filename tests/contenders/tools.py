@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distlock import zk_lock
-from distlock.contenders.turns import batches
 from distlock.session.registry import session_for
 from tests.kit.fake_session import FakeSession
 from tests.kit.fake_session import Tree as FakeTree
@@ -39,11 +38,11 @@ def standing_in_line(tree: FakeTree, count: int, kind: str = "mutex") -> list[An
 def members(tree: Tree, using: str = "default") -> int:
     """How many of this process wait for a turn at the key."""
     batch = _batch(tree, using)
-    return 0 if batch is None else len(batch._waiting)
+    return 0 if batch is None else sum(not member.granted for member in batch.line.copy())
 
 
 def _batch(tree: Tree, using: str) -> Batch | None:
-    return batches.get(session_for(using), {}).get(tree.path(KEY))
+    return session_for(using).batches.get(tree.path(KEY))
 
 
 def _stand(tree: Tree, using: str) -> bool:

@@ -215,6 +215,7 @@ class FakeSession:
         self.connected = True
         self.contenders = InOrder()
         self.newest: dict[str, Any] = {}
+        self.batches: dict[str, Any] = {}
         self.local_nodes: dict[Any, Any] = {}
         self.post = self.soon
         self.deletes = self

@@ -173,6 +173,7 @@ def kept(session: Session) -> dict[str, list[object]]:
         "deletes": list(session.deletes.pending),
         "contenders": list(session.contenders),
         "newest": list(session.newest),
+        "batches": list(session.batches),
         "nodes": list(session.local_nodes),
         "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
     }
