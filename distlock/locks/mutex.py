@@ -94,7 +94,7 @@ class Mutex(KeyLock):
         self._release(current())
 
     def _release(self, owner: Owner) -> None:
-        held = self._held_by(owner)
+        held = owner.held.get(self._id) or self._held_by(owner)  # which raises
         if held.count > 1:
             held.count -= 1
             return
