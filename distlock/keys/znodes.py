@@ -11,6 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
@@ -68,6 +69,7 @@ class NodeName(NamedTuple):
     sequence: int
 
 
+@lru_cache(maxsize=4096)  # each name is seen by all who wait, again at each look
 def parse(name: str, pattern: re.Pattern[str] = _NODE) -> NodeName | None:
     """Return the parts of `name`, or None if it is not a contender's (CURATOR-43)."""
     found = pattern.fullmatch(name)
