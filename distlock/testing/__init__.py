@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .memory import MemoryTree
+    from distlock.embedded.tree import MemoryTree
+
     from .server import ZooKeeper
     from .switch import DistlockTestCase, memory_zookeeper
     from .tools import (
@@ -43,13 +44,16 @@ __all__ = [
     "memory_zookeeper",
 ]
 
-_MODULES = {"MemoryTree": "memory", "ZooKeeper": "server"} | dict.fromkeys(
-    ("DistlockTestCase", "memory_zookeeper"), "switch"
-)
+_MODULES = {
+    "DistlockTestCase": "distlock.testing.switch",
+    "MemoryTree": "distlock.embedded.tree",
+    "ZooKeeper": "distlock.testing.server",
+    "memory_zookeeper": "distlock.testing.switch",
+}
 
 if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of these
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tools')}"), name)
+        return getattr(import_module(_MODULES.get(name, f"{__name__}.tools")), name)

@@ -13,7 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .memory import MemoryTree
+    from distlock.embedded.tree import MemoryTree
+
     from .server import ZooKeeper
 
 

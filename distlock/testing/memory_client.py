@@ -42,9 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+    from distlock.embedded.tree import MemoryTree
     from distlock.engine.client import Reply
-
-    from .memory import MemoryTree
 
 _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
@@ -267,13 +266,15 @@ class MemoryClient(Requests):
             case CheckVersion(path=path, version=version):
                 tree.check(path, version)
             case GetData(path=path, watcher=watcher):
+                found = tree.read(path)
                 if watcher:
                     tree.watch(path, self.session_id)
-                return tree.read(path)
+                return found
             case GetChildren(path=path, watcher=watcher):
+                names = tree.children(path)
                 if watcher:
                     tree.watch(path, self.session_id, children=True)
-                return tree.children(path)
+                return names
             case Sync(path=path):
                 return path
             case _Unwatching(path=path, children=children):

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 from django.conf import settings
 from django.core.signals import setting_changed
 
+from distlock.embedded.tree import MemoryTree
 from distlock.engine.client import Client
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session import session as session_module
 from distlock.session.registry import sessions
 
-from .memory import MemoryTree
 from .memory_client import MemoryClient
 
 if TYPE_CHECKING:

@@ -25,9 +25,13 @@ class Side:
     """A connection to one of the two, whose answers are told so that they can be compared."""
 
     def __init__(
-        self, make: Callable[[Configuration, Callable[[bool, int], None]], Any], hosts: str
+        self,
+        make: Callable[[Configuration, Callable[[bool, int], None]], Any],
+        hosts: str,
+        *,
+        auth: tuple[tuple[str, str], ...] = (),
     ):
-        self.conf = Configuration(hosts=hosts, session_timeout=30)
+        self.conf = Configuration(hosts=hosts, session_timeout=30, auth=auth)
         #: The watch events since the last look: (which watch, whether the node was deleted).
         self.events: list[tuple[str, bool]] = []
         self.connected = False
@@ -83,10 +87,20 @@ class Side:
 
 
 class World:
-    """Two sessions on one of the two, under a node of their own."""
+    """Two sessions on one of the two, under a node of their own.
 
-    def __init__(self, make: Callable[..., Any], hosts: str, root: str) -> None:
-        self.sides = [Side(make, hosts), Side(make, hosts)]
+    :param auth: the credentials of the first session
+    """
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        hosts: str,
+        root: str,
+        *,
+        auth: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.sides = [Side(make, hosts, auth=auth), Side(make, hosts)]
         self.root = root
 
     def tree(self) -> dict[str, tuple[bytes, dict[str, Any]]]:

@@ -1,8 +1,8 @@
 """A ZooKeeper tree in memory: nodes, sessions, sequences, containers and watches, as a server has.
 
-It stands in for a *server*; what stands in for the client is in `memory_client`. Only what distlock
-asks of a server is here, and that behaves as ZooKeeper 3.8 does: a test applies the same operations
-to both and compares every answer, stat, error and event. ACLs are not looked at.
+The embedded server serves it over TCP; `distlock.testing.memory_client` uses it within a process.
+It behaves as ZooKeeper 3.8 does: tests apply the same operations to both and compare every answer,
+stat, error and event. Only the embedded server looks at access lists, with `permit`.
 
 Source: ZooKeeper's ``PrepRequestProcessor``, ``DataTree`` and ``ContainerManager``.
 """
@@ -13,11 +13,12 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kazoo.exceptions import (
     BadVersionError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -25,12 +26,19 @@ from kazoo.exceptions import (
     NoWatcherError,
     SessionExpiredError,
 )
-from kazoo.protocol.states import EventType, ZnodeStat
+from kazoo.protocol.states import EventType
+from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
 
 from distlock.keys.limits import MAX_INT, signed
 
+from .node import OPEN, Node
+from .paths import parent as parent_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
+
+    from kazoo.protocol.states import ZnodeStat
+    from kazoo.security import ACL, Id
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
@@ -43,45 +51,17 @@ class Listener(Protocol):
         """Take a watch event; called with the tree's lock held, so it may only be noted."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """One version of a node. Changes make a new one, so that they can be undone."""
-
-    data: bytes
-    czxid: int
-    mzxid: int
-    pzxid: int
-    ctime: int
-    mtime: int
-    owner: int = 0
-    version: int = 0
-    #: How many children were ever made, which is the next one's sequence number.
-    made: int = 0
-    container: bool = False
-
-    def stat(self, children: int) -> ZnodeStat:
-        return ZnodeStat(
-            czxid=self.czxid,
-            mzxid=self.mzxid,
-            ctime=self.ctime,
-            mtime=self.mtime,
-            version=self.version,
-            cversion=signed(2 * self.made - children),
-            aversion=0,
-            ephemeralOwner=self.owner,
-            dataLength=len(self.data),
-            numChildren=children,
-            pzxid=self.pzxid,
-        )
-
-
 class MemoryTree:
     """The nodes and sessions of one make-believe server; its methods may be called by any thread.
 
     Each change is a transaction: `transaction` puts several into one, all or none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, zxid: int = 0) -> None:
+        """Make an empty tree.
+
+        :param zxid: its transactions have greater ids
+        """
         #: Held while something is asked or changed, so that whoever holds it sees one state.
         self.lock = threading.RLock()
         #: The process that has this tree: a forked child has a copy, which nobody shares.
@@ -90,27 +70,38 @@ class MemoryTree:
         self.closed = threading.Event()
         #: How long an empty container stays, in seconds.
         self.reap_after = REAP_SECONDS
-        self._zxid = 0
-        self._nodes: dict[str, _Node] = {}
+        #: The id of the last transaction.
+        self.zxid = zxid
+        self._nodes: dict[str, Node] = {}
         self._children: dict[str, set[str]] = {}
         self._sessions: dict[int, Listener] = {}
         #: Watches: (path, whether the names of its children) → session ids, first come first.
         self._watches: dict[tuple[str, bool], dict[int, None]] = {}
         self._depth = 0
-        self._undo: list[tuple[str, _Node | None]] = []
+        self._undo: list[tuple[str, Node | None]] = []
         self._events: list[tuple[str, str]] = []
         self._reaped_at = time.monotonic()
         for path in ("/", "/zookeeper"):
             self._set(path, self._new(b""))
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self._nodes)
 
     # --- sessions --------------------------------------------------------------------------------
 
     def open_session(self, listener: Listener) -> int:
         """Begin a session and return its id."""
         with self.transaction():
-            session_id = 0x100000000000000 + self._zxid
+            session_id = 0x100000000000000 + self.zxid
             self._sessions[session_id] = listener
             return session_id
+
+    def attach(self, session_id: int, listener: Listener) -> None:
+        """Let a session go on over another connection."""
+        with self.lock:
+            self.disconnect(session_id)
+            self._sessions[session_id] = listener
 
     def alive(self, session_id: int) -> bool:
         """Whether there is such a session."""
@@ -141,6 +132,21 @@ class MemoryTree:
             node = self._node(path)
             return node.data, node.stat(len(self._children[path]))
 
+    def acl(self, path: str) -> tuple[ACL, ...]:
+        """Return who may do what with a node."""
+        with self.lock:
+            return self._node(path).acl
+
+    def permit(self, path: str, permissions: int, ids: Collection[Id]) -> None:
+        """Go on only if a node's ACL gives one of `permissions` to anybody or to one of `ids`.
+
+        :raises NoAuthError: it does not
+        """
+        for entry in self.acl(path):
+            if entry.perms & permissions and (entry.id == ANYONE or entry.id in ids):
+                return
+        raise NoAuthError
+
     def children(self, path: str) -> list[str]:
         """Return the names of a node's children, in no order."""
         with self.lock:
@@ -148,9 +154,11 @@ class MemoryTree:
             return list(self._children[path])
 
     def watch(self, path: str, session_id: int, *, children: bool = False) -> None:
-        """Tell a session of the next change of a node's data, or of its children's names."""
+        """Tell a session of the next change of a node's data, or of its children's names.
+
+        The node need not exist: that it is made is a change.
+        """
         with self.lock:
-            self._node(path)
             self._watches.setdefault((path, children), {})[session_id] = None
 
     def unwatch(self, path: str, session_id: int, *, children: bool = False) -> None:
@@ -162,6 +170,14 @@ class MemoryTree:
             if session_id not in self._watches.get((path, children), ()):
                 raise NoWatcherError
             self._unwatch((path, children), session_id)
+
+    def watching(self, path: str, session_id: int) -> set[bool]:
+        """Return what a session watches of a node: the names of its children (True), its data."""
+        return {
+            children
+            for children in (False, True)
+            if session_id in self._watches.get((path, children), ())
+        }
 
     def watchers(self) -> dict[str, list[int]]:
         """Return which sessions watch each path."""
@@ -181,18 +197,22 @@ class MemoryTree:
         owner: int = 0,
         sequential: bool = False,
         container: bool = False,
+        ttl: int = 0,
+        acl: tuple[ACL, ...] = OPEN,
     ) -> str:
         """Make a node and return its path.
 
         :param owner: the id of the session with which it goes
         :param sequential: append the number that the parent has counted
+        :param container: it goes when its last child has gone
+        :param ttl: the milliseconds after which it goes, if it has no children and nobody writes it
         :raises NodeExistsError: there is one already
         :raises NoChildrenForEphemeralsError: its parent is one
         """
         with self.transaction():
             if owner and not self.alive(owner):
                 raise SessionExpiredError
-            above = _parent(path)
+            above = parent_of(path)
             parent = self._node(above)
             if sequential:
                 path = f"{path}{parent.made:010d}"
@@ -200,8 +220,9 @@ class MemoryTree:
                 raise NodeExistsError
             if parent.owner:
                 raise NoChildrenForEphemeralsError
-            self._put(above, replace(parent, made=min(parent.made + 1, MAX_INT), pzxid=self._zxid))
-            self._put(path, replace(self._new(data), owner=owner, container=container))
+            self._put(above, replace(parent, made=min(parent.made + 1, MAX_INT), pzxid=self.zxid))
+            node = replace(self._new(data), owner=owner, container=container, ttl=ttl, acl=acl)
+            self._put(path, node)
             self._events += [(EventType.CREATED, path), (EventType.CHILD, above)]
             return path
 
@@ -218,11 +239,24 @@ class MemoryTree:
                     node,
                     data=data,
                     version=signed(node.version + 1),
-                    mzxid=self._zxid,
+                    mzxid=self.zxid,
                     mtime=_milliseconds(),
                 ),
             )
             self._events.append((EventType.CHANGED, path))
+            return self.read(path)[1]
+
+    def set_acl(self, path: str, acl: tuple[ACL, ...], version: int = -1) -> ZnodeStat:
+        """Replace a node's ACL and return its stat.
+
+        :param version: of the ACL
+        :raises BadVersionError: the ACL has another version
+        """
+        with self.transaction():
+            node = self._node(path)
+            if version not in (-1, node.aversion):
+                raise BadVersionError
+            self._put(path, replace(node, acl=acl, aversion=signed(node.aversion + 1)))
             return self.read(path)[1]
 
     def delete(self, path: str, version: int = -1) -> None:
@@ -237,7 +271,7 @@ class MemoryTree:
                 raise NotEmptyError
             self._delete(path)
 
-    def check(self, path: str, version: int = -1) -> _Node:
+    def check(self, path: str, version: int = -1) -> Node:
         """Go on only if the node has this version, -1 for any.
 
         :raises BadVersionError: it has another version
@@ -256,7 +290,7 @@ class MemoryTree:
         """
         with self.lock:
             if not self._depth:
-                self._zxid += 1
+                self.zxid += 1
             self._depth += 1
             try:
                 yield
@@ -269,19 +303,20 @@ class MemoryTree:
             if not self._depth:
                 self._commit()
 
-    # --- containers ------------------------------------------------------------------------------
+    # --- what goes by itself ---------------------------------------------------------------------
 
     def reap_when_due(self) -> None:
-        """Remove empty containers, if that was last done a while ago."""
+        """Remove what goes by itself, if that was last done a while ago."""
         if time.monotonic() - self._reaped_at >= self.reap_after:
             self.reap()
 
     def reap(self) -> None:
-        """Remove the containers that have no child any more, but had one."""
+        """Remove containers that have no child any more, but had one, and nodes past their time."""
         with self.lock:
             self._reaped_at = time.monotonic()
+            now = _milliseconds()
             for path, node in list(self._nodes.items()):
-                if node.container and node.made and not self._children[path]:
+                if node.idle(now) and not self._children[path]:
                     self.delete(path)
 
     def count_from(self, path: str, number: int) -> None:
@@ -296,27 +331,27 @@ class MemoryTree:
 
     # --- how it works ----------------------------------------------------------------------------
 
-    def _node(self, path: str) -> _Node:
+    def _node(self, path: str) -> Node:
         try:
             return self._nodes[path]
         except KeyError:
             raise NoNodeError from None
 
-    def _new(self, data: bytes) -> _Node:
-        zxid, at = self._zxid, _milliseconds()
-        return _Node(data=data, czxid=zxid, mzxid=zxid, pzxid=zxid, ctime=at, mtime=at)
+    def _new(self, data: bytes) -> Node:
+        zxid, at = self.zxid, _milliseconds()
+        return Node(data=data, czxid=zxid, mzxid=zxid, pzxid=zxid, ctime=at, mtime=at)
 
     def _delete(self, path: str) -> None:
-        above = _parent(path)
+        above = parent_of(path)
         self._put(path, None)
-        self._put(above, replace(self._node(above), pzxid=self._zxid))
+        self._put(above, replace(self._node(above), pzxid=self.zxid))
         self._events += [(EventType.DELETED, path), (EventType.CHILD, above)]
 
-    def _put(self, path: str, node: _Node | None) -> None:
+    def _put(self, path: str, node: Node | None) -> None:
         self._undo.append((path, self._nodes.get(path)))
         self._set(path, node)
 
-    def _set(self, path: str, node: _Node | None) -> None:
+    def _set(self, path: str, node: Node | None) -> None:
         above, _, name = path.rpartition("/")
         siblings = self._children.get(above or "/", set())
         if node is None:
@@ -350,10 +385,6 @@ class MemoryTree:
         self._watches[watch].pop(session_id)
         if not self._watches[watch]:
             del self._watches[watch]
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
 
 
 def _milliseconds() -> int:

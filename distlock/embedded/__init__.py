@@ -1,0 +1,13 @@
+"""A ZooKeeper in pure Python, for development and tests: one process, nothing on disk, no replicas.
+
+It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKeeper works with it.
+Bytes come in; replies, watch events and log lines go out. From the socket inwards:
+
+- `server`: listens, and ends sessions and nodes whose time is over, on one thread
+- `connection`: one client: cuts its bytes into messages, and closes it when it misbehaves
+- `sessions`: the sessions, which outlive connections
+- `requests`: carries out the requests of a connection on the tree, with its ACLs and errors
+- `records`: the fields of messages, as ZooKeeper's jute writes them
+- `words`: the four-letter words, such as ``ruok``
+- `tree`, `node`, `acl`: the nodes, who may do what with them, and who watches them
+"""

@@ -1,0 +1,179 @@
+"""One client: its bytes are cut into messages, and carried out one after the other.
+
+A client that breaks the protocol is disconnected, with a line in the log. One that sends requests
+and never reads the replies is not read either, until its session's time is over.
+
+Source: ZooKeeper's ``NIOServerCnxn``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from typing import TYPE_CHECKING, Final, cast
+
+from kazoo.exceptions import AuthFailedError, ZookeeperError
+from kazoo.protocol.states import EventType
+
+from distlock.keys.limits import LONGEST_MESSAGE
+from distlock.logs.loggers import safe
+
+from .records import (
+    Malformed,
+    Record,
+    pack_boolean,
+    pack_buffer,
+    pack_greeting,
+    pack_integer,
+    pack_message,
+    pack_text,
+)
+from .requests import CLOSE, Requests
+from .sessions import PASSWORD_LENGTH
+from .words import WORDS
+
+if TYPE_CHECKING:
+    from .server import EmbeddedZooKeeper
+    from .sessions import Session
+
+logger = safe(logging.getLogger(__name__))
+
+_EVENT_XID: Final = -1
+_EVENTS: Final = {
+    EventType.CREATED: 1,
+    EventType.DELETED: 2,
+    EventType.CHANGED: 3,
+    EventType.CHILD: 4,
+}
+_CONNECTED: Final = 3
+
+
+class Connection(asyncio.Protocol):
+    """The connection of one client."""
+
+    def __init__(self, server: EmbeddedZooKeeper) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        #: Whether the client reads what it is sent.
+        self._reads = True
+        self._requests: Requests | None = None
+        self.session: Session | None = None
+        #: Since when it has no session.
+        self.idle_since = time.monotonic()
+
+    def close(self, reason: str) -> None:
+        """Disconnect the client at once, and log why."""
+        peer = self._transport.get_extra_info("peername")
+        logger.warning("The embedded ZooKeeper closes the connection from %s: %s.", peer, reason)
+        self.drop()
+
+    def drop(self) -> None:
+        """Disconnect the client at once."""
+        self._transport.abort()
+
+    def event(self, kind: str, path: str) -> None:
+        """Send a watch event."""
+        body = pack_integer(_EVENTS[kind]) + pack_integer(_CONNECTED) + pack_text(path)
+        self._transport.write(pack_message(_EVENT_XID, -1, 0, body))
+
+    # --- what asyncio calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        accepted: socket.socket = transport.get_extra_info("socket")
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._server.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self._server.connections.pop(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._work()
+
+    def pause_writing(self) -> None:
+        self._reads = False
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._reads = True
+        self._work()
+        if self._reads and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Carry out the messages that have come, as long as the client reads the replies."""
+        try:
+            while self._reads and not self._transport.is_closing():
+                message = self._next()
+                if message is None:
+                    break
+                if self._requests is None:
+                    self._greet(Record(message))
+                else:
+                    self._answer(self._requests, Record(message))
+        except Malformed as error:
+            self.close(str(error))
+
+    def _next(self) -> bytes | None:
+        """Cut off the next message, None if it has not come as a whole."""
+        if len(self._buffer) < 4:
+            return None
+        head = bytes(self._buffer[:4])
+        if self._requests is None and head in WORDS:
+            self._transport.write(WORDS[head](self._server).encode())
+            self._transport.close()
+            return None
+        length = int.from_bytes(head, "big", signed=True)
+        if not 0 <= length <= LONGEST_MESSAGE:
+            raise Malformed(f"a message of {length} bytes, where {LONGEST_MESSAGE} are allowed")
+        if len(self._buffer) < 4 + length:
+            return None
+        message = bytes(self._buffer[4 : 4 + length])
+        del self._buffer[: 4 + length]
+        return message
+
+    def _greet(self, record: Record) -> None:
+        """Take the first message, which asks for a session."""
+        record.integer(), record.long()  # the protocol's version, and what the client has seen
+        timeout, session_id, password = record.integer() / 1000, record.long(), record.buffer()
+        # Old clients do not ask whether a server without a quorum will do.
+        tail = b"" if record.at_end else pack_boolean(False)
+        session = self._server.sessions.open(self, session_id, password, timeout)
+        if session is None:
+            greeting = pack_greeting(0, 0, bytes(PASSWORD_LENGTH))
+            self._transport.write(pack_buffer(greeting + tail))
+            self._transport.close()
+            return
+        self.session = session
+        self._requests = Requests(self._server.tree, session.id, self.event)
+        greeting = pack_greeting(round(session.timeout * 1000), session.id, session.password)
+        self._transport.write(pack_buffer(greeting + tail))
+
+    def _answer(self, requests: Requests, record: Record) -> None:
+        xid, kind = record.integer(), record.integer()
+        body, code = b"", 0
+        try:
+            body = requests.perform(kind, record)
+        except ZookeeperError as error:
+            code = error.code
+        if self.session is not None:
+            self.session.touch()
+            if kind == CLOSE:
+                self._server.sessions.end(self.session)
+        self._transport.write(pack_message(xid, self._server.tree.zxid, code, body))
+        if kind == CLOSE or code == AuthFailedError.code:
+            self._leave()
+            self._transport.close()
+
+    def _leave(self) -> None:
+        """Have no session any more; it may go on over another connection."""
+        session, self.session = self.session, None
+        if session is not None:
+            self._server.sessions.detach(session, self)
+            self.idle_since = time.monotonic()

@@ -1,0 +1,313 @@
+"""Carries out the requests of one connection on the tree, and writes the replies.
+
+Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``ZooDefs.OpCode``.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import (
+    BadArgumentsError,
+    NoAuthError,
+    NoNodeError,
+    NoWatcherError,
+    RolledBackError,
+    RuntimeInconsistency,
+    UnimplementedError,
+    ZookeeperError,
+)
+from kazoo.protocol.states import EventType
+from kazoo.security import ACL, Id, Permissions
+
+from .acl import identify, resolve, without_digests
+from .paths import parent, validate
+from .records import (
+    Record,
+    pack_acl,
+    pack_buffer,
+    pack_integer,
+    pack_stat,
+    pack_step,
+    pack_text,
+    pack_texts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kazoo.protocol.states import ZnodeStat
+
+    from .tree import MemoryTree
+
+    Handler = Callable[..., bytes]
+    Step = tuple[int, Handler, list[Any]]
+
+# The types of requests that are known elsewhere too, or may be steps of a transaction.
+CLOSE: Final = -11
+PING: Final = 11
+AUTH: Final = 100
+_ERROR: Final = -1
+_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2 = 1, 2, 5, 13, 15
+_CREATE_CONTAINER, _CREATE_TTL = 19, 21
+
+# The flags of a create.
+_EPHEMERAL: Final = (1, 3)
+_SEQUENTIAL: Final = (2, 3, 6)
+_CONTAINER: Final = 4
+_TTL: Final = (5, 6)
+_LONGEST_TTL: Final = 0xFF_FFFF_FFFF
+
+#: Kind of watches in a request → whether they are of the names of children.
+_WATCHES: Final = {1: (True,), 2: (False,), 3: (False, True)}
+
+_INDELIBLE: Final = ("/", "/zookeeper")
+
+
+class Requests:
+    """The requests of one session over one connection.
+
+    :param event: takes the watch events that the client has missed; see `Listener`
+    """
+
+    def __init__(
+        self, tree: MemoryTree, session_id: int, event: Callable[[str, str], None]
+    ) -> None:
+        self._tree = tree
+        self._session_id = session_id
+        self._event = event
+        #: The client itself, as access lists name it.
+        self._ids: dict[Id, None] = {}
+
+    def perform(self, kind: int, record: Record) -> bytes:
+        """Carry out one request and return the body of its reply.
+
+        :raises ZookeeperError: the request is refused
+        :raises Malformed: its fields are not those of the protocol
+        """
+        handler, arguments = _read(kind, record)
+        return handler(self, *arguments)
+
+    def nothing(self) -> bytes:
+        """Reply to a request that only shows that its client is alive."""
+        return b""
+
+    def authenticate(self, _: int, scheme: str, credentials: bytes) -> bytes:
+        """Let the client be one more of those whom access lists name."""
+        self._ids[identify(scheme, credentials)] = None
+        return b""
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes, acl: list[ACL], flags: int, ttl: int = 0) -> bytes:
+        """Make a node; the reply is its path."""
+        sequential = flags in _SEQUENTIAL
+        if not 0 <= flags <= max(_TTL) or (flags in _TTL) != (0 < ttl <= _LONGEST_TTL):
+            raise BadArgumentsError
+        validate(f"{path}1" if sequential else path)
+        kept = resolve(acl, self._ids)
+        self._tree.permit(parent(path), Permissions.CREATE, self._ids)
+        made = self._tree.create(
+            path,
+            data,
+            owner=self._session_id if flags in _EPHEMERAL else 0,
+            sequential=sequential,
+            container=flags == _CONTAINER,
+            ttl=ttl,
+            acl=kept,
+        )
+        return pack_text(made)
+
+    def create2(self, path: str, data: bytes, acl: list[ACL], flags: int, ttl: int = 0) -> bytes:
+        """Make a node; the reply is its path and stat."""
+        made = self.create(path, data, acl, flags, ttl)
+        return made + self._stat(Record(made).text())
+
+    def delete(self, path: str, version: int) -> bytes:
+        """Remove a node."""
+        if path in _INDELIBLE:
+            raise BadArgumentsError
+        self._tree.permit(parent(path), Permissions.DELETE, self._ids)
+        self._tree.delete(path, version)
+        return b""
+
+    def set_data(self, path: str, data: bytes, version: int) -> bytes:
+        """Replace a node's data."""
+        self._tree.permit(path, Permissions.WRITE, self._ids)
+        return pack_stat(self._tree.write(path, data, version))
+
+    def set_acl(self, path: str, acl: list[ACL], version: int) -> bytes:
+        """Replace a node's access list."""
+        kept = resolve(acl, self._ids)
+        self._tree.permit(path, Permissions.ADMIN, self._ids)
+        return pack_stat(self._tree.set_acl(path, kept, version))
+
+    def check(self, path: str, version: int) -> bytes:
+        """Refuse the rest of a transaction if a node has another version."""
+        self._tree.permit(path, Permissions.READ, self._ids)
+        self._tree.check(path, version)
+        return b""
+
+    def multi(self, steps: Sequence[Step]) -> bytes:
+        """Carry out a transaction: all its steps, or none."""
+        replies: list[bytes] = []
+        try:
+            with self._tree.transaction():
+                for kind, handler, arguments in steps:
+                    body = handler(self, *arguments)
+                    replies.append(pack_step(_STEPS[kind], 0) + body)
+        except ZookeeperError as error:
+            codes = [RolledBackError.code] * len(replies) + [error.code]
+            codes += [RuntimeInconsistency.code] * (len(steps) - len(codes))
+            replies = [pack_step(_ERROR, code) + pack_integer(code) for code in codes]
+        return b"".join(replies) + pack_step(_ERROR, -1, end=True)
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def exists(self, path: str, watch: bool) -> bytes:
+        """Return a node's stat; a watch is set even if there is no node."""
+        if watch:
+            self._tree.watch(path, self._session_id)
+        return self._stat(path)
+
+    def get_data(self, path: str, watch: bool) -> bytes:
+        """Return a node's data and stat."""
+        self._tree.permit(path, Permissions.READ, self._ids)
+        data, stat = self._tree.read(path)
+        if watch:
+            self._tree.watch(path, self._session_id)
+        return pack_buffer(data) + pack_stat(stat)
+
+    def get_children(self, path: str, watch: bool) -> bytes:
+        """Return the names of a node's children."""
+        self._tree.permit(path, Permissions.READ, self._ids)
+        if watch:
+            self._tree.watch(path, self._session_id, children=True)
+        return pack_texts(self._tree.children(path))
+
+    def get_children2(self, path: str, watch: bool) -> bytes:
+        """Return the names of a node's children, and its stat."""
+        return self.get_children(path, watch) + self._stat(path)
+
+    def get_acl(self, path: str) -> bytes:
+        """Return a node's access list and stat."""
+        self._tree.permit(path, Permissions.READ | Permissions.ADMIN, self._ids)
+        acl = self._tree.acl(path)
+        try:
+            self._tree.permit(path, Permissions.ADMIN, self._ids)
+        except NoAuthError:
+            acl = without_digests(acl)
+        return pack_acl(acl) + self._stat(path)
+
+    def sync(self, path: str) -> bytes:
+        """Reply when all has been done that was asked before."""
+        return pack_text(path)
+
+    def _stat(self, path: str) -> bytes:
+        return pack_stat(self._tree.read(path)[1])
+
+    # --- watches ---------------------------------------------------------------------------------
+
+    def check_watches(self, path: str, kind: int) -> bytes:
+        """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
+        watching = self._tree.watching(path, self._session_id)
+        if not watching.intersection(_WATCHES.get(kind, ())):
+            raise NoWatcherError
+        return b""
+
+    def remove_watches(self, path: str, kind: int) -> bytes:
+        """Take watches back."""
+        self.check_watches(path, kind)
+        for children in _WATCHES[kind]:
+            with suppress(NoWatcherError):
+                self._tree.unwatch(path, self._session_id, children=children)
+        return b""
+
+    def set_watches(self, seen: int, data: list[str], exist: list[str], child: list[str]) -> bytes:
+        """Carry on the watches of a former connection, whose client has seen all up to `seen`."""
+        for path in data:
+            self._watch_again(path, lambda stat: EventType.CHANGED if stat.mzxid > seen else None)
+        for path in exist:
+            self._watch_again(path, lambda _: EventType.CREATED, gone=None)
+        for path in child:
+            self._watch_again(
+                path, lambda stat: EventType.CHILD if stat.pzxid > seen else None, children=True
+            )
+        return b""
+
+    def _watch_again(
+        self,
+        path: str,
+        missed: Callable[[ZnodeStat], str | None],
+        *,
+        gone: str | None = EventType.DELETED,
+        children: bool = False,
+    ) -> None:
+        """Send the event that the client has missed, or watch if there is none.
+
+        :param missed: returns the event for a node with this stat
+        :param gone: the event if there is no node
+        """
+        try:
+            event = missed(self._tree.read(path)[1])
+        except NoNodeError:
+            event = gone
+        if event is None:
+            self._tree.watch(path, self._session_id, children=children)
+        else:
+            self._event(event, path)
+
+
+def _read(kind: int, record: Record) -> tuple[Handler, list[Any]]:
+    """Read a request: what carries it out, and the arguments for that."""
+    try:
+        handler, fields = _REQUESTS[kind]
+    except KeyError:
+        raise UnimplementedError from None
+    return handler, [read(record) for read in fields]
+
+
+def _steps(record: Record) -> list[Step]:
+    steps = []
+    while not (header := record.step())[1]:
+        if header[0] not in _STEPS:
+            raise UnimplementedError
+        steps.append((header[0], *_read(header[0], record)))
+    return steps
+
+
+_PATH_AND_WATCH: Final = (Record.text, Record.boolean)
+_PATH_AND_NUMBER: Final = (Record.text, Record.integer)
+_NEW_NODE: Final = (Record.text, Record.buffer, Record.acl, Record.integer)
+
+#: Type → what carries it out, and what reads its fields.
+_REQUESTS: Final[dict[int, tuple[Handler, tuple[Callable[[Record], Any], ...]]]] = {
+    CLOSE: (Requests.nothing, ()),
+    _CREATE: (Requests.create, _NEW_NODE),
+    _DELETE: (Requests.delete, _PATH_AND_NUMBER),
+    3: (Requests.exists, _PATH_AND_WATCH),
+    4: (Requests.get_data, _PATH_AND_WATCH),
+    _SET_DATA: (Requests.set_data, (Record.text, Record.buffer, Record.integer)),
+    6: (Requests.get_acl, (Record.text,)),
+    7: (Requests.set_acl, (Record.text, Record.acl, Record.integer)),
+    8: (Requests.get_children, _PATH_AND_WATCH),
+    9: (Requests.sync, (Record.text,)),
+    PING: (Requests.nothing, ()),
+    12: (Requests.get_children2, _PATH_AND_WATCH),
+    _CHECK: (Requests.check, _PATH_AND_NUMBER),
+    14: (Requests.multi, (_steps,)),
+    _CREATE2: (Requests.create2, _NEW_NODE),
+    17: (Requests.check_watches, _PATH_AND_NUMBER),
+    18: (Requests.remove_watches, _PATH_AND_NUMBER),
+    _CREATE_CONTAINER: (Requests.create2, _NEW_NODE),
+    _CREATE_TTL: (Requests.create2, (*_NEW_NODE, Record.long)),
+    AUTH: (Requests.authenticate, (Record.integer, Record.text, Record.buffer)),
+    101: (Requests.set_watches, (Record.long, Record.texts, Record.texts, Record.texts)),
+}
+
+#: Type of a step in a transaction → type of its reply.
+_STEPS: Final = {kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)} | {
+    _CREATE_CONTAINER: _CREATE2,
+    _CREATE_TTL: _CREATE2,
+}

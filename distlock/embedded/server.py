@@ -1,0 +1,117 @@
+"""The server: listens on loopback, and ends what has had its time, all on one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from .connection import Connection
+from .sessions import Sessions
+from .tree import MemoryTree
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+#: More are not admitted; a usual process may open 256 files on macOS, 1,024 on Linux.
+MOST_CONNECTIONS: Final = 200
+#: How long a client may take to ask for a session, in seconds.
+GREETING_TIMEOUT: Final = 10.0
+#: How often the server looks for what has had its time, in seconds.
+_INTERVAL: Final = 0.2
+
+#: 2020-01-01, in seconds since 1970.
+EPOCH: Final = 1_577_836_800
+
+
+class EmbeddedZooKeeper:
+    """A ZooKeeper within this process, which other processes of the machine may use.
+
+    ::
+
+        with EmbeddedZooKeeper() as zookeeper:
+            print(zookeeper.hosts)
+
+    Transaction ids begin at the time of day, so fencing tokens also rise when it starts again.
+
+    :param host: an address of this machine's loopback
+    :param port: 0 for a free one
+    :param session_timeouts: the shortest and the longest that a client may have, in seconds
+    :raises ValueError: the address is not one of loopback
+    :raises OSError: the port is in use
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        session_timeouts: tuple[float, float] = (2.0, 40.0),
+    ) -> None:
+        address = ipaddress.ip_address(host)
+        if not address.is_loopback:
+            raise ValueError(
+                f"host is {host}: the embedded ZooKeeper serves this machine only, as it asks "
+                "nobody for a password. Give 127.0.0.1 or ::1."
+            )
+        self.session_timeouts = session_timeouts
+        self.tree = MemoryTree(zxid=int(time.time() - EPOCH) << 20)
+        self.sessions = Sessions(self.tree, session_timeouts)
+        #: The longest there first.
+        self.connections: dict[Connection, None] = {}
+        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        self._listening = socket.create_server((host, port), family=family)
+        self.port: int = self._listening.getsockname()[1]
+        #: The address for ``HOSTS``.
+        self.hosts = f"{host}:{self.port}" if address.version == 4 else f"[{host}]:{self.port}"
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="embedded-zookeeper", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
+
+    def wait(self) -> None:
+        """Wait until the server ends, which it does not by itself."""
+        self._thread.join()
+
+    def admit(self, connection: Connection) -> None:
+        """Add a connection; if there are too many, the oldest without a session has to go."""
+        self.connections[connection] = None
+        if len(self.connections) > MOST_CONNECTIONS:
+            stranger = next(one for one in self.connections if one.session is None)
+            del self.connections[stranger]
+            stranger.close(f"there are more than {MOST_CONNECTIONS}")
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)
+        self._tick()
+        await self._stopping.wait()
+        server.close()
+        while self.connections:
+            for connection in self.connections:
+                connection.drop()
+            await asyncio.sleep(0)
+
+    def _tick(self) -> None:
+        self._loop.call_later(_INTERVAL, self._tick)
+        self.sessions.expire()
+        self.tree.reap_when_due()
+        latest = time.monotonic() - GREETING_TIMEOUT
+        for connection in self.connections:
+            if connection.session is None and connection.idle_since < latest:
+                connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")

@@ -1,0 +1,341 @@
+"""The embedded server and a real one get the same requests and give the same answers.
+
+Hypothesis chooses the requests, on two sessions of each: every answer, stat, error and watch event
+is compared after each one, and the whole tree. The first session has given a password.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from kazoo.protocol import serialization as kazoo
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
+
+from distlock.engine.client import Client
+from distlock.testing.fixtures import _run
+from tests.testing.sides import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distlock.embedded.server import EmbeddedZooKeeper
+    from distlock.testing.server import ZooKeeper
+
+    #: What a session asks: made anew for each server, with what hears of the watch.
+    Ask = Callable[[Callable[[Any], None] | None], Any]
+
+AUTH = ("digest", "user:secret")
+#: All of them let the first session do everything: it reads the tree after each step.
+_USER = make_digest_acl("user", "secret", all=True)
+ACLS = [
+    OPEN_ACL_UNSAFE,
+    OPEN_ACL_UNSAFE,
+    [_USER],
+    [_USER, ACL(Permissions.READ, Id("world", "anyone"))],
+    [_USER, ACL(Permissions.CREATE | Permissions.DELETE, Id("world", "anyone"))],
+    [_USER, _USER, ACL(Permissions.ADMIN, Id("world", "anyone"))],
+]
+REFUSED_ACLS = [
+    [],
+    [ACL(Permissions.ALL, Id("unheard-of", "somebody"))],
+    [ACL(Permissions.ALL, Id("world", "somebody"))],
+    [ACL(Permissions.ALL, Id("digest", "user"))],
+]
+AUTH_ACL = [_USER, ACL(Permissions.ALL, Id("auth", ""))]
+HOUR = 3_600_000
+
+
+class CreateContainer(kazoo.Create2):  # type: ignore[misc]
+    type = 19
+
+
+class CreateTTL(kazoo.Create2):  # type: ignore[misc]
+    """A create whose last field is the time to live."""
+
+    type = 21
+
+    def serialize(self) -> bytes:
+        return b"".join([super().serialize(), kazoo.long_struct.pack(HOUR)])
+
+
+class RemoveWatches(tuple[str, int]):
+    """A request to remove the watches of one kind on a path."""
+
+    type = 18
+    __slots__ = ()
+
+    def serialize(self) -> bytes:
+        return b"".join([kazoo.write_string(self[0]), kazoo.int_struct.pack(self[1])])
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> bool:
+        return True
+
+
+sessions = st.sampled_from([0, 1])
+names = st.sampled_from(["a", "b"])
+#: Which of the nodes there are, in the order of their paths; the first is the root of the test.
+places = st.integers(0, 6)
+versions = st.sampled_from([-1, -1, 0, 1])
+data = st.binary(max_size=4)
+acls = st.sampled_from([*ACLS, *ACLS, *REFUSED_ACLS, AUTH_ACL])
+flags = st.sampled_from([0, 0, 1, 2, 3, 4, 7, -1])
+
+
+class Alike(RuleBasedStateMachine):
+    hosts: list[str]
+
+    @initialize()
+    def begin(self) -> None:
+        self.root = f"/alike-{uuid4()}"
+        self.worlds = [World(Client, hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
+        self.there, self.gone = [self.root], f"{self.root}/never"
+        #: They take their time, so there are few in a run.
+        self.breaks = 0
+        self.both(0, lambda _: kazoo.Create(self.root, b"", OPEN_ACL_UNSAFE, 0))
+
+    def both(self, session: int, ask: Ask, *, in_order: bool = True) -> None:
+        """Ask both servers, and compare.
+
+        :param in_order: False if the names in the answer may come in any order
+        """
+        first, second = (self.answer(world, session, ask) for world in self.worlds)
+        assert first == second if in_order else _sorted(first) == _sorted(second)
+
+    def answer(self, world: World, session: int, ask: Ask) -> Any:
+        side = world.sides[session]
+
+        def heard(event: Any) -> None:
+            side.events.append((event.type, event.path))
+
+        return world.normal(side.ask(lambda _: ask(heard)))
+
+    def path(self, place: int) -> str:
+        """Return the path of a node that there is, or of one that there has been."""
+        return self.there[place % len(self.there)] if place < 6 else self.gone
+
+    @rule(
+        session=sessions,
+        place=places,
+        name=names,
+        data=data,
+        acl=acls,
+        flags=flags,
+        kind=st.sampled_from([kazoo.Create, kazoo.Create2]),
+    )
+    def create(  # noqa: PLR0917 - hypothesis names them
+        self, session: int, place: int, name: str, data: bytes, acl: Any, flags: int, kind: Any
+    ) -> None:
+        path = f"{self.path(place)}/{name}"
+        self.both(session, lambda _: kind(path, data, acl, flags))
+
+    @rule(session=sessions, place=places, name=names, flags=st.sampled_from([5, 6]))
+    def create_with_ttl(self, session: int, place: int, name: str, flags: int) -> None:
+        path = f"{self.path(place)}/{name}"
+        self.both(session, lambda _: CreateTTL(path, b"", OPEN_ACL_UNSAFE, flags))
+
+    @rule(session=sessions, place=places, name=names)
+    def create_container(self, session: int, place: int, name: str) -> None:
+        path = f"{self.path(place)}/{name}"
+        self.both(session, lambda _: CreateContainer(path, b"", OPEN_ACL_UNSAFE, 4))
+
+    @rule(session=sessions, place=places, version=versions)
+    def delete(self, session: int, place: int, version: int) -> None:
+        path = self.path(place)
+        if path != self.root:
+            self.both(session, lambda _: kazoo.Delete(path, version))
+            self.gone = path
+
+    @rule(session=sessions, place=places, data=data, version=versions)
+    def set_data(self, session: int, place: int, data: bytes, version: int) -> None:
+        self.both(session, lambda _: kazoo.SetData(self.path(place), data, version))
+
+    @rule(session=sessions, place=places, acl=acls, version=versions)
+    def set_acl(self, session: int, place: int, acl: Any, version: int) -> None:
+        if self.path(place) != self.root:
+            self.both(session, lambda _: kazoo.SetACL(self.path(place), acl, version))
+
+    @rule(
+        session=sessions,
+        place=places,
+        kind=st.sampled_from([kazoo.Exists, kazoo.GetData, kazoo.GetChildren, kazoo.GetChildren2]),
+        watch=st.booleans(),
+    )
+    def read(self, session: int, place: int, kind: Any, watch: bool) -> None:
+        path = self.path(place)
+        self.both(session, lambda heard: kind(path, heard if watch else None), in_order=False)
+
+    @rule(session=sessions, place=places)
+    def get_acl(self, session: int, place: int) -> None:
+        self.both(session, lambda _: kazoo.GetACL(self.path(place)))
+
+    @rule(session=sessions, place=places)
+    def sync(self, session: int, place: int) -> None:
+        self.both(session, lambda _: kazoo.Sync(self.path(place)))
+
+    @rule(
+        session=sessions,
+        steps=st.lists(
+            st.tuples(st.integers(0, 3), places, names, versions, acls), min_size=1, max_size=4
+        ),
+    )
+    def transact(self, session: int, steps: list[Any]) -> None:
+        def step(kind: int, place: int, name: str, version: int, acl: Any) -> Any:
+            path = self.path(place)
+            below = f"{path}/{name}"
+            return [
+                kazoo.Create(below, b"", acl, 0),
+                kazoo.SetData(path, b"t", version),
+                kazoo.Delete(path if path != self.root else below, version),
+                kazoo.CheckVersion(path, version),
+            ][kind]
+
+        self.both(session, lambda _: kazoo.Transaction([step(*one) for one in steps]))
+
+    @rule(session=sessions, place=places, number=st.sampled_from([1, 2, 3]))
+    def unwatch(self, session: int, place: int, number: int) -> None:
+        path = self.path(place)
+        self.both(session, lambda _: RemoveWatches((path, number)))
+        for world in self.worlds:
+            for children in {1: [True], 2: [False], 3: [True, False]}[number]:
+                world.sides[session].client.forget_watchers(path, children=children)
+
+    @precondition(lambda self: self.breaks < 2)
+    @rule(session=sessions)
+    def expire(self, session: int) -> None:
+        self.breaks += 1
+        for world in self.worlds:
+            world.sides[session].expire()
+
+    @precondition(lambda self: self.breaks < 2)
+    @rule(session=sessions)
+    def lose_the_connection(self, session: int) -> None:
+        self.breaks += 1
+        for world in self.worlds:
+            world.sides[session].drop()
+
+    @invariant()
+    def they_are_alike(self) -> None:
+        assert self.worlds[0].events() == self.worlds[1].events()
+        trees = [world.tree() for world in self.worlds]
+        assert trees[0] == trees[1]
+        self.there = sorted(trees[0])
+
+    def teardown(self) -> None:
+        for world in getattr(self, "worlds", ()):
+            for side in world.sides:
+                side.client.say_goodbye(1)
+
+
+def _sorted(answer: Any) -> Any:
+    """Sort the names of children, alone or before a stat."""
+    if isinstance(answer, tuple):
+        return tuple(map(_sorted, answer))
+    return sorted(answer) if isinstance(answer, list) else answer
+
+
+@pytest.fixture(scope="module")
+def real() -> Iterator[ZooKeeper]:
+    """A server that removes no empty containers while a test looks, and knows times to live."""
+    yield from _run(
+        jvm=[
+            "-Dznode.container.checkIntervalMs=3600000",
+            "-Dzookeeper.extendedTypesEnabled=true",
+        ]
+    )
+
+
+def test_the_embedded_and_a_real_server_are_alike(
+    real: ZooKeeper, embedded: EmbeddedZooKeeper
+) -> None:
+    embedded.tree.reap_after = 3600.0
+    machine = type("Machine", (Alike,), {"hosts": [real.hosts, embedded.hosts]})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=15,
+            stateful_step_count=40,
+            deadline=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+def test_each_kind_of_request_and_event_is_alike(
+    real: ZooKeeper, embedded: EmbeddedZooKeeper
+) -> None:
+    """What chance may leave out. The places are 0 for the root and 1 for the only other node."""
+    embedded.tree.reap_after = 3600.0
+    both = type("Machine", (Alike,), {"hosts": [real.hosts, embedded.hosts]})()
+    both.begin()
+
+    def look(*steps: None) -> None:
+        both.they_are_alike()
+
+    def make(acl: Any = OPEN_ACL_UNSAFE, flags: int = 0, session: int = 0) -> None:
+        look(both.create(session, 0, "a", b"x", acl, flags, kazoo.Create2))
+
+    def read(kind: Any, place: int = 1, *, session: int = 1, watch: bool = True) -> None:
+        look(both.read(session, place, kind, watch))
+
+    look()
+    reads = [kazoo.Exists, kazoo.GetData, kazoo.GetChildren, kazoo.GetChildren2]
+    try:
+        for kind in reads:  # each watch is told that the node goes
+            make()
+            read(kind)
+            look(both.delete(0, 1, -1))
+        both.gone = f"{both.root}/a"
+        read(kazoo.Exists, 6)  # and this one, that it comes
+        read(kazoo.GetChildren, 0)
+        make()
+        for number in (1, 2, 3, 3):
+            read(kazoo.GetData)
+            read(kazoo.GetChildren)
+            look(both.unwatch(1, 1, number))
+            look(both.unwatch(1, 1, number))
+        read(kazoo.GetData)
+        look(both.set_data(0, 1, b"y", 7))
+        look(both.set_data(0, 1, b"y", 0))
+        for acl in ACLS:
+            look(both.set_acl(0, 1, acl, -1))
+            look(both.get_acl(1, 1))
+            read(kazoo.GetData)
+            look(both.create(1, 1, "b", b"", OPEN_ACL_UNSAFE, 2, kazoo.Create))
+            look(both.set_data(1, 1, b"z", -1))
+            look(both.set_acl(1, 1, OPEN_ACL_UNSAFE, 3))
+        for acl in REFUSED_ACLS:
+            look(both.set_acl(0, 1, acl, -1))
+        look(both.set_acl(0, 1, AUTH_ACL, -1))
+        look(both.set_acl(1, 1, AUTH_ACL, -1))
+        both.teardown()
+        both.begin()
+        make(flags=1)
+        look(both.create(0, 1, "b", b"", OPEN_ACL_UNSAFE, 0, kazoo.Create))  # under an ephemeral
+        look(
+            both.transact(0, [(1, 0, "a", -1, None), (2, 1, "a", -1, None), (3, 6, "a", -1, None)])
+        )
+        look(
+            both.transact(
+                0, [(0, 0, "b", -1, OPEN_ACL_UNSAFE), (1, 0, "a", -1, None), (3, 0, "a", -1, None)]
+            )
+        )
+        read(kazoo.Exists)
+        look(both.lose_the_connection(1))
+        read(kazoo.Exists)
+        look(both.expire(0))
+    finally:
+        both.teardown()

@@ -1,0 +1,98 @@
+"""The embedded server: where it listens, how it ends, and what goes by itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+
+from distlock import zk_lock
+from distlock.embedded import server as server_module
+from distlock.embedded.server import EmbeddedZooKeeper
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from pytest_django import Settings
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])  # noqa: S104 - refused
+def test_it_refuses_to_listen_beyond_this_machine(host: str) -> None:
+    with pytest.raises(ValueError, match="this machine only"):
+        EmbeddedZooKeeper(host)
+
+
+def test_it_listens_on_ipv6() -> None:
+    with EmbeddedZooKeeper("::1") as server:
+        client = KazooClient(server.hosts)
+        client.start(PATIENCE)
+        assert client.get_children("/") == ["zookeeper"]
+        client.stop()
+        client.close()
+
+
+def test_a_port_in_use_is_an_error(embedded: EmbeddedZooKeeper) -> None:
+    with pytest.raises(OSError, match="in use"):
+        EmbeddedZooKeeper(port=embedded.port)
+
+
+def test_it_ends_while_clients_are_connected() -> None:
+    with EmbeddedZooKeeper() as server:
+        client = KazooClient(server.hosts)
+        client.start(PATIENCE)
+    assert not server.connections
+    client.stop()
+    client.close()
+
+
+def test_transaction_ids_rise_over_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    with EmbeddedZooKeeper() as former:
+        pass
+    monkeypatch.setattr(server_module, "EPOCH", server_module.EPOCH - 1)  # a second later
+    with EmbeddedZooKeeper() as later:
+        assert later.tree.zxid > former.tree.zxid + 1_000_000
+
+
+def test_containers_and_nodes_past_their_time_go_by_themselves(
+    embedded: EmbeddedZooKeeper, client: KazooClient
+) -> None:
+    embedded.tree.reap_after = 0.05
+    embedded.tree.create("/container", container=True)
+    embedded.tree.create("/new-container", container=True)
+    embedded.tree.create("/brief", ttl=1)
+    embedded.tree.create("/lasting", ttl=3_600_000)
+    client.create("/container/child")
+    client.delete("/container/child")
+    eventually(
+        lambda: sorted(client.get_children("/")) == ["lasting", "new-container", "zookeeper"],
+        PATIENCE,
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        (b"ruok", "imok"),
+        (b"srvr", "Mode: standalone"),
+        (b"conf", "maxSessionTimeout=40000"),
+        (b"mntr", "zk_num_alive_connections\t2\n"),
+        (b"wchp", "/watched\n\t0x"),
+    ],
+)
+def test_it_answers_four_letter_words(client: KazooClient, word: bytes, answer: str) -> None:
+    client.exists("/watched", watch=lambda _: None)
+    assert answer in client.command(word)
+
+
+def test_a_lock_excludes_another_session(embedded: EmbeddedZooKeeper, settings: Settings) -> None:
+    options = {"HOSTS": embedded.hosts, "SESSION_TIMEOUT": 4}
+    settings.DISTLOCK = {"default": options, "other": options}
+    lock, other = zk_lock("key"), zk_lock("key", using="other")
+    with ThreadPoolExecutor(1) as pool:
+        with lock:
+            assert not pool.submit(other.acquire, timeout=0).result(PATIENCE)
+            waiting = pool.submit(other.acquire, timeout=PATIENCE)
+        assert waiting.result(PATIENCE)
+        pool.submit(other.release).result(PATIENCE)
