@@ -115,19 +115,17 @@ class Wire:
         rest = iter(effects)
         for effect in rest:
             if type(effect) is e.Create:
-                self._create(effect, next(rest))
+                self._create(effect, next(rest, None))
             else:
                 self._CARRIES_OUT[type(effect)](self, effect)
 
-    def _create(self, create: e.Create, look: e.Effect | None) -> None:
-        """Create a node, and look at the line in the same go."""
+    def _create(self, create: e.Create, look: e.List | None = None) -> None:
+        """Create a node, and list the line in the same go if that is the next effect."""
         make, path = self.session.make, self.path
         also: tuple[Any, Done] | None = None
         self.asked_at = time.monotonic()
-        if type(look) is e.List:
+        if look is not None:
             also = make.listing(path), partial(self._answered, self._connection, e.Listed)
-        elif look is not None:
-            also = make.reading(path), self._answer(answers.line_read)
         self.session.create_contender(
             f"{path}/{create.name}",
             self._data,
@@ -172,6 +170,7 @@ class Wire:
         self.session.prove(lambda acknowledged: proved(acknowledged, None))
 
     REQUESTS: Final[dict[type, Callable[..., None]]] = {
+        e.Create: _create,
         e.MakeLine: _make_line,
         e.List: _list,
         e.ReadLine: _read_line,

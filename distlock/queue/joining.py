@@ -173,14 +173,17 @@ class Joining:
     # --- joining ---------------------------------------------------------------------------------
 
     def _join(self, event: e.Join) -> None:
-        self.follows = event.follows and self.policy.hands_over
+        self.follows = event.follows and self.policy.hands_over and not self.try_only
         self._enter()
 
     def _join_parked(self, _: e.Connected) -> None:
         self._enter()
 
     def _enter(self) -> None:
-        """Create a node and list the line in one go: the server answers in order."""
+        """Create a node and list the line in one go: the server answers in order.
+
+        One who follows another of us only creates, for the answer to that often tells enough.
+        """
         spot = self.policy.spot
         if spot is not None and not spot.valid:
             self._refuse(e.Why.WRITER_LOST)
@@ -196,7 +199,8 @@ class Joining:
         else:
             number = znodes.sequence_of(spot.node.name) if spot.node else ""
             self._do(e.Create(name + number, sequential=False))
-        self._do(e.READ_LINE if self.follows else e.LIST)
+        if not self.follows:
+            self._do(e.LIST)
 
     def _join_anew(self) -> None:
         if self.policy.queues:
@@ -212,7 +216,9 @@ class Joining:
     def _created(self, event: e.Created) -> None:
         if event.node is not None:
             self._take(event.node)
-            self.state = State.READING_LINE if self.follows else State.LOOKING
+            self.state = State.LOOKING
+            if self.follows:
+                self._find_neighbour(event.node)
         elif event.error is not e.Problem.MISSING:
             self._fail(event.error)
         elif self._line_error is not None:
@@ -374,6 +380,9 @@ class Joining:
     # --- in line: see `machine` ------------------------------------------------------------------
 
     def _look(self, _: Event | None = None) -> None:
+        raise NotImplementedError
+
+    def _find_neighbour(self, node: Node) -> None:
         raise NotImplementedError
 
     def _watch_ahead(self, name: str) -> None:

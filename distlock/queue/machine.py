@@ -14,9 +14,11 @@ How it is safe:
 - A grant needs a running session deadline. Without one, the list may come from a server that is cut
   off; so the session is proven first, and the line is listed again.
 - *A neighbour* (`local_line`) has the number before ours in the same line, so nobody is between us.
-  When it releases the lock we have it, without a watch and without asking the server. The line's
-  own node is read after our create: if it is older than the neighbour's node, both numbers are of
-  one line.
+  When it releases the lock we have it, without a watch and without asking the server. Both numbers
+  are of one line if the transaction ids of the two nodes differ by no more than our number: had the
+  line begun anew in between, it would have taken a transaction for each number before ours, and
+  two more. Otherwise the line's own node is read after our create, and is older than the
+  neighbour's.
 - *The only one ahead* was a mutex's node, and it is deleted: we are first.
 - In these two cases no list has shown that our own node is still there, so it is watched from the
   first heartbeat on, as a holder's is: an operator may break it.
@@ -196,21 +198,33 @@ class Machine(Joining):
 
     # --- neighbours ------------------------------------------------------------------------------
 
+    def _find_neighbour(self, node: Node) -> None:
+        """Wait behind the neighbour with the number before ours, if it is in this very line."""
+        local = None if znodes.is_worn(node.number) else self.local.at(node.number - 1)
+        if local is None:
+            self._look()
+        elif self._same_line(node, local):
+            self._stand_behind(node, local)
+        else:
+            self.state = State.READING_LINE
+            self._do(e.READ_LINE)
+
+    def _same_line(self, node: Node, neighbour: Local) -> bool:
+        """Return whether there were too few transactions in between for the line to begin anew."""
+        return 0 < node.token - neighbour.token <= node.number
+
     def _line_read(self, event: e.LineRead) -> None:
-        """Find the neighbour with the number before ours in this very line."""
         node = self.node
-        number = node.number - 1 if node else -1
-        local = None if znodes.is_worn(number + 1) else self.local.at(number)
-        if event.error is None and local is not None and event.token < local.token:
-            self.seen = True
-            self.ahead = 1  # at least
-            self.before = local.contender
-            if self.try_only and local.released is None:
-                self._be_busy()
-            else:
-                self._follow(number, local)
+        local = self.local.at(node.number - 1) if node else None
+        if node and local and event.error is None and event.token < local.token:
+            self._stand_behind(node, local)
         else:
             self._look()
+
+    def _stand_behind(self, node: Node, local: Local) -> None:
+        self.seen = True
+        self.ahead = 1  # at least
+        self._follow(node.number - 1, local)
 
     def _follow(self, number: int, local: Local) -> None:
         self.state = State.BEHIND

@@ -5,8 +5,8 @@ the node belongs to an earlier session::
 
     NEW          Join                → JOINING, or PARKED without a connection
     PARKED       Connected           → JOINING
-    JOINING      Created             → LOOKING, or READING_LINE for one who follows another of us;
-                                       a missing line is made, and joined again
+    JOINING      Created             → LOOKING, or for one who follows another of us BEHIND it, or
+                                       READING_LINE; a missing line is made, and joined again
                  Disconnected        → FINDING: the node may be there or not
     FINDING      Connected           lists what the leader knows now
                  Listed              → IDENTIFYING the node with our prefix, or joins anew

@@ -59,13 +59,13 @@ def test_who_holds_asks_nobody(sent: list[str], handoff: int) -> None:
         assert taken(sent) == []
 
 
-def test_a_waiter_behind_one_of_its_process_asks_only_how_old_the_line_is(
+def test_a_waiter_behind_one_of_its_process_asks_nothing(
     tree: Tree, sent: list[str], make_owner: MakeOwner
 ) -> None:
     with zk_lock(KEY):
         taken(sent)
         waiters = [Waiter(tree, make_owner) for _ in range(3)]
-        assert taken(sent) == ["Create2", "GetData"] * 3
+        assert taken(sent) == ["Create2"] * 3
         tree.await_watches()
     for waiter in waiters:
         waiter.release()
@@ -100,12 +100,7 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         assert one.result(PATIENCE)
         owner.now(lock.release)
     tree.await_line(KEY, 0)
-    assert sorted(taken(sent)) == [
-        *["Create2"] * 3,
-        *["Delete"] * 3,
-        "GetChildren",
-        *["GetData"] * 2,
-    ]
+    assert sorted(taken(sent)) == [*["Create2"] * 3, *["Delete"] * 3, "GetChildren"]
 
 
 def test_who_is_second_behind_another_process_lists_once(
@@ -147,14 +142,14 @@ def test_a_refused_try_leaves_nothing(
     assert holder.now(lambda: zk_lock(KEY, using="other").held)
 
 
-def test_a_try_behind_one_of_its_process_needs_no_list(
+def test_a_try_behind_one_of_its_process_takes_one_round_trip(
     sent: list[str], make_owner: MakeOwner
 ) -> None:
     with zk_lock(KEY):
         taken(sent)
         assert not make_owner().now(zk_lock(KEY).acquire, timeout=0)
         quiet()
-        assert taken(sent) == ["Create2", "GetData", "Delete"]
+        assert taken(sent) == [*JOIN, "Delete"]
 
 
 def test_a_try_where_one_of_its_process_has_its_turn_sends_nothing(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distlock.queue.events import Effect, Event
+    from distlock.queue.local_line import Local
     from tests.queue.world import World
 
 
@@ -149,6 +150,13 @@ class NumberWithoutAgeOfLine(Machine):
 
     def _line_read(self, event: e.LineRead) -> None:
         super()._line_read(event._replace(token=0))
+
+
+class NumberWithoutDistance(Machine):
+    """The same, though there was time for the line to begin anew."""
+
+    def _same_line(self, node: e.Node, neighbour: Local) -> bool:
+        return node.token - neighbour.token <= node.number + 2
 
 
 class LeaveForgetsTheNeighbour(Machine):
@@ -302,6 +310,7 @@ MUTATIONS = [
     Mutation(OfferIsNotTakenBack, scope(homes=TOGETHER, releases=1, cuts=1), TOKENS),
     Mutation(HandOverIsNotNoted, scope(homes=TOGETHER, releases=1), TOKENS),
     Mutation(NumberWithoutAgeOfLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
+    Mutation(NumberWithoutDistance, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
     Mutation(LeaveForgetsTheNeighbour, scope(3, homes=(0, 0, 0), leaves=1), SLEEPS),
     Mutation(GrantWithoutProof, scope(lapses=1), IN_VAIN),
     Mutation(LapseIsHealed, scope(lapses=1), "holds again"),

@@ -47,6 +47,7 @@ class Line:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
+        self.zxid = 100
         self.session = Session()
         self.local = LocalLine()
         self.made = 0
@@ -62,7 +63,8 @@ class Line:
         """Answer a create."""
         name = f"{contender.prefix}{contender.policy.kind}{self.number:010d}"
         self.number += 1
-        return list(contender.apply(e.Created(e.node_of(name, 100 + self.number, self.session.id))))
+        self.zxid += 1
+        return list(contender.apply(e.Created(e.node_of(name, self.zxid, self.session.id))))
 
     def joined(
         self, policy: policies.Policy = policies.MUTEX, *ahead: str, **options: Any
@@ -103,9 +105,8 @@ def test_a_neighbour_gets_the_lock_without_asking_the_server() -> None:
     line = Line()
     holder = line.joined()
     after = line.contender()
-    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-"), e.ReadLine()]
-    line.create(after)
-    assert after.apply(e.LineRead(token=1)) == []
+    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-")]
+    assert line.create(after) == []
     left = e.NeighbourLeft(own(holder), 1)
     assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
     assert after.apply(left) == [e.Grant()]
@@ -119,8 +120,39 @@ def test_a_neighbour_that_comes_late_finds_the_lock_that_was_left_for_it() -> No
     holder, after = line.joined(), line.contender()
     after.apply(e.Join(follows=True))
     holder.apply(e.Leave())
+    assert line.create(after) == [e.Grant()]
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_line_that_may_have_begun_anew_is_read_before_a_neighbour_counts(number: int) -> None:
+    """Had it begun anew, there would be a transaction for each number before ours."""
+    line = Line(number)
+    line.joined()
+    after = line.contender()
+    after.apply(e.Join(follows=True))
+    line.zxid += number + 1
+    assert line.create(after) == [e.ReadLine()]
+    assert after.apply(e.LineRead(token=1)) == []
+    assert after.state is State.BEHIND
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_a_line_that_cannot_have_begun_anew_is_not_read(number: int) -> None:
+    line = Line(number)
+    line.joined()
+    after = line.contender()
+    after.apply(e.Join(follows=True))
+    line.zxid += number
+    assert line.create(after) == []
+    assert after.state is State.BEHIND
+
+
+def test_one_who_only_tries_lists_the_line_though_it_follows() -> None:
+    line = Line()
+    holder, after = line.joined(), line.contender(try_only=True)
+    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-"), e.List()]
     line.create(after)
-    assert after.apply(e.LineRead(token=1)) == [e.Grant()]
+    assert after.apply(e.Listed([own(holder), own(after)])) == [e.Busy()]
 
 
 def test_a_holder_without_a_neighbour_leaves_nothing() -> None:
