@@ -24,6 +24,7 @@ from benchmarks.calls import room, set_up
 from distlock.testing.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
+SPY: Final = Path(sys.executable).with_name("py-spy")
 #: How many cycles go first, until all parents are there and the heartbeat sleeps.
 WARM_UP: Final = 500
 #: How often py-spy looks, in a second.
@@ -103,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.hosts:
         sys.stdout.write(json.dumps(cycles(options.hosts, options.cycles)))
         return 0
+    if not SPY.exists():
+        raise SystemExit("py-spy was not found. Type: pip install --editable '.[bench]'")
     with ZooKeeper() as zookeeper, tempfile.TemporaryDirectory(prefix="distlock-cycle-") as folder:
         run = [sys.executable, "-m", "benchmarks.cycle", "--hosts", zookeeper.hosts]
         run += ["--cycles", str(options.cycles)]
@@ -122,9 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _spy(kind: str, output: Path) -> list[str]:
-    program = Path(sys.executable).with_name("py-spy")
     options = ["--gil", "--threads", "--function", "--rate", str(RATE), "--format", kind]
-    return [str(program), "record", *options, "--output", str(output), "--"]
+    return [str(SPY), "record", *options, "--output", str(output), "--"]
 
 
 def _output(command: Sequence[str]) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks import cycle
-from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STACKS = """\
 thread (1): MainThread;<module> (benchmarks/cycle.py:1);set_up (benchmarks/calls.py:9) 7
@@ -43,20 +43,9 @@ def test_the_costliest_comes_first() -> None:
     assert text.splitlines()[2:] == ["| much | caller | 75.0% |", "| little | caller | 25.0% |"]
 
 
-def test_a_cycle_is_profiled_for_real() -> None:
-    if not Path(sys.executable).with_name("py-spy").exists():
-        pytest.skip("py-spy was not found; it is of the extra [bench].")
-    try:
-        java(), zookeeper_jars()
-    except ServerNotInstalled as error:
-        pytest.skip(str(error))
-    command = [sys.executable, "-m", "benchmarks.cycle", "--cycles", "2000"]
-    run = subprocess.run(
-        command, cwd=cycle.ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
-    if "Permission denied" in run.stderr:
-        pytest.skip("This machine allows no look into other processes.")
-    assert run.returncode == 0, run.stderr
-    assert " µs of processor time in Python, " in run.stdout
-    assert "| distlock/engine | connection thread |" in run.stdout
-    assert "| distlock/locks | caller |" in run.stdout
+def test_without_the_profiler_it_names_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cycle, "SPY", tmp_path / "py-spy")
+    with pytest.raises(SystemExit, match="bench"):
+        cycle.main([])
