@@ -182,7 +182,7 @@ class Joining:
     def _enter(self) -> None:
         """Create a node and list the line in one go: the server answers in order.
 
-        One who follows another of us only creates, for the answer to that often tells enough.
+        A contender that follows another of us only creates: the answer often tells enough.
         """
         spot = self.policy.spot
         if spot is not None and not spot.valid:
