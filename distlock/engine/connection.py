@@ -371,6 +371,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             # Behind a link that carries only our side, each of these requests renews the session
             # on the server, and with it locks that nobody can use. Let it expire.
             if overdue:
+                logger.warning("The server gave no answer for %.1f s: a new session.", timeout)
                 raise SessionExpiredError from None
             raise
         granted = result[0].time_out
@@ -389,5 +390,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         There the session may have nodes that it has deleted since, which nobody would delete again.
         """
         if (super()._invoke(timeout, PingInstance, PING_XID) or 0) < seen:
+            logger.warning("The server has seen less than the session: a new session.")
             super()._invoke(timeout, CloseInstance, _GOODBYE_XID)
             raise SessionExpiredError

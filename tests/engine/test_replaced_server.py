@@ -15,6 +15,7 @@ from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,8 +109,9 @@ def test_a_session_ends_when_the_server_was_replaced_by_an_older_one(
 def test_a_session_goes_on_when_the_server_comes_back_with_all_its_data(
     server: ZooKeeper, settings: Settings, seconds_down: float
 ) -> None:
-    # A server that has just started may take a second for its first answer.
-    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], "CONNECT_TIMEOUT": 8}}
+    # On a busy machine, a server that has just started may take long for its first answer.
+    patient = {**settings.DISTLOCK["default"], "CONNECT_TIMEOUT": PATIENCE}
+    settings.DISTLOCK = {"default": patient}
     lock_often()
     session, old = session_for(), session_for().id
     (node,) = server.servers
