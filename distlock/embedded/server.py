@@ -69,6 +69,7 @@ class EmbeddedZooKeeper:
         self.hosts = f"{host}:{self.port}" if address.version == 4 else f"[{host}]:{self.port}"
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded-zookeeper", daemon=True)
 
     def __enter__(self) -> Self:
@@ -81,7 +82,7 @@ class EmbeddedZooKeeper:
 
     def wait(self) -> None:
         """Wait until the server ends, which it does not by itself."""
-        self._thread.join()
+        self._ended.wait()  # an exception in Thread.join, as of Ctrl-C, spoils Python 3.11's thread
 
     def admit(self, connection: Connection) -> None:
         """Add a connection; if there are too many, the oldest without a session has to go."""
@@ -96,6 +97,7 @@ class EmbeddedZooKeeper:
             self._loop.run_until_complete(self._serve())
         finally:
             self._loop.close()
+            self._ended.set()
 
     async def _serve(self) -> None:
         server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)

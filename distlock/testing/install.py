@@ -27,16 +27,20 @@ class ServerNotInstalled(ServerError):
     """Java or ZooKeeper was not found on this machine. The message says what to type."""
 
 
+class WrongHome(ServerNotInstalled):
+    """``JAVA_HOME`` or ``ZOOKEEPER_HOME`` names a folder without Java or ZooKeeper."""
+
+
 def java() -> Path:
     """The `java` program: of `JAVA_HOME`, else of Homebrew, else on `PATH`.
 
-    Raises `ServerNotInstalled`, also when `JAVA_HOME` names a folder without one: a wrong
-    setting is reported, never passed over.
+    Raises `ServerNotInstalled`, and `WrongHome` when `JAVA_HOME` names a folder without one: a
+    wrong setting is reported, never passed over.
     """
     if home := os.environ.get("JAVA_HOME"):
         program = Path(home, "bin", "java")
         if not os.access(program, os.X_OK):
-            raise ServerNotInstalled(
+            raise WrongHome(
                 f"JAVA_HOME is {home}, but there is no bin/java in it. "
                 "Correct JAVA_HOME or unset it."
             )
@@ -53,12 +57,12 @@ def java() -> Path:
 def zookeeper_jars() -> list[Path]:
     """The class path of the server: of `ZOOKEEPER_HOME`, else of Debian, else of Homebrew.
 
-    Raises `ServerNotInstalled`, also when `ZOOKEEPER_HOME` names a folder without ZooKeeper.
+    Raises `ServerNotInstalled`, and `WrongHome` when `ZOOKEEPER_HOME` names a folder without it.
     """
     if home := os.environ.get("ZOOKEEPER_HOME"):
         if jars := _jars_of(Path(home)):
             return jars
-        raise ServerNotInstalled(
+        raise WrongHome(
             f"ZOOKEEPER_HOME is {home}, but there is no lib/zookeeper*.jar in it. "
             "Correct ZOOKEEPER_HOME or unset it."
         )

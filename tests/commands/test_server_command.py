@@ -7,7 +7,7 @@ import socket
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -27,6 +27,12 @@ execute_from_command_line(["manage.py", "distlock", "server", *sys.argv[1:]])
 """
 
 READY = re.compile(r"ZooKeeper ready on (\S+) \((\d) nodes?, data in (/.+)\)\n")
+
+
+EMBEDDED = re.compile(
+    r"ZooKeeper ready on (127.0.0.1:\d+) "
+    r"\(embedded; for development: one process, nothing on disk, no replication\)\n"
+)
 
 
 @contextmanager
@@ -121,16 +127,64 @@ def test_a_data_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
         call_command("distlock", "server", port=0, data_dir=str(tmp_path / "file"))
 
 
-def test_without_java_it_says_what_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_several_nodes_without_java_are_an_error_that_says_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr(install, "HOMEBREW", ())
     handlers = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with pytest.raises(CommandError, match="apt-get install zookeeper"):
-        call_command("distlock", "server", port=0)
+        call_command("distlock", "server", nodes=3, port=0)
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
 
 
 def test_a_missing_subcommand_is_an_error() -> None:
     with pytest.raises(CommandError, match="subcommand"):
         call_command("distlock")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        pytest.param(["--embedded"], {}, id="when asked"),
+        pytest.param([], {"PATH": "", "JAVA_HOME": ""}, id="without Java"),
+    ],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_embedded_server_runs(
+    arguments: list[str], environment: dict[str, str], number: signal.Signals
+) -> None:
+    arguments = ["--port", "0", *arguments]
+    with spawn_python(CODE, *arguments, environment=environment) as process:
+        assert process.stdout is not None
+        ready = EMBEDDED.fullmatch(process.stdout.readline())
+        assert ready, process.communicate(timeout=30)
+        assert ready[1] in process.stdout.readline()
+        with raw_client(ready[1]) as client:
+            assert client.exists("/zookeeper")
+            process.send_signal(number)
+            rest, errors = process.communicate(timeout=30)
+        assert (process.returncode, rest, errors) == (0, "", "")
+
+
+@pytest.mark.parametrize("home", ["JAVA_HOME", "ZOOKEEPER_HOME"])
+def test_a_wrong_home_is_an_error(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(home, str(tmp_path))
+    with pytest.raises(CommandError, match=f"Correct {home} or unset it"):
+        call_command("distlock", "server", port=0)
+
+
+@pytest.mark.parametrize("asked", [{"nodes": 3}, {"data_dir": "/srv/zookeeper"}])
+def test_the_embedded_server_has_one_node_and_no_data_folder(asked: dict[str, Any]) -> None:
+    with pytest.raises(CommandError, match="is one process, and keeps nothing on disk"):
+        call_command("distlock", "server", embedded=True, **asked)
+
+
+def test_a_port_in_use_is_an_error_of_the_embedded_server_too() -> None:
+    with socket.create_server(("127.0.0.1", *free_ports(1))) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+            call_command("distlock", "server", port=port, embedded=True)
