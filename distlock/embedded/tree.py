@@ -17,13 +17,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kazoo.exceptions import (
+    EXCEPTIONS,
+    APIError,
     BadVersionError,
     NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    NoWatcherError,
     SessionExpiredError,
 )
 from kazoo.protocol.states import EventType
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
+#: The error's code. kazoo has a class for it since 2.11.
+_NO_WATCHER: Final = -121
 
 
 class Listener(Protocol):
@@ -164,11 +167,11 @@ class MemoryTree:
     def unwatch(self, path: str, session_id: int, *, children: bool = False) -> None:
         """Take a watch back.
 
-        :raises NoWatcherError: there is none
+        :raises NoWatcherError: there is none (`APIError` before kazoo 2.11)
         """
         with self.lock:
             if session_id not in self._watches.get((path, children), ()):
-                raise NoWatcherError
+                raise EXCEPTIONS.get(_NO_WATCHER, APIError)
             self._unwatch((path, children), session_id)
 
     def watching(self, path: str, session_id: int) -> set[bool]:

@@ -299,7 +299,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         value = error = None
         if code:
             # kazoo does not know all errors: NoWatcher only since 2.11.
-            error = EXCEPTIONS[code if code in EXCEPTIONS else APIError.code]()
+            error = EXCEPTIONS.get(code, APIError)()
         else:
             try:
                 value = request.deserialize(content, _HEADER.size)

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from kazoo.exceptions import EXCEPTIONS, APIError
 
 from distlock.engine.client import Client
 from distlock.testing import MemoryTree
@@ -267,6 +268,20 @@ def test_containers_go_when_they_have_had_a_child_and_not_before(zookeeper: ZooK
 
 def await_names(side: Side, path: str, expected: list[str]) -> None:
     eventually(lambda: side.ask(lambda make: make.listing(path)) == expected, PATIENCE)
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    no_watcher = -121
+    monkeypatch.delitem(EXCEPTIONS, no_watcher, raising=False)
+    make = partial(MemoryClient, tree=MemoryTree()) if in_memory else Client
+    side = Side(make, zookeeper.hosts)
+    try:
+        assert type(side.ask(lambda make: make.unwatching("/"))) is APIError
+    finally:
+        side.client.say_goodbye(1)
 
 
 def test_the_client_in_memory_has_all_that_a_session_uses() -> None:
