@@ -153,7 +153,7 @@ def test_a_broker_that_is_away_does_not_fail_the_task(
     [
         ("redis://", "classic", 2),
         ("amqp://", "classic", 2),
-        ("amqp://", "quorum", 0.5),
+        *([("amqp://", "quorum", 0.5)] if "quorum" in QUEUES else []),
         ("memory://", "classic", 0.5),
     ],
 )
@@ -163,8 +163,6 @@ def test_the_pause_is_longer_where_wakes_arrive(
     """Without them it decides when a task comes; with them it only keeps slots busy."""
     queue = {"exchange": "tasks", "queue_arguments": {"x-queue-type": kind}}
     app.conf.update(broker_url=broker, task_queues={"tasks": queue})
-    if kind not in QUEUES:
-        pytest.skip("This Celery delays in the worker.")
     assert wakes.pause_per_ticket(app) == pause
 
 
