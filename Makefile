@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs setup clean
+.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 # The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
@@ -30,6 +30,12 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper that this machine has
+	@.ci/setup ps zookeeper redis
+	@.ci/setup --optional faults newer-curator
+	.venv/bin/python -m pip install --quiet 'tox~=4.11'
+	.ci/matrix $(ARGS)
 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/
 	@.ci/setup ps zookeeper chromium

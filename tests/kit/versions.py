@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
 
@@ -11,7 +12,8 @@ from distlock.testing.install import ServerNotInstalled, zookeeper_jars
 def pytest_report_header() -> str:
     """The versions of what distlock stands on, in a line; what is missing is said."""
     packages = (f"{name} {_version(name)}" for name in ("Django", "kazoo", "Celery"))
-    return ", ".join([*packages, f"ZooKeeper {_zookeeper()}"])
+    python = f"Python {platform.python_version()}"
+    return ", ".join([python, *packages, f"ZooKeeper {zookeeper()}"])
 
 
 def _version(name: str) -> str:
@@ -21,7 +23,8 @@ def _version(name: str) -> str:
         return "missing"
 
 
-def _zookeeper() -> str:
+def zookeeper() -> str:
+    """Return the version of the server that the tests start."""
     try:
         server = zookeeper_jars()[0]
     except ServerNotInstalled:

@@ -8,13 +8,26 @@ import pytest
 
 from tests.kit.helpers import ROOT
 
+PROJECT = (ROOT / "pyproject.toml").read_text()
 FACTORS = re.compile(r"^    ((?:celery|kazoo|django)\d+): ", re.MULTILINE)
 WORKFLOW = ROOT / ".github/workflows/ci.yml"
 
 
-@pytest.mark.parametrize(
-    "factor", sorted(set(FACTORS.findall((ROOT / "pyproject.toml").read_text())))
-)
+@pytest.mark.parametrize("factor", sorted(set(FACTORS.findall(PROJECT))))
 def test_each_version_of_the_matrix_has_a_row_in_the_workflow(factor: str) -> None:
-    rows = re.findall(r"env: (\S+),", WORKFLOW.read_text())
-    assert any(factor in row.split("-") for row in rows)
+    assert any(factor in row.split("-") for row in _rows())
+
+
+def test_make_matrix_runs_the_rows_of_the_workflow() -> None:
+    fast = re.search(r"^    fast = ((?:.*\\\n)*.*)", PROJECT, re.MULTILINE)
+    assert fast
+    assert re.findall(r"py[\w-]+", fast[1]) == _rows()
+
+
+def test_each_python_of_the_classifiers_has_a_row() -> None:
+    pythons = re.findall(r"Python :: 3\.(\d+)", PROJECT)
+    assert [f"py3{minor}" for minor in pythons] == [row.split("-")[0] for row in _rows()]
+
+
+def _rows() -> list[str]:
+    return re.findall(r"env: (\S+),", WORKFLOW.read_text())
