@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .locks.semaphore import zk_semaphore
     from .locks.semaphore_mutex import zk_semaphore_mutex
     from .owner.hold import Hold
+    from .session.sharing import kazoo_client
     from .session.termination import release_on_sigterm
     from .signals import (
         lock_acquired,
@@ -62,6 +63,7 @@ __all__ = [
     "StaleToken",
     "TooManyLocks",
     "escape_key",
+    "kazoo_client",
     "lock_acquired",
     "lock_at_risk",
     "lock_contended",
@@ -100,6 +102,7 @@ _MODULES: Final = {
     "StaleToken": "exceptions",
     "TooManyLocks": "exceptions",
     "escape_key": "keys.templates",
+    "kazoo_client": "session.sharing",
     "lock_acquired": "signals",
     "lock_at_risk": "signals",
     "lock_contended": "signals",

@@ -31,6 +31,7 @@ PUBLIC = [
     "StaleToken",
     "TooManyLocks",
     "escape_key",
+    "kazoo_client",
     "lock_acquired",
     "lock_at_risk",
     "lock_contended",

@@ -52,6 +52,8 @@ from .requests import Requests, access_list
 if TYPE_CHECKING:
     from distlock.conf import Configuration
 
+    from .shared_client import SharedClient
+
 # The first getaddrinfo() imports this codec. On the connection thread that would leave the import
 # lock taken in a child forked meanwhile, which could then never connect.
 importlib.import_module("encodings.idna")
@@ -192,6 +194,8 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         self._changed = changed
         #: Whether it will never connect again.
         self.stopped = False
+        #: The client on the same session that users have.
+        self.shared: SharedClient | None = None
 
     def _session_callback(self, state: str) -> None:
         """Report a loss before kazoo fails what is pending, and a connection when it is usable."""
@@ -203,6 +207,8 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self._connection.lost_at = time.monotonic()
         if was_connected or state in CLOSED_STATES:
             guarded(self._changed, False, 0 if state in CLOSED_STATES else self.session_id)
+        if self.shared is not None:
+            guarded(self.shared._session_callback, state)
         super()._session_callback(state)
         if connected:
             guarded(self._changed, True, self.session_id)

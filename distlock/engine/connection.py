@@ -43,6 +43,7 @@ from kazoo.retry import ForceRetryError
 from distlock.logs.loggers import safe
 
 from .handler import report_once, take_all
+from .requests import Borrowed
 from .wire import Wire, packed
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             try:
                 value = request.deserialize(content, _HEADER.size)
             except Exception as refusal:
-                if not isinstance(request, GetData | GetChildren):
+                if not isinstance(request, GetData | GetChildren | Borrowed):
                     raise  # a write may have been carried out: its reply counts as lost
                 error = refusal  # such as a name that is no UTF-8
         if request.type == Transaction.type and error is None:
@@ -318,6 +319,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             children = isinstance(request, GetChildren)
             watchers = client._child_watchers if children else client._data_watchers
             watchers[request.path].add(watcher)
+
+    def _read_watch_event(self, content: bytes, offset: int) -> None:
+        super()._read_watch_event(content, offset)
+        shared = self.client.shared
+        if shared is not None and (shared._data_watchers or shared._child_watchers):
+            shared._connection._read_watch_event(content, offset)
 
     def _read(self, length: int, timeout: float) -> Any:
         if not 0 <= length <= _LONGEST_REPLY:

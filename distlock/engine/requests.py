@@ -18,6 +18,8 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
+from distlock.keys.limits import LONGEST_MESSAGE
+
 from .messages import AccessList, Create2, Delete, GetChildren, GetData
 from .roles import ROLES, bits
 
@@ -29,6 +31,8 @@ _PERSISTENT_SEQUENTIAL: Final = 2
 _EPHEMERAL: Final = 1
 _EPHEMERAL_SEQUENTIAL: Final = 1 | 2
 _CONTAINER: Final = 4
+#: The bytes of a message before the request: its number and its type.
+_HEAD: Final = 8
 
 
 class _CreateContainer(Create2):
@@ -53,6 +57,27 @@ class _RemoveWatches:
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> bool:
         return True
+
+
+class Borrowed:
+    """A request of the user's `SharedClient`, which keeps the watcher itself."""
+
+    def __init__(self, request: Any) -> None:
+        self._request = request
+        self.type: int = request.type
+
+    def serialize(self) -> bytes:
+        content = bytes(self._request.serialize())
+        if len(content) + _HEAD > LONGEST_MESSAGE:
+            # A server would close the connection, and all locks would be at risk.
+            raise ValueError(
+                f"The request has {len(content)} bytes, and ZooKeeper reads no more than "
+                f"{LONGEST_MESSAGE - _HEAD}."
+            )
+        return content
+
+    def deserialize(self, content: bytes, offset: int) -> Any:
+        return self._request.deserialize(content, offset)
 
 
 class Requests:

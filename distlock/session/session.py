@@ -19,6 +19,7 @@ from distlock.engine.client import (
 )
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.handler import guarded
+from distlock.engine.shared_client import share
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
@@ -72,6 +73,8 @@ class Session(SessionRequests):
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
+        #: kazoo's client on this session, for users; None in memory.
+        self.kazoo = share(client, conf, self.watches.lock)
         self.deletes = GuaranteedDelete(self, client)
         #: Rises with each connection that comes or goes.
         self.connection = 0

@@ -32,9 +32,9 @@ class SharedWatches:
         self._session = session
         self._client = client
         self.watchers: dict[Watched, set[Watcher]] = {}
-        # Requests about watches go out in the order of the changes to `watchers`. Reentrant: the
-        # outcome of a request that cannot be sent comes at once.
-        self._lock = threading.RLock()
+        #: Requests about watches go out in the order of the changes to `watchers`. Reentrant: the
+        #: outcome of a request that cannot be sent comes at once.
+        self.lock = threading.RLock()
 
     def watch(self, path: str, changed: Watcher, done: Done, *, children: bool = False) -> None:
         """Read a node and call ``changed(deleted)`` at its next change, or when the watch is lost.
@@ -47,7 +47,7 @@ class SharedWatches:
         watched = path, children
 
         def set_or_not(value: Any, error: BaseException | None) -> None:
-            with self._lock:
+            with self.lock:
                 if error is None:
                     if watched not in self.watchers:  # an earlier watch has fired meanwhile
                         self._remove(watched)
@@ -57,7 +57,7 @@ class SharedWatches:
             done(value, error)
 
         request = self._client.listing if children else self._client.reading
-        with self._lock:
+        with self.lock:
             self.watchers.setdefault(watched, set()).add(changed)
             self._session.send(request(path, partial(self._fired, watched)), set_or_not)
 
@@ -67,7 +67,7 @@ class SharedWatches:
         Any thread may call it, any number of times.
         """
         watched = path, children
-        with self._lock:
+        with self.lock:
             if self._discard(watched, changed):
                 self._remove(watched)
 
@@ -84,17 +84,22 @@ class SharedWatches:
 
     def _remove(self, watched: Watched) -> None:
         path, children = watched
+        kazoo = self._session.kazoo
+        if kazoo is not None and kazoo.watches(path, children=children):
+            # Later, since an answer that sets our watch may be half read.
+            self._session.soon(partial(self._removed, watched, None, None))
+            return
         request = self._client.unwatching(path, children=children)
         self._session.send(request, partial(self._removed, watched))
 
     def _fired(self, watched: Watched, deleted: bool) -> None:
-        with self._lock:
+        with self.lock:
             watchers = self.watchers.pop(watched, set())
         for changed in watchers:
             guarded(changed, deleted)
 
     def _removed(self, watched: Watched, value: Any, error: BaseException | None) -> None:
         path, children = watched
-        with self._lock:
+        with self.lock:
             if watched not in self.watchers:
                 self._client.forget_watchers(path, children=children)

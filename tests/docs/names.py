@@ -19,6 +19,7 @@ FUNCTIONS = {
     "docs/discussion/promises.md": "collect publish",
     "docs/how-to/celery.md": "busy_tasks",
     "docs/how-to/cron-and-migrate.md": "send_reminders",
+    "docs/how-to/kazoo.md": "show",
     "docs/how-to/leases.md": "write export",
     "docs/how-to/lost-locks.md": "prepare charge ship payment order build publish cancelled paused",
     "docs/how-to/move.md": "recount",

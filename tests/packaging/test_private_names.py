@@ -37,11 +37,13 @@ PACKAGE: Final = Path(distlock.__file__).parent
 #: By the class that defines them.
 KAZOO: Final[dict[type, set[str]]] = {
     KazooClient: {
+        "_call",
         "_child_watchers",
         "_conn_retry",
         "_connection",
         "_data_watchers",
         "_live",
+        "_make_state_change",
         "_notify_pending",
         "_pending",
         "_queue",

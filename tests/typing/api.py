@@ -27,6 +27,7 @@ from distlock import (
     LockUnavailable,
     Mutex,
     StaleToken,
+    kazoo_client,
     lock_acquired,
     revoke,
     zk_leader,
@@ -223,6 +224,11 @@ def recipes() -> None:
     lease.release()
     zk_lease("export")  # type: ignore[call-arg]
     zk_lease("export", ttl="600")  # type: ignore[arg-type]
+
+
+def ask() -> None:
+    kazoo_client("inventory").exists("/app")
+    kazoo_client(using=1)  # type: ignore[arg-type]
 
 
 def lead(leader: Leader) -> None:

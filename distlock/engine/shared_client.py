@@ -1,0 +1,246 @@
+"""kazoo's client on the session of the locks, for kazoo's recipes and the users' own nodes.
+
+It has no connection. `Client` sends its requests, and passes on states and watch events. So both
+have one session, and see one order of events.
+
+*Its callbacks may block.* The connection thread hands them over to three threads: one for watches,
+one for completions, one for listeners. They start with the first request or listener.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    NoNodeError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import Exists, GetChildren, GetChildren2
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import KazooRetry
+
+from distlock import process
+from distlock.logs.loggers import safe
+
+from .client import Client, Reply
+from .ensemble import ask
+from .requests import Borrowed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.conf import Configuration
+
+    #: Calls that a thread makes; None ends it.
+    _Calls: TypeAlias = SimpleQueue[Callable[[], None] | None]
+
+logger = safe(logging.getLogger("distlock"))
+
+_ERRORS = {
+    KeeperState.AUTH_FAILED: AuthFailedError,
+    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+}
+
+
+def share(client: object, conf: Configuration, lock: threading.RLock) -> SharedClient | None:
+    """Return a client on the session of `client`, None if that has no server."""
+    return SharedClient(client, conf, lock) if isinstance(client, Client) else None
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler, whose threads start late, and which waits for no callback at the end."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._running = True  # so that kazoo queues completions
+        self.completion_queue: _Calls = SimpleQueue()
+        self.callback_queue: _Calls = SimpleQueue()
+        self.listener_queue: _Calls = SimpleQueue()
+        self._not_started = [
+            (f"{name}-completions", self.completion_queue),
+            (f"{name}-watches", self.callback_queue),
+            (f"{name}-listeners", self.listener_queue),
+        ]
+
+    def start(self) -> None:
+        while self._not_started:
+            name, calls = thread = self._not_started.pop()
+            try:
+                threading.Thread(target=_run, args=(calls,), name=name, daemon=True).start()
+            except BaseException:  # no thread could be started, for example
+                self._not_started.append(thread)
+                raise
+
+    def stop(self) -> None:
+        self._running = False
+        for calls in (self.completion_queue, self.callback_queue, self.listener_queue):
+            calls.put(None)
+
+
+def _run(calls: _Calls) -> None:
+    while (call := calls.get()) is not None:
+        try:
+            call()
+        except Exception:
+            logger.exception("A callback on distlock's KazooClient failed.")
+
+
+class _Asked(Reply):
+    """A request of the user's that has no answer yet."""
+
+    __slots__ = ("request", "result", "watched")
+
+    def __init__(self, client: SharedClient, request: Any, result: Any) -> None:
+        super().__init__(partial(client._answered, self), None, lambda _: None, 0)
+        self.request = request
+        self.result = result
+        #: The path that it watches, and whether the names of its children; None for no watch.
+        self.watched: tuple[str, bool] | None = None
+        if getattr(request, "watcher", None) is not None:
+            self.watched = request.path, isinstance(request, GetChildren | GetChildren2)
+
+
+class SharedClient(KazooClient):  # type: ignore[misc]
+    """kazoo's client, with the session of another one.
+
+    :param lock: held while watches are set and removed
+    """
+
+    state: str
+
+    def __init__(self, client: Client, conf: Configuration, lock: threading.RLock) -> None:
+        super().__init__(
+            hosts=conf.hosts,
+            timeout=conf.session_timeout,
+            handler=_Handler(f"distlock-{conf.alias}"),
+            default_acl=client._acl,
+            # kazoo's own pauses grow to an hour.
+            command_retry=KazooRetry(max_tries=-1, max_delay=1),
+            logger=client.logger,
+        )
+        self.set_hosts = self._refuse  # kazoo's constructor calls it
+        self._stopped.clear()
+        self._conf = conf
+        self._client = client
+        self._lock = lock
+        self._process = process.this
+        self._asked: set[_Asked] = set()
+        client.shared = self
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _call(self, request: Any, async_object: Any) -> bool | None:
+        """Send a request from the connection thread, once there is a connection."""
+        if process.this is not self._process:
+            async_object.set_exception(
+                ConnectionClosedError(
+                    "This client belongs to the process that this one was forked from. Call "
+                    "distlock.kazoo_client() in each process."
+                )
+            )
+            return False
+        self.handler.start()
+        asked = _Asked(self, request, async_object)
+        self._asked.add(asked)
+        try:
+            if not self._client.stopped:
+                self._client.soon(partial(self._send, asked))
+        except OSError:  # closed for good in this instant
+            pass
+        if self._client.stopped:
+            asked.set_exception(ConnectionClosedError("The session has been closed."))
+            return False
+        return None
+
+    def _send(self, asked: _Asked) -> None:
+        """Send a request; on the connection thread."""
+        if asked not in self._asked:  # the connection was lost meanwhile
+            return
+        with self._lock:
+            self._client.submit((Borrowed(asked.request), asked))
+
+    def _answered(self, asked: _Asked, value: Any, error: BaseException | None) -> None:
+        if isinstance(error, NoNodeError) and asked.request.type == Exists.type:
+            value = error = None
+        if asked.watched and error is None:
+            path, children = asked.watched
+            self._watchers(children)[path].add(asked.request.watcher)
+        self._asked.discard(asked)
+        if error is None:
+            asked.result.set(value)
+        else:
+            asked.result.set_exception(error)
+
+    def _notify_pending(self, state: str) -> None:
+        error = _ERRORS.get(state, ConnectionLoss)
+        for asked in tuple(self._asked):
+            asked.set_exception(error())
+
+    def watches(self, path: str, *, children: bool) -> bool:
+        """Return whether it needs the server's watch on a path; the caller holds the lock."""
+        asked = any(one.watched == (path, children) for one in tuple(self._asked))
+        return asked or bool(self._watchers(children).get(path))
+
+    def _watchers(self, children: bool) -> dict[str, set[Any]]:
+        watchers: dict[str, set[Any]]
+        watchers = self._child_watchers if children else self._data_watchers
+        return watchers
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def _session_callback(self, state: str) -> None:
+        super()._session_callback(state)
+        if state == KeeperState.CLOSED:
+            self.handler.stop()
+
+    def _make_state_change(self, state: str) -> None:
+        """Change the state at once, and tell the listeners on their thread."""
+        if state != self.state:
+            self.state = state
+            for listener in tuple(self.state_listeners):
+                self.handler.listener_queue.put(partial(self._tell, listener, state))
+
+    def _tell(self, listener: Callable[[str], Any], state: str) -> None:
+        if listener in self.state_listeners and listener(state) is True:
+            self.remove_listener(listener)
+
+    def add_listener(self, listener: Callable[[str], Any]) -> None:
+        super().add_listener(listener)
+        self.handler.start()
+
+    @property
+    def client_id(self) -> tuple[int, bytes] | None:
+        return self._client.credentials if self.connected else None
+
+    def command(self, cmd: bytes = b"ruok") -> str:
+        server = self._client.server
+        if not server:
+            raise ConnectionLoss("There is no connection to ZooKeeper.")
+        return ask(self._conf, server, cmd, self._conf.connect_timeout)
+
+    # --- what the owner does ---------------------------------------------------------------------
+
+    def start_async(self) -> Any:
+        return self._live
+
+    def start(self, timeout: float = 15) -> None:
+        if not self._live.wait(timeout):
+            raise self.handler.timeout_exception("Connection time-out")
+
+    def _refuse(self, *args: Any, **options: Any) -> NoReturn:
+        raise RuntimeError(
+            "The session of this KazooClient belongs to distlock: all locks of this process are in "
+            "it. distlock connects it as DISTLOCK says, with AUTH, and closes it at the end of the "
+            "process. Make a KazooClient of your own for another session."
+        )
+
+    stop = close = restart = add_auth_async = _refuse

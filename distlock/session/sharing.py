@@ -1,0 +1,42 @@
+"""Lends the session to users, as kazoo's client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .registry import session_for
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+    from distlock.engine.client import Done
+
+
+def kazoo_client(using: str = "default") -> KazooClient:
+    """Return the ``KazooClient`` of this process's session, connected.
+
+    Nodes, watches and recipes of this client live and die with the same session as the locks. You
+    need not start it, and you cannot stop it: it closes when the process ends. Its callbacks run on
+    threads of their own, and may block. Paths are relative to the chroot of ``HOSTS``. New nodes
+    have the ACL of the settings.
+
+    In a forked child, call this function again: the parent's client raises
+    ``ConnectionClosedError`` there.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises LockUnavailable: there is no connection within ``CONNECT_TIMEOUT``
+    :raises RuntimeError: the ZooKeeper in memory is in use, which carries out only the requests of
+        locks
+    """
+    session = session_for(using)
+    if session.kazoo is None:
+        raise RuntimeError(
+            "The ZooKeeper in memory carries out only the requests of locks. Use a server in tests "
+            "of kazoo_client(): the fixture `zookeeper`."
+        )
+    session.call(_connected, timeout=session.conf.connect_timeout, key="")
+    return session.kazoo
+
+
+def _connected(done: Done) -> None:
+    done(None, None)
