@@ -23,6 +23,7 @@ FUNCTIONS = {
     "docs/how-to/leases.md": "write export",
     "docs/how-to/lost-locks.md": "prepare charge ship payment order build publish cancelled paused",
     "docs/how-to/move.md": "recount",
+    "docs/how-to/queue.md": "print_label",
     "docs/how-to/read-write-locks.md": "show load replace publish outdated",
     "docs/how-to/revocation.md": "save_progress build build_urgent_report",
     "docs/how-to/semaphores.md": "charge order import_and_release",
