@@ -28,3 +28,10 @@ def client(embedded: EmbeddedZooKeeper) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[EmbeddedZooKeeper]:
+    """The server on which the borrowed tests of recipes run."""
+    with EmbeddedZooKeeper() as server:
+        yield server

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.borrowed import borrow
 from tests.lease import test_bad_input, test_blocks, test_expiry, test_leases
-from tests.memory.borrowed import borrow
 
 pytestmark = pytest.mark.usefixtures("tree")
 

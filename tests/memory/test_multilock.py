@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.borrowed import borrow
+from tests.kit.borrowed import borrow
 from tests.multilock import test_mistakes, test_multilock, test_ports
 
 pytestmark = pytest.mark.usefixtures("tree")

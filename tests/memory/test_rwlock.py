@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.borrowed import borrow
+from tests.kit.borrowed import borrow
 from tests.rwlock import test_downgrade, test_ports, test_rwlock, test_upgrade
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.memory.borrowed import borrow
+from tests.kit.borrowed import borrow
 from tests.semaphore import (
     test_curator_ports,
     test_kazoo_ports,

@@ -1,4 +1,4 @@
-"""The tests of a recipe, to be run once more: here, on the ZooKeeper in memory."""
+"""The tests of a recipe, to be run once more on another kind of server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REAL = {
 def borrow(*modules: ModuleType, but: Collection[str] = ()) -> dict[str, Any]:
     """Return the tests of the modules, for the globals of another.
 
-    :param but: the names of those that cannot run in memory
+    :param but: the names of those that cannot run there
     """
     borrowed: dict[str, Any] = {}
     left_out = set(but)
