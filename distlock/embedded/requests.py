@@ -12,7 +12,6 @@ from kazoo.exceptions import (
     BadArgumentsError,
     NoAuthError,
     NoNodeError,
-    NoWatcherError,
     RolledBackError,
     RuntimeInconsistency,
     UnimplementedError,
@@ -33,6 +32,7 @@ from .records import (
     pack_text,
     pack_texts,
 )
+from .tree import NoWatcherError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,8 +17,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kazoo.exceptions import (
-    EXCEPTIONS,
-    APIError,
     BadVersionError,
     NoAuthError,
     NoChildrenForEphemeralsError,
@@ -26,6 +24,7 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
+    ZookeeperError,
 )
 from kazoo.protocol.states import EventType
 from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
@@ -43,8 +42,12 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
-#: The error's code. kazoo has a class for it since 2.11.
-_NO_WATCHER: Final = -121
+
+
+class NoWatcherError(ZookeeperError):  # type: ignore[misc]
+    """The session has no such watch. kazoo has a class for this error since 2.11."""
+
+    code = -121
 
 
 class Listener(Protocol):
@@ -167,11 +170,11 @@ class MemoryTree:
     def unwatch(self, path: str, session_id: int, *, children: bool = False) -> None:
         """Take a watch back.
 
-        :raises NoWatcherError: there is none (`APIError` before kazoo 2.11)
+        :raises NoWatcherError: there is none
         """
         with self.lock:
             if session_id not in self._watches.get((path, children), ()):
-                raise EXCEPTIONS.get(_NO_WATCHER, APIError)
+                raise NoWatcherError
             self._unwatch((path, children), session_id)
 
     def watching(self, path: str, session_id: int) -> set[bool]:

@@ -17,10 +17,13 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kazoo.exceptions import (
+    EXCEPTIONS,
+    APIError,
     ConnectionLoss,
     KazooException,
     RolledBackError,
     RuntimeInconsistency,
+    ZookeeperError,
 )
 from kazoo.protocol.serialization import (
     CheckVersion,
@@ -226,7 +229,9 @@ class MemoryClient(Requests):
             value, error = None, None
             try:
                 value = self._perform(request)
-            except (KazooException, NotImplementedError) as refusal:
+            except ZookeeperError as refusal:  # as the real client reads the code of a reply
+                error = EXCEPTIONS.get(refusal.code, APIError)()
+            except NotImplementedError as refusal:
                 error = refusal
             if self._lose_reply:
                 self._lose_reply = False

@@ -29,5 +29,10 @@ def test_each_python_of_the_classifiers_has_a_row() -> None:
     assert [f"py3{minor}" for minor in pythons] == [row.split("-")[0] for row in _rows()]
 
 
+def test_make_matrix_names_tests_that_exist() -> None:
+    names = re.findall(r"tests/[\w/.]+", (ROOT / ".ci/matrix").read_text())
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
 def _rows() -> list[str]:
     return re.findall(r"env: (\S+),", WORKFLOW.read_text())
