@@ -302,6 +302,13 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
                 # An SSLSocket's own would make it a plain one, in which others may be sending.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
+    def pass_on(self, event: bytes, offset: int) -> None:
+        """Call the watchers of an event, ours and the users'; on the connection thread."""
+        self._connection._read_watch_event(event, offset)
+        shared = self.shared
+        if shared is not None and (shared._data_watchers or shared._child_watchers):
+            shared._connection._read_watch_event(event, offset)
+
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         """Drop the watch callbacks on `path`, once the server has removed its watches."""
         (self._child_watchers if children else self._data_watchers).pop(path, None)

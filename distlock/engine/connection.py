@@ -282,7 +282,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             del unread[:end]
             xid, zxid, code = _HEADER.unpack_from(content)
             if xid == WATCH_XID:
-                self._read_watch_event(content, _HEADER.size)
+                self.client.pass_on(content, _HEADER.size)
             elif xid != PING_XID:
                 self._answer(xid, zxid, code, content)
 
@@ -319,12 +319,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             children = isinstance(request, GetChildren)
             watchers = client._child_watchers if children else client._data_watchers
             watchers[request.path].add(watcher)
-
-    def _read_watch_event(self, content: bytes, offset: int) -> None:
-        super()._read_watch_event(content, offset)
-        shared = self.client.shared
-        if shared is not None and (shared._data_watchers or shared._child_watchers):
-            shared._connection._read_watch_event(content, offset)
 
     def _read(self, length: int, timeout: float) -> Any:
         if not 0 <= length <= _LONGEST_REPLY:
