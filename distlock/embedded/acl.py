@@ -12,7 +12,7 @@ from kazoo.security import ACL, Id, make_digest_acl_credential
 from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 
 def identify(scheme: str, credentials: bytes) -> Id:
@@ -45,6 +45,13 @@ def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
     if not kept:
         raise InvalidACLError
     return tuple(kept)
+
+
+def permits(acl: Iterable[ACL], permissions: int, ids: Collection[Id]) -> bool:
+    """Whether an access list gives one of `permissions` to anybody or to one of `ids`."""
+    return any(
+        entry.perms & permissions and (entry.id == ANYONE or entry.id in ids) for entry in acl
+    )
 
 
 def without_digests(acl: Iterable[ACL]) -> tuple[ACL, ...]:

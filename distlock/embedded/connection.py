@@ -20,6 +20,7 @@ from kazoo.protocol.states import EventType
 from distlock.keys.limits import LONGEST_MESSAGE
 from distlock.logs.loggers import safe
 
+from .node import OPEN
 from .records import (
     Malformed,
     Record,
@@ -35,6 +36,8 @@ from .sessions import PASSWORD_LENGTH
 from .words import WORDS
 
 if TYPE_CHECKING:
+    from kazoo.security import ACL
+
     from .server import EmbeddedZooKeeper
     from .sessions import Session
 
@@ -73,8 +76,10 @@ class Connection(asyncio.Protocol):
         """Disconnect the client at once."""
         self._transport.abort()
 
-    def event(self, kind: str, path: str) -> None:
-        """Send a watch event."""
+    def event(self, kind: str, path: str, acl: tuple[ACL, ...] = OPEN) -> None:
+        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799)."""
+        if self._requests is not None and not self._requests.may_read(acl):
+            return
         body = pack_integer(_EVENTS[kind]) + pack_integer(_CONNECTED) + pack_text(path)
         self._transport.write(pack_message(_EVENT_XID, -1, 0, body))
 

@@ -20,7 +20,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, Id, Permissions
 
-from .acl import identify, resolve, without_digests
+from .acl import identify, permits, resolve, without_digests
 from .paths import parent, validate
 from .records import (
     Record,
@@ -206,6 +206,10 @@ class Requests:
 
     def _stat(self, path: str) -> bytes:
         return pack_stat(self._tree.read(path)[1])
+
+    def may_read(self, acl: tuple[ACL, ...]) -> bool:
+        """Whether an access list lets the client read."""
+        return permits(acl, Permissions.READ, self._ids)
 
     # --- watches ---------------------------------------------------------------------------------
 

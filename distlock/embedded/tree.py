@@ -27,10 +27,10 @@ from kazoo.exceptions import (
     ZookeeperError,
 )
 from kazoo.protocol.states import EventType
-from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
 
 from distlock.keys.limits import MAX_INT, signed
 
+from .acl import permits
 from .node import OPEN, Node
 from .paths import parent as parent_of
 
@@ -53,7 +53,7 @@ class NoWatcherError(ZookeeperError):  # type: ignore[misc]
 class Listener(Protocol):
     """The connection of a session, which the tree notifies of changes."""
 
-    def event(self, kind: str, path: str) -> None:
+    def event(self, kind: str, path: str, acl: tuple[ACL, ...]) -> None:
         """Take a watch event; called with the tree's lock held, so it may only be noted."""
 
 
@@ -85,7 +85,7 @@ class MemoryTree:
         self._watches: dict[tuple[str, bool], dict[int, None]] = {}
         self._depth = 0
         self._undo: list[tuple[str, Node | None]] = []
-        self._events: list[tuple[str, str]] = []
+        self._events: list[tuple[str, str, tuple[ACL, ...]]] = []
         self._reaped_at = time.monotonic()
         for path in ("/", "/zookeeper"):
             self._set(path, self._new(b""))
@@ -148,10 +148,8 @@ class MemoryTree:
 
         :raises NoAuthError: it does not
         """
-        for entry in self.acl(path):
-            if entry.perms & permissions and (entry.id == ANYONE or entry.id in ids):
-                return
-        raise NoAuthError
+        if not permits(self.acl(path), permissions, ids):
+            raise NoAuthError
 
     def children(self, path: str) -> list[str]:
         """Return the names of a node's children, in no order."""
@@ -229,7 +227,7 @@ class MemoryTree:
             self._put(above, replace(parent, made=min(parent.made + 1, MAX_INT), pzxid=self.zxid))
             node = replace(self._new(data), owner=owner, container=container, ttl=ttl, acl=acl)
             self._put(path, node)
-            self._events += [(EventType.CREATED, path), (EventType.CHILD, above)]
+            self._events += [(EventType.CREATED, path, acl), (EventType.CHILD, above, parent.acl)]
             return path
 
     def write(self, path: str, data: bytes, version: int = -1) -> ZnodeStat:
@@ -249,7 +247,7 @@ class MemoryTree:
                     mtime=_milliseconds(),
                 ),
             )
-            self._events.append((EventType.CHANGED, path))
+            self._events.append((EventType.CHANGED, path, node.acl))
             return self.read(path)[1]
 
     def set_acl(self, path: str, acl: tuple[ACL, ...], version: int = -1) -> ZnodeStat:
@@ -349,9 +347,10 @@ class MemoryTree:
 
     def _delete(self, path: str) -> None:
         above = parent_of(path)
+        acl, parent = self._node(path).acl, self._node(above)
         self._put(path, None)
-        self._put(above, replace(self._node(above), pzxid=self.zxid))
-        self._events += [(EventType.DELETED, path), (EventType.CHILD, above)]
+        self._put(above, replace(parent, pzxid=self.zxid))
+        self._events += [(EventType.DELETED, path, acl), (EventType.CHILD, above, parent.acl)]
 
     def _put(self, path: str, node: Node | None) -> None:
         self._undo.append((path, self._nodes.get(path)))
@@ -378,14 +377,14 @@ class MemoryTree:
     def _commit(self) -> None:
         self._undo.clear()
         events, self._events = self._events, []
-        for kind, path in events:
+        for kind, path, acl in events:
             told: dict[int, None] = {}
             if kind != EventType.CHILD:
                 told |= self._watches.pop((path, False), {})
             if kind in (EventType.CHILD, EventType.DELETED):
                 told |= self._watches.pop((path, True), {})
             for session_id in told:
-                self._sessions[session_id].event(kind, path)
+                self._sessions[session_id].event(kind, path, acl)
 
     def _unwatch(self, watch: tuple[str, bool], session_id: int) -> None:
         self._watches[watch].pop(session_id)

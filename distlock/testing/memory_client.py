@@ -173,7 +173,7 @@ class MemoryClient(Requests):
 
     # --- the connection thread -------------------------------------------------------------------
 
-    def event(self, kind: str, path: str) -> None:
+    def event(self, kind: str, path: str, acl: object) -> None:
         """Take a watch event of the tree, from any thread."""
         self._receive(partial(self._fire, kind, path))
 

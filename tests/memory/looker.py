@@ -23,7 +23,7 @@ class Looker:
         self.hosts = [("127.0.0.1", 1)]
         self.client_id = self.session_id, b""
 
-    def event(self, kind: str, path: str) -> None:
+    def event(self, kind: str, path: str, acl: object) -> None:
         """It sets no watches."""
 
     def get_children(self, path: str) -> list[str]:
