@@ -303,7 +303,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def pass_on(self, event: bytes, offset: int) -> None:
-        """Call the watchers of an event, ours and the users'; on the connection thread."""
+        # Calls the watchers of an event, ours and the users'; on the connection thread.
         self._connection._read_watch_event(event, offset)
         shared = self.shared
         if shared is not None and (shared._data_watchers or shared._child_watchers):
