@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, rule
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
 from distlock.engine.client import Client
 from distlock.testing.fixtures import _run
+from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import World
 
 if TYPE_CHECKING:
@@ -84,26 +77,19 @@ class RemoveWatches(tuple[str, int]):
         return True
 
 
-sessions = st.sampled_from([0, 1])
-names = st.sampled_from(["a", "b"])
-#: Which of the nodes there are, in the order of their paths; the first is the root of the test.
-places = st.integers(0, 6)
-versions = st.sampled_from([-1, -1, 0, 1])
-data = st.binary(max_size=4)
 acls = st.sampled_from([*ACLS, *ACLS, *REFUSED_ACLS, AUTH_ACL])
 flags = st.sampled_from([0, 0, 1, 2, 3, 4, 7, -1])
 
 
-class Alike(RuleBasedStateMachine):
+class Alike(Compared):
     hosts: list[str]
+    most_breaks = 2
 
     @initialize()
     def begin(self) -> None:
         self.root = f"/alike-{uuid4()}"
         self.worlds = [World(Client, hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
-        self.there, self.gone = [self.root], f"{self.root}/never"
-        #: They take their time, so there are few in a run.
-        self.breaks = 0
+        self.begin_at(self.root)
         self.both(0, lambda _: kazoo.Create(self.root, b"", OPEN_ACL_UNSAFE, 0))
 
     def both(self, session: int, ask: Ask, *, in_order: bool = True) -> None:
@@ -121,10 +107,6 @@ class Alike(RuleBasedStateMachine):
             side.events.append((event.type, event.path))
 
         return world.normal(side.ask(lambda _: ask(heard)))
-
-    def path(self, place: int) -> str:
-        """Return the path of a node that there is, or of one that there has been."""
-        return self.there[place % len(self.there)] if place < 6 else self.gone
 
     @rule(
         session=sessions,
@@ -212,32 +194,6 @@ class Alike(RuleBasedStateMachine):
             for children in {1: [True], 2: [False], 3: [True, False]}[number]:
                 world.sides[session].client.forget_watchers(path, children=children)
 
-    @precondition(lambda self: self.breaks < 2)
-    @rule(session=sessions)
-    def expire(self, session: int) -> None:
-        self.breaks += 1
-        for world in self.worlds:
-            world.sides[session].expire()
-
-    @precondition(lambda self: self.breaks < 2)
-    @rule(session=sessions)
-    def lose_the_connection(self, session: int) -> None:
-        self.breaks += 1
-        for world in self.worlds:
-            world.sides[session].drop()
-
-    @invariant()
-    def they_are_alike(self) -> None:
-        assert self.worlds[0].events() == self.worlds[1].events()
-        trees = [world.tree() for world in self.worlds]
-        assert trees[0] == trees[1]
-        self.there = sorted(trees[0])
-
-    def teardown(self) -> None:
-        for world in getattr(self, "worlds", ()):
-            for side in world.sides:
-                side.client.say_goodbye(1)
-
 
 def _sorted(answer: Any) -> Any:
     """Sort the names of children, alone or before a stat."""
@@ -262,16 +218,7 @@ def test_the_embedded_and_a_real_server_are_alike(
 ) -> None:
     embedded.tree.reap_after = 3600.0
     machine = type("Machine", (Alike,), {"hosts": [real.hosts, embedded.hosts]})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=40,
-            deadline=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    compare(machine)
 
 
 def test_each_kind_of_request_and_event_is_alike(

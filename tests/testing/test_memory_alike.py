@@ -13,16 +13,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, rule
 from kazoo.exceptions import EXCEPTIONS, APIError
 
 from distlock.engine.client import Client
@@ -31,6 +23,7 @@ from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
+from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import Side, World
 
 if TYPE_CHECKING:
@@ -38,14 +31,6 @@ if TYPE_CHECKING:
 
     from distlock.engine.requests import Requests
     from distlock.testing.server import ZooKeeper
-
-
-names = st.sampled_from(["a", "b"])
-sessions = st.sampled_from([0, 1])
-#: Which of the nodes there are, in the order of their paths; the first is the root of the test.
-places = st.integers(0, 6)
-versions = st.sampled_from([-1, -1, 0, 1])
-data = st.binary(max_size=4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +70,7 @@ def steps_of(kinds: list[str]) -> st.SearchStrategy[Step]:
     return st.builds(Step, st.sampled_from(kinds), places, names, data, versions)
 
 
-class Alike(RuleBasedStateMachine):
+class Alike(Compared):
     hosts = ""
 
     @initialize()
@@ -96,9 +81,7 @@ class Alike(RuleBasedStateMachine):
             World(self.in_memory(MemoryTree()), self.hosts, root),
         ]
         self.count = 0
-        #: They take their time, so there are few in a run.
-        self.breaks = 0
-        self.there, self.gone = [root], f"{root}/never"
+        self.begin_at(root)
         self.both(0, lambda make: make.persistent(root, b""))
 
     @staticmethod
@@ -114,10 +97,6 @@ class Alike(RuleBasedStateMachine):
                 answers[-1].sort()
         assert answers[0] == answers[1]
         return answers[0]
-
-    def path(self, place: int) -> str:
-        """Return the path of a node that there is, or of one that there has been."""
-        return self.there[place % len(self.there)] if place < 6 else self.gone
 
     @rule(session=sessions, step=steps_of(CREATES))
     def create(self, session: int, step: Step) -> None:
@@ -161,32 +140,6 @@ class Alike(RuleBasedStateMachine):
     def sync(self, session: int, place: int) -> None:
         self.both(session, lambda make: make.syncing(self.path(place)))
 
-    @precondition(lambda self: self.breaks < 3)
-    @rule(session=sessions)
-    def expire(self, session: int) -> None:
-        self.breaks += 1
-        for world in self.worlds:
-            world.sides[session].expire()
-
-    @precondition(lambda self: self.breaks < 3)
-    @rule(session=sessions)
-    def lose_the_connection(self, session: int) -> None:
-        self.breaks += 1
-        for world in self.worlds:
-            world.sides[session].drop()
-
-    @invariant()
-    def they_are_alike(self) -> None:
-        assert self.worlds[0].events() == self.worlds[1].events()
-        trees = [world.tree() for world in self.worlds]
-        assert trees[0] == trees[1]
-        self.there = sorted(trees[0])
-
-    def teardown(self) -> None:
-        for world in getattr(self, "worlds", ()):
-            for side in world.sides:
-                side.client.say_goodbye(1)
-
 
 @pytest.fixture(scope="module")
 def lasting_containers() -> Iterator[ZooKeeper]:
@@ -196,16 +149,7 @@ def lasting_containers() -> Iterator[ZooKeeper]:
 
 def test_memory_and_a_real_server_are_alike(lasting_containers: ZooKeeper) -> None:
     machine = type("Machine", (Alike,), {"hosts": lasting_containers.hosts})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=40,
-            deadline=None,
-            phases=[Phase.explicit, Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    compare(machine)
 
 
 def test_each_kind_of_request_and_event_is_alike(lasting_containers: ZooKeeper) -> None:
