@@ -43,6 +43,10 @@ class QueuedContender(Wire, Driver, Grant):
     :param on_revoke: called on the connection thread each time somebody asks to leave
     """
 
+    #: The neighbour that may be handed the lock: `follower`, until the offer is taken.
+    _offer: QueuedContender | None = None
+    #: The neighbour that may hand us the lock; changed on the connection thread.
+    _giver: QueuedContender | None = None
     #: Whether the caller was woken to a grant.
     _told = False
     #: The name of the node that the caller deletes itself.
@@ -126,11 +130,20 @@ class QueuedContender(Wire, Driver, Grant):
         """Give the lock to the neighbour that waits for it, unless the connection thread does."""
         neighbour: QueuedContender | None = None
         if self.granted and not self._lost:
-            neighbour = self.take_offer()
+            neighbour = self._take_offer()
         if neighbour is None:
             return False
         neighbour.take_over(self.epoch)
         return True
+
+    def _take_offer(self) -> QueuedContender | None:
+        """Return the neighbour that may be handed the lock; None if another thread was faster.
+
+        The thread that releases the lock hands it over; or the connection thread takes the offer
+        back, before the neighbour goes on alone. A dict gives an entry to one of them only.
+        """
+        offer: QueuedContender | None = self.__dict__.pop("_offer", None)
+        return offer
 
     def take_over(self, epoch: int) -> None:
         """Have the lock, of a grant of this epoch, from a neighbour; called from any thread."""
@@ -178,8 +191,8 @@ class QueuedContender(Wire, Driver, Grant):
             self._attends = True
             self.session.contenders.add(self)
         machine = self.machine
-        if self.giver is not None:
-            event = self._heed_offer(self.giver, event)
+        if self._giver is not None:
+            event = self._heed_offer(self._giver, event)
         effects = machine.apply(event)
         self.ahead = machine.ahead
         if not self.left:
@@ -211,12 +224,13 @@ class QueuedContender(Wire, Driver, Grant):
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         """Wait for a neighbour, which may hand the lock over."""
-        neighbour.offer_to(self)
+        neighbour.follower = neighbour._offer = self
+        self._giver = neighbour
 
     def _heed_offer(self, giver: QueuedContender, event: e.Event) -> e.Event:
         """Take the offer of the lock back, or learn that the caller has the lock already."""
-        self.giver = None
-        if giver.take_offer() is None:
+        self._giver = None
+        if giver._take_offer() is None:
             handed_over = e.HandedOver(giver.epoch)
             if type(event) is e.NeighbourLeft:
                 return handed_over

@@ -3,7 +3,7 @@
 The caller's thread makes the contender, lets it join, and sends the first requests. Every later
 event is applied on the connection thread, in order: answers, watches, changes of the connection,
 and what a caller posts. So there is no lock, and no thread looks at what another one is changing,
-but for one offer, which only one thread can take: `Grant.take_offer`.
+but for one offer, which only one thread can take: `QueuedContender._take_offer`.
 
 The session counts its connections; a contender that has missed a change catches up before the next
 event.

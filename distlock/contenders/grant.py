@@ -36,11 +36,8 @@ class Grant:
     lost_reason: Reason = "session"
     #: When the hold is given up at the latest, by `engine.deadline.now`.
     ends_at = math.inf
-    #: The one of this process that came to wait for us; `_offer` is the same until it is taken.
+    #: The one of this process that has the lock after us, if all goes well.
     follower: Any = None
-    _offer: Any = None
-    #: The one that may hand us the lock; changed on the connection thread.
-    giver: Any = None
     _reported_risk = False
 
     def __init__(self, session: Session) -> None:
@@ -81,19 +78,6 @@ class Grant:
     def leave(self) -> None:
         """Give it up; the node is deleted for certain. From any thread; may be repeated."""
         raise NotImplementedError
-
-    def offer_to(self, follower: Any) -> None:
-        """Let the releasing thread hand the lock to the one that waits behind it."""
-        self.follower = self._offer = follower
-        follower.giver = self
-
-    def take_offer(self) -> Any:
-        """Return the one that may be handed the lock; None if another thread was faster.
-
-        The thread that releases the lock hands it over; or the connection thread takes the offer
-        back, before the other one goes on alone. A dict gives an entry to one of them only.
-        """
-        return self.__dict__.pop("_offer", None)
 
     def lose(self) -> None:
         """Take note that the node is gone."""
