@@ -5,7 +5,7 @@ import re
 import signal
 import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 
 from distlock.management.commands.distlock import Command
 from distlock.testing import install
-from distlock.testing.ports import free_ports
+from distlock.testing.ports import PortInUse, free_ports, require_free
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 if TYPE_CHECKING:
@@ -54,6 +54,16 @@ def servers_of(folder: Path) -> list[int]:
     return [int(line.split()[0]) for line in lines if "guard.py" not in line]
 
 
+def first_of_free_ports(count: int) -> int:
+    """The first of as many free ports, one after the other."""
+    while True:
+        (first,) = free_ports(1)
+        with suppress(PortInUse):
+            for port in range(first, first + count):
+                require_free(port)
+            return first
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_a_signal_and_ends_with_status_0(number: signal.Signals) -> None:
     with running("--port", "0") as (process, hosts, folder):
@@ -72,7 +82,7 @@ def test_it_serves_until_a_signal_and_ends_with_status_0(number: signal.Signals)
 
 
 def test_three_nodes_on_the_asked_ports_with_named_data(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    port = first_of_free_ports(3)
     arguments = ("--nodes", "3", "--port", str(port), "--data-dir", str(tmp_path))
     with running(*arguments) as (process, hosts, folder):
         assert hosts == ",".join(f"127.0.0.1:{port + node}" for node in range(3))
