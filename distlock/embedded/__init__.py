@@ -3,6 +3,7 @@
 It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKeeper works with it.
 Bytes come in; replies, watch events and log lines go out. From the socket inwards:
 
+- `__main__`: runs the server as a process of its own
 - `server`: listens, and ends sessions and nodes whose time is over, on one thread
 - `connection`: one client: cuts its bytes into messages, and closes it when it misbehaves
 - `sessions`: the sessions, which outlive connections

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import socket
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from .connection import Connection
@@ -25,6 +27,8 @@ _INTERVAL: Final = 0.2
 
 #: 2020-01-01, in seconds since 1970.
 EPOCH: Final = 1_577_836_800
+#: More transactions than it can carry out in a second.
+ZXIDS_PER_SECOND: Final = 1 << 20
 
 
 class EmbeddedZooKeeper:
@@ -40,6 +44,7 @@ class EmbeddedZooKeeper:
     :param host: an address of this machine's loopback
     :param port: 0 for a free one
     :param session_timeouts: the shortest and the longest that a client may have, in seconds
+    :param idle: it ends by itself after so many seconds without a connection
     :raises ValueError: the address is not one of loopback
     :raises OSError: the port is in use
     """
@@ -50,6 +55,7 @@ class EmbeddedZooKeeper:
         port: int = 0,
         *,
         session_timeouts: tuple[float, float] = (2.0, 40.0),
+        idle: float = math.inf,
     ) -> None:
         address = ipaddress.ip_address(host)
         if not address.is_loopback:
@@ -58,11 +64,14 @@ class EmbeddedZooKeeper:
                 "nobody for a password. Give 127.0.0.1 or ::1."
             )
         self.session_timeouts = session_timeouts
-        self.tree = MemoryTree(zxid=int(time.time() - EPOCH) << 20)
+        self.tree = MemoryTree(zxid=int((time.time() - EPOCH) * ZXIDS_PER_SECOND))
         self.sessions = Sessions(self.tree, session_timeouts)
         #: The longest there first.
         self.connections: dict[Connection, None] = {}
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        self._idle = idle
+        #: When somebody was connected last.
+        self._used_at = time.monotonic()
         self._listening = socket.create_server((host, port), family=family)
         self.port: int = self._listening.getsockname()[1]
         #: The address for ``HOSTS``.
@@ -77,12 +86,17 @@ class EmbeddedZooKeeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
-    def wait(self) -> None:
-        """Wait until the server ends, which it does not by itself."""
-        self._ended.wait()  # an exception in Thread.join, as of Ctrl-C, spoils Python 3.11's thread
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the server ends by itself, and return whether it has.
+
+        :param timeout: seconds; None waits for ever
+        """
+        # An exception in Thread.join, as of Ctrl-C, spoils Python 3.11's thread.
+        return self._ended.wait(timeout)
 
     def admit(self, connection: Connection) -> None:
         """Add a connection; if there are too many, the oldest without a session has to go."""
@@ -113,7 +127,12 @@ class EmbeddedZooKeeper:
         self._loop.call_later(_INTERVAL, self._tick)
         self.sessions.expire()
         self.tree.reap_when_due()
-        latest = time.monotonic() - GREETING_TIMEOUT
+        now = time.monotonic()
+        if self.connections:
+            self._used_at = now
+        elif now - self._used_at > self._idle:
+            self._stopping.set()
+        latest = now - GREETING_TIMEOUT
         for connection in self.connections:
             if connection.session is None and connection.idle_since < latest:
                 connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from distlock import zk_lock
 from distlock.embedded import server as server_module
 from distlock.embedded.server import EmbeddedZooKeeper
-from tests.kit.helpers import eventually
+from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
@@ -53,6 +53,21 @@ def test_transaction_ids_rise_over_a_restart(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(server_module, "EPOCH", server_module.EPOCH - 1)  # a second later
     with EmbeddedZooKeeper() as later:
         assert later.tree.zxid > former.tree.zxid + 1_000_000
+
+
+def test_session_ids_differ_after_a_restart_at_once() -> None:
+    def session_id() -> Any:
+        with EmbeddedZooKeeper() as server, raw_client(server.hosts) as client:
+            return client.client_id[0]
+
+    assert session_id() < session_id()
+
+
+def test_it_ends_by_itself_when_nobody_is_connected() -> None:
+    with EmbeddedZooKeeper(idle=0.3) as server:
+        with raw_client(server.hosts):
+            assert not server.wait(1.0)
+        assert server.wait(PATIENCE)
 
 
 def test_containers_and_nodes_past_their_time_go_by_themselves(

@@ -1,0 +1,43 @@
+"""`python -m distlock.embedded`: runs the embedded server as a process of its own.
+
+It prints ``ZooKeeper ready on 127.0.0.1:43211``, and serves until SIGINT or SIGTERM, or until
+nobody has been connected for as long as ``--idle`` says. `distlock.testing.guard.GuardedProcess`
+ends it with the process that starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import signal
+import sys
+from contextlib import suppress
+
+from .server import EmbeddedZooKeeper
+
+
+def main() -> None:
+    """Run the server."""
+    parser = argparse.ArgumentParser(prog="python -m distlock.embedded")
+    parser.add_argument("--host", default="127.0.0.1", help="an address of loopback")
+    parser.add_argument("--port", type=int, default=0, help="default: a free one")
+    parser.add_argument(
+        "--idle",
+        type=float,
+        default=math.inf,
+        help="end after so many seconds without a connection",
+    )
+    options = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores SIGINT
+        signal.signal(number, signal.default_int_handler)
+    with (
+        suppress(KeyboardInterrupt),
+        EmbeddedZooKeeper(options.host, options.port, idle=options.idle) as server,
+    ):
+        sys.stdout.write(f"ZooKeeper ready on {server.hosts}\n")
+        sys.stdout.flush()
+        server.wait()
+
+
+if __name__ == "__main__":
+    main()

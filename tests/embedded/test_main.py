@@ -1,0 +1,73 @@
+"""`python -m distlock.embedded`."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kit.helpers import ROOT, alive, eventually, raw_client, spawn_python
+from tests.kit.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "distlock.embedded"]
+READY = "ZooKeeper ready on "
+
+STARTER = f"""
+import sys
+from pathlib import Path
+from distlock.testing.guard import GuardedProcess
+server = GuardedProcess({COMMAND}, output=Path(sys.argv[1]), cwd=Path.cwd(), piped=True)
+print(server.pid, server.stdout.readline(), end="")
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the address that it says."""
+    with subprocess.Popen(
+        [*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().removeprefix(READY).strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_a_signal(number: signal.Signals) -> None:
+    with running() as (process, hosts):
+        with raw_client(hosts) as client:
+            assert client.exists("/zookeeper")
+        process.send_signal(number)
+        assert process.wait(PATIENCE) == 0
+
+
+def test_it_ends_when_nobody_has_been_connected_for_a_while() -> None:
+    with running("--host", "::1", "--idle", "0.2") as (process, hosts):
+        assert hosts.startswith("[::1]:")
+        assert process.wait(PATIENCE) == 0
+
+
+def test_it_ends_with_its_starter(tmp_path: Path) -> None:
+    with spawn_python(STARTER, str(tmp_path / "log")) as starter:
+        assert starter.stdout is not None
+        pid, ready = starter.stdout.readline().split(" ", 1)
+        assert ready.startswith(READY)
+        starter.kill()
+        eventually(lambda: not alive(int(pid)))
+
+
+def test_it_imports_no_django() -> None:
+    code = "import sys, distlock.embedded.__main__; print('django.conf' in sys.modules)"
+    with spawn_python(code) as process:
+        assert process.communicate(timeout=PATIENCE)[0] == "False\n"
