@@ -4,6 +4,9 @@
 .PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
+SHOP := .venv/bin/python manage.py serve_demo
+# Where it cannot be installed, the sale and the shop run the embedded server, and say so.
+INSTALL_ZOOKEEPER := $(if $(DISTLOCK_HOSTS),:,.ci/setup zookeeper || :)
 # The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process. Each worker takes whole folders, and so starts fewer servers.
 WORKERS ?= 5
@@ -14,7 +17,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
-	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
+	@$(INSTALL_ZOOKEEPER)
 	$(SALE) --strategy naive
 	$(SALE) --strategy conditional
 	$(SALE) --strategy zk
@@ -22,8 +25,8 @@ demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and wi
 	$(SALE) --strategy zk_fenced --pause 1
 
 serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=--deadlock
-	@$(if $(DISTLOCK_HOSTS),:,.ci/setup ps zookeeper)
-	.venv/bin/python manage.py serve_demo --load 12 $(ARGS)
+	@$(INSTALL_ZOOKEEPER)
+	$(SHOP) --load 12 $(ARGS)
 
 # Without bytecode, each of the hundreds of processes of a run would compile the package again.
 test: export PYTHONDONTWRITEBYTECODE =

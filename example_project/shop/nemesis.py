@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connection
@@ -131,10 +133,16 @@ class Nemesis:
 
 def _stopped(pid: int) -> bool:
     """Whether a process has been stopped, or is gone."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return state.stdout.strip()[:1] in {"T", "Z", ""}
+    state = ""
+    if sys.platform == "linux":  # where small images lack ps
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name comes first, in brackets, and may hold spaces.
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+    else:
+        state = subprocess.run(
+            ["ps", "-o", "stat=", "-p", str(pid)],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.strip()
+    return state[:1] in {"T", "Z", ""}

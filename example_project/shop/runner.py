@@ -26,7 +26,6 @@ from django.core.signals import setting_changed
 from django.db import connection
 
 from distlock.testing.guard import GuardedProcess
-from distlock.testing.server import ServerError, ZooKeeper
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,18 +57,15 @@ def sigterm_as_exit() -> Iterator[None]:
 def backing(*, temporary_database: bool, zookeeper: bool) -> Iterator[None]:
     """Provide a migrated database and, if asked for, a ZooKeeper, to this process and its children.
 
-    What `DATABASE_URL` and `DISTLOCK_HOSTS` name is used as it is.
+    What `DATABASE_URL` and `DISTLOCK_HOSTS` name is used as it is. Where ZooKeeper is not
+    installed, the embedded server takes its place, and the line on stderr says so.
     """
     with ExitStack() as stack:
         if temporary_database and not os.environ.get("DATABASE_URL"):
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-sale-"))
             stack.enter_context(_use_database(Path(folder, "sale.sqlite3")))
         if zookeeper and not os.environ.get("DISTLOCK_HOSTS"):
-            try:
-                server = stack.enter_context(ZooKeeper())
-            except ServerError as error:
-                raise CommandError(str(error)) from error
-            stack.enter_context(_use_zookeeper(server.hosts))
+            stack.enter_context(_use_zookeeper(stack.enter_context(_zookeeper())))
         call_command("migrate", interactive=False, verbosity=0)
         yield
 
@@ -86,6 +82,33 @@ def _use_database(path: Path) -> Iterator[None]:
     finally:
         connection.close()
         connection.settings_dict["NAME"] = before
+
+
+@contextmanager
+def _zookeeper() -> Iterator[str]:
+    """Run `manage.py distlock server` until the end of the block; yield its hosts.
+
+    A process of its own: nobody who kills or stops workers shall touch it.
+    """
+    with tempfile.TemporaryDirectory(prefix="shop-zookeeper-") as folder:
+        log = Path(folder, "log")
+        process = GuardedProcess(
+            [sys.executable, "manage.py", "distlock", "server", "--port", "0"],
+            output=log,
+            cwd=PROJECT,
+            last_signal=signal.SIGTERM,
+            piped=True,
+        )
+        try:
+            line = process.stdout.readline()
+            ready = re.match(r"ZooKeeper ready on (\S+)", line)
+            if ready is None:
+                raise CommandError(log.read_text().strip().removeprefix("CommandError: "))
+            sys.stderr.write(line)
+            yield ready[1]
+        finally:
+            process.send(signal.SIGTERM)
+            process.wait()
 
 
 @contextmanager

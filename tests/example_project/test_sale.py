@@ -43,6 +43,10 @@ def environment(zookeeper: ZooKeeper | None = None, **more: str) -> dict[str, st
 
 
 def sale(*arguments: str, env: dict[str, str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in hold_sale(*arguments, env=env).stdout.splitlines()]
+
+
+def hold_sale(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "manage.py", "sale", *arguments],
         cwd=ROOT,
@@ -53,7 +57,7 @@ def sale(*arguments: str, env: dict[str, str]) -> list[dict[str, Any]]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done
 
 
 def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper) -> None:
@@ -309,10 +313,16 @@ def test_children_end_with_the_command(tmp_path: Path, number: signal.Signals) -
 
 
 def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) -> None:
-    log = tmp_path / "log"
-    env = environment(zookeeper, DATABASE_URL=f"sqlite:///{tmp_path}/shop.sqlite3")
+    said = visit_demo_shop(tmp_path, environment(zookeeper))
+    assert "login demo, password demo" in said
+
+
+def visit_demo_shop(folder: Path, env: dict[str, str]) -> str:
+    """Open the demo shop, look at its pages, and close it; return what it says."""
+    log = folder / "log"
     arguments = ("serve_demo", "--port", "0", "--processes", "1")
-    with running(*arguments, log=log, env=env) as process:
+    database = {"DATABASE_URL": f"sqlite:///{folder}/shop.sqlite3"}
+    with running(*arguments, log=log, env=env | database) as process:
         eventually(lambda: "Ctrl-C" in log.read_text(), timeout=90)
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", log.read_text())
         assert found
@@ -325,7 +335,7 @@ def test_the_demo_shop_opens_and_closes(tmp_path: Path, zookeeper: ZooKeeper) ->
         shop.close()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
-    assert "login demo, password demo" in log.read_text()
+    return log.read_text()
 
 
 def test_a_crowd_interrupted_while_it_gathers_goes_home(monkeypatch: pytest.MonkeyPatch) -> None:

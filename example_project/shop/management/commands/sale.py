@@ -83,7 +83,8 @@ class Command(BaseCommand):
     help = (
         "Hold a flash sale over HTTP and show who got what. Starts gunicorn, a temporary SQLite "
         "database (unless DATABASE_URL is set) and ZooKeeper (unless DISTLOCK_HOSTS is set, and "
-        "only if a strategy needs it), and ends them. A buyer who is refused with 423 comes back "
+        "only if a strategy needs it), and ends them. Without an installed ZooKeeper it starts "
+        "the embedded server. A buyer who is refused with 423 comes back "
         "after Retry-After until the patience ends; 'refused' counts these answers, 'errors' the "
         "buyers who left with neither a piece nor 'sold out'. 'stale refused' counts the writes "
         "that the database refused for their fencing token. The exit status is 1 if a strategy "

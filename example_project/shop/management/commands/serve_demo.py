@@ -31,8 +31,9 @@ PRODUCTS = (
 
 class Command(BaseCommand):
     help = (
-        "Keep the shop running on loopback until Ctrl-C: starts ZooKeeper unless DISTLOCK_HOSTS "
-        "is set, migrates the database, adds demo products and a demo login, runs gunicorn."
+        "Keep the shop running on loopback until Ctrl-C: starts ZooKeeper, or the embedded server "
+        "where it is not installed, unless DISTLOCK_HOSTS is set, migrates the database, adds demo "
+        "products and a demo login, runs gunicorn."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
