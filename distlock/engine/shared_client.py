@@ -141,6 +141,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
     def _call(self, request: Any, async_object: Any) -> bool | None:
         """Send a request from the connection thread, once there is a connection."""
         if process.this is not self._process:
+            self.handler.stop()  # its threads are not here: nobody would take the completion
             async_object.set_exception(
                 ConnectionClosedError(
                     "This client belongs to the process that this one was forked from. Call "
