@@ -52,7 +52,10 @@ _ERRORS = {
 
 
 def share(client: object, conf: Configuration, lock: threading.RLock) -> SharedClient | None:
-    """Return a client on the session of `client`, None if that has no server."""
+    """Return a client on the session of `client`, None if that has no server.
+
+    The connection thread calls it, so that no state is missed.
+    """
     return SharedClient(client, conf, lock) if isinstance(client, Client) else None
 
 
@@ -135,6 +138,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
         self._process = process.this
         self._asked: set[_Asked] = set()
         client.shared = self
+        self._session_callback(client._state)
 
     # --- requests --------------------------------------------------------------------------------
 

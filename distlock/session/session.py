@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from distlock.contenders.driver import Driver
     from distlock.contenders.turns import Batch
     from distlock.engine.requests import Requests
+    from distlock.engine.shared_client import SharedClient
     from distlock.queue.local_line import Local
 
 logger = safe(logging.getLogger("distlock"))
@@ -73,8 +74,8 @@ class Session(SessionRequests):
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
-        #: kazoo's client on this session, for users; None in memory.
-        self.kazoo = share(client, conf, self.watches.lock)
+        #: kazoo's client on this session, once a user has asked for it.
+        self.kazoo: SharedClient | None = None
         self.deletes = GuaranteedDelete(self, client)
         #: Rises with each connection that comes or goes.
         self.connection = 0
@@ -115,6 +116,18 @@ class Session(SessionRequests):
     def over(self) -> bool:
         """Whether this object is of no use any more: closed, or refused for good."""
         return self._client.stopped
+
+    def lend(self, done: Done) -> None:
+        """Make kazoo's client on this session, once the server has taken the credentials.
+
+        The value is None in memory.
+        """
+        self.soon(partial(self._lend, done))
+
+    def _lend(self, done: Done) -> None:
+        if self.kazoo is None:
+            self.kazoo = share(self._client, self.conf, self.watches.lock)
+        done(self.kazoo, None)
 
     # --- proving, from any thread ----------------------------------------------------------------
 

@@ -9,8 +9,6 @@ from .registry import session_for
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from distlock.engine.client import Done
-
 
 def kazoo_client(using: str = "default") -> KazooClient:
     """Return the ``KazooClient`` of this process's session, connected.
@@ -29,14 +27,12 @@ def kazoo_client(using: str = "default") -> KazooClient:
         locks
     """
     session = session_for(using)
-    if session.kazoo is None:
+    kazoo = session.kazoo
+    if kazoo is None or not kazoo.connected:
+        kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")
+    if kazoo is None:
         raise RuntimeError(
             "The ZooKeeper in memory carries out only the requests of locks. Use a server in tests "
             "of kazoo_client(): the fixture `zookeeper`."
         )
-    session.call(_connected, timeout=session.conf.connect_timeout, key="")
-    return session.kazoo
-
-
-def _connected(done: Done) -> None:
-    done(None, None)
+    return kazoo

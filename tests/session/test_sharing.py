@@ -192,6 +192,30 @@ def test_the_same_client_carries_the_next_session(zookeeper: ZooKeeper, tree: Tr
         assert [*zk.Party(path)] == ["me"]
 
 
+def test_after_an_expiry_watchers_go_on_and_recipes_say_what_is_gone(
+    zookeeper: ZooKeeper, tree: Tree
+) -> None:
+    zk = kazoo_client()
+    told, seen = states_of(zk), Queue[Any]()
+    path = f"{tree.namespace}-expired"
+    tree.client.ensure_path(path)
+    zk.ChildrenWatch(path, seen.put)
+    assert seen.get(timeout=PATIENCE) == []
+    queue = zk.LockingQueue(f"{path}/queue")
+    queue.put(b"one")
+    assert seen.get(timeout=PATIENCE) == ["queue"]
+    assert queue.get(timeout=PATIENCE) == b"one"
+    expire(zookeeper.hosts, session_for())
+    while told.get(timeout=PATIENCE) != KazooState.CONNECTED:
+        pass
+    with pytest.raises(NoNodeError):  # the item is somebody else's now
+        queue.consume()
+    assert zk.LockingQueue(f"{path}/queue").get(timeout=PATIENCE) == b"one"
+    tree.client.delete(f"{path}/queue", recursive=True)
+    assert seen.get(timeout=PATIENCE) == []
+    tree.client.delete(path)
+
+
 def test_after_the_end_of_the_session_the_old_client_says_so() -> None:
     zk = kazoo_client()
     told = states_of(zk)
@@ -266,6 +290,36 @@ def test_without_a_server_it_says_so_in_time(settings: Settings) -> None:
 def test_the_zookeeper_in_memory_has_none() -> None:
     with memory_zookeeper(), pytest.raises(RuntimeError, match="in memory"):
         kazoo_client()
+
+
+ENDS = """
+from distlock import kazoo_client
+
+zk = kazoo_client()
+zk.Party(sys.argv[2] + "-party", "me").join()
+entered = threading.Event()
+
+@zk.DataWatch(sys.argv[2] + "-party")
+def never_return(data, stat):
+    if data:
+        entered.set()
+        threading.Event().wait()
+
+for wait in zk.LockingQueue(sys.argv[2] + "-queue").get, zk.Barrier(sys.argv[2] + "-party").wait:
+    threading.Thread(target=wait, daemon=True).start()
+zk.set(sys.argv[2] + "-party", b"changed")
+entered.wait()
+"""
+
+
+def test_at_exit_nothing_keeps_the_process_nor_the_nodes(tree: Tree, zookeeper: ZooKeeper) -> None:
+    """Threads wait in recipes, and a callback never returns."""
+    path = f"{tree.namespace}-party"
+    with program(ENDS, zookeeper.hosts, tree.namespace, session_timeout=20) as process:
+        process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    assert tree.client.get_children(path) == []
+    tree.client.delete(path)
 
 
 FORKS = """

@@ -12,7 +12,7 @@ from typing import Any
 
 from celery import shared_task
 
-from distlock import zk_locked
+from distlock import kazoo_client, zk_locked
 from tests.kit.helpers import eventually
 
 #: How long a task plays before it gives up on the test, in seconds.
@@ -99,4 +99,12 @@ def pass_by(key: str, actor: str) -> str:
     """Hold the lock for an instant."""
     stage().tell(actor, "enter", key)
     stage().tell(actor, "leave", key)
+    return actor
+
+
+@task
+def join(party: str, actor: str) -> str:
+    """Join a party of kazoo's, and stay until the audience lets the actor go."""
+    kazoo_client().Party(party, actor).join()
+    stage().play(actor)
     return actor
