@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
+from django.core.management import call_command
 
 from example_project.shop.runner import WebServer, backing, environment
 from tests.browser.chromium import Chromium, Tab
@@ -39,13 +40,13 @@ def main() -> None:
     os.environ.pop("DATABASE_URL", None)
     django.setup()
     # Django's models can be imported from here on.
-    from example_project.shop.management.commands import serve_demo  # noqa: PLC0415
+    from example_project.shop.management.commands import fill_shelves  # noqa: PLC0415
     from example_project.shop.tangle import tangled  # noqa: PLC0415
     from example_project.shop.traffic import Traffic  # noqa: PLC0415
 
     with ExitStack() as stack:
         stack.enter_context(backing(temporary_database=True, zookeeper=True))
-        serve_demo.fill_shelves()
+        call_command("fill_shelves")
         for name, value in (("PAYMENT_SECONDS", "0.8"), ("LOCK_SECONDS", "15")):
             stack.enter_context(environment(name, value))
         server = stack.enter_context(WebServer(processes=1, threads=CUSTOMERS + 8))
@@ -56,7 +57,7 @@ def main() -> None:
             tabs[scheme] = tab = chromium.open(
                 f"http://127.0.0.1:{server.port}", color_scheme=scheme
             )
-            tab(lambda page: log_in(page, serve_demo.USER, serve_demo.PASSWORD))
+            tab(lambda page: log_in(page, fill_shelves.USER, fill_shelves.PASSWORD))
         one = tabs["light"]
         one(lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))
         take(tabs, "list", LIST, IN_A_RUSH, height=800)

@@ -9,24 +9,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth import get_user_model
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.urls import reverse
 
 from example_project.shop import traffic
-from example_project.shop.models import Product
+from example_project.shop.management.commands.fill_shelves import PASSWORD, USER
 from example_project.shop.runner import WebServer, backing, environment, sigterm_as_exit
 from example_project.shop.tangle import tangled
 
-USER = "demo"
-PASSWORD = "demo"  # noqa: S105 - the shop answers on loopback only
 MOST_CUSTOMERS = 100
-PRODUCTS = (
-    ("lamp", "Desk lamp", Product.Strategy.NAIVE),
-    ("kettle", "Copper kettle", Product.Strategy.CONDITIONAL),
-    ("radio", "Pocket radio", Product.Strategy.ZK),
-    ("camera", "Instant camera", Product.Strategy.ZK_FENCED),
-)
 
 
 class Command(BaseCommand):
@@ -60,7 +52,7 @@ class Command(BaseCommand):
         with ExitStack() as stack:
             stack.enter_context(sigterm_as_exit())
             stack.enter_context(backing(temporary_database=False, zookeeper=True))
-            fill_shelves()
+            call_command("fill_shelves")
             if load:
                 slow_down(stack)
             # A customer who waits for a lock keeps a thread; those who look need some, too.
@@ -104,14 +96,3 @@ def slow_down(stack: ExitStack) -> None:
     for name in ("PAYMENT_SECONDS", "LOCK_SECONDS"):
         if name not in os.environ:
             stack.enter_context(environment(name, str(getattr(traffic, name))))
-
-
-def fill_shelves() -> None:
-    """Add what is missing of the demo products and the demo login."""
-    for sku, name, strategy in PRODUCTS:
-        Product.objects.get_or_create(
-            sku=sku, defaults={"name": name, "quantity": 10, "strategy": strategy}
-        )
-    users = get_user_model().objects
-    if not users.filter(username=USER).exists():
-        users.create_superuser(USER, password=PASSWORD)

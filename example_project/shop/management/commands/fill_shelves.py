@@ -1,0 +1,32 @@
+"""`manage.py fill_shelves`: demo products, and somebody who may see their locks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand
+
+from example_project.shop.models import Product
+
+USER = "demo"
+PASSWORD = "demo"  # noqa: S105 - the shop answers on loopback only
+PRODUCTS = (
+    ("lamp", "Desk lamp", Product.Strategy.NAIVE),
+    ("kettle", "Copper kettle", Product.Strategy.CONDITIONAL),
+    ("radio", "Pocket radio", Product.Strategy.ZK),
+    ("camera", "Instant camera", Product.Strategy.ZK_FENCED),
+)
+
+
+class Command(BaseCommand):
+    help = "Add what is missing of the demo products and the demo login."
+
+    def handle(self, *_: Any, **__: Any) -> None:
+        for sku, name, strategy in PRODUCTS:
+            Product.objects.get_or_create(
+                sku=sku, defaults={"name": name, "quantity": 10, "strategy": strategy}
+            )
+        users = get_user_model().objects
+        if not users.filter(username=USER).exists():
+            users.create_superuser(USER, password=PASSWORD)
