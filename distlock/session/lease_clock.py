@@ -7,7 +7,7 @@ the server's time, between two moments of our own clock, which nobody sets. Two 
 disagree on how much time has passed reveal a step, and zxids order readings and leases:
 
 - between two readings that agree, the server's clock measures,
-- across a step our own clock measures, and so only from the first reading after it,
+- across a step our own clock measures, from the last reading before it,
 - a lease written between two readings that disagree has the lower of the two ages.
 
 So a step can make a lease look younger than it is, never older. A process that has no reading from
@@ -62,6 +62,10 @@ class Reading:
         """Return the seconds between the two: by the server's clock, or the least by ours."""
         if self.agrees(later):
             return later.time - self.time
+        return self.least_here_until(later)
+
+    def least_here_until(self, later: Reading) -> float:
+        """Return the least seconds between the two by our clock."""
         return max(later.sent - self.answered - _ROUNDING, 0.0)
 
 
@@ -100,7 +104,9 @@ class LeaseClock:
         if earlier and not earlier[-1].agrees(first):
             before = earlier[-1]
             age = min(age, before.least_until(first) - (written - before.time))
-        age = max(age, 0.0) + first.least_until(later[-1])
+        age = max(age, 0.0) + max(
+            first.least_until(one) + one.least_here_until(later[-1]) for one in later
+        )
         return age if term.sent_here is None else min(age, now() - term.sent_here)
 
     def remaining(self, term: Term) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -174,6 +175,18 @@ def test_a_long_life_keeps_few_readings(world: World) -> None:
     assert len(world.clock._readings) == lease_clock._KEPT
 
 
+def test_what_has_ended_stays_ended_when_the_clock_is_set(world: World) -> None:
+    written = world.write()
+    world.read(0, 20)
+    world.here += 1
+    world.read()
+    before = world.age(written)
+    assert before == pytest.approx(21, abs=2 * ROUNDING)
+    world.ahead -= 300
+    world.read()
+    assert world.age(written) >= before - ROUNDING
+
+
 seconds = st.floats(0, 1000)
 #: What a request or an answer may take, in seconds.
 ON_THE_WAY = 0.05
@@ -213,6 +226,28 @@ def test_no_age_is_more_than_it_is(events: list[tuple[Any, ...]]) -> None:
                 # A step that is shorter than two answers take hides in them, or in the drift.
                 slack = 8 * ON_THE_WAY + 2 * lease_clock._DRIFT * (world.here - 1000)
                 assert world.age(one) <= world.here - one.at + slack + 6 * ROUNDING
+
+
+@given(
+    st.lists(
+        st.tuples(seconds, st.sampled_from([0, -1e4, 1e4]), st.floats(0, 30), st.floats(0, 30)),
+        max_size=9,
+    )
+)
+def test_no_age_shrinks(looks: list[tuple[float, float, float, float]]) -> None:
+    """However slow the answers are, and however often the clock is set, if far enough to see."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(patch)
+        world.read()
+        written = world.write()
+        ages = [0.0]
+        for passed, step, there, back in looks:
+            world.here += passed
+            world.ahead += step
+            world.read(there, back)
+            ages.append(world.age(written))
+    for before, after in pairwise(ages):
+        assert after >= before - ROUNDING
 
 
 # --- the machine ---------------------------------------------------------------------------------
