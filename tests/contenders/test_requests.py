@@ -21,9 +21,17 @@ JOIN = ["Create2", "GetChildren"]
 
 @pytest.fixture
 def sent(requests: list[str], monkeypatch: pytest.MonkeyPatch, tree: Tree) -> list[str]:
-    """What this process sends from now on; no heartbeat of a slow machine sets a watch."""
+    """What this process sends from now on; no heartbeat of a slow machine sets a watch.
+
+    The line is an old one: somebody else's transactions between two of ours, as where the server
+    removes containers, make no contender doubt that it is the same line.
+    """
     monkeypatch.setattr(QueuedContender, "deadline_renewed", lambda _: None)
     tree.client.ensure_path(f"{tree.path(KEY)}/keeps-the-parents")
+    with tree.client.transaction() as transaction:
+        for _ in range(100):
+            transaction.create(f"{tree.path(KEY)}/was-here")
+            transaction.delete(f"{tree.path(KEY)}/was-here")
     quiet("default", "other")
     requests.clear()
     return requests

@@ -136,7 +136,7 @@ def test_the_next_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree
     with Owner() as first, Owner() as second:
         with held_elsewhere("feed:7"):
             runs = [first.submit(run, refresh, "a")]
-            eventually(lambda: in_line("feed:7") == 2, PATIENCE, "the first waits for the lock")
+            eventually(lambda: tickets_of(tree) == ["a"], PATIENCE, "the first ticket")
             runs.append(second.submit(run, refresh, "b"))
             eventually(lambda: tickets_of(tree) == ["a", "b"], PATIENCE)
         assert [one.result(PATIENCE).state for one in runs] == [states.SUCCESS] * 2
