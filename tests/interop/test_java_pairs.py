@@ -71,8 +71,8 @@ def test_where_java_holds(
         if expected != "exclude":
             python.release(ours)
     peer.release(curators)
-    if expected == "refused":  # also while the node of a selector is on its way out
-        eventually(lambda: not tree.lock_nodes(), PATIENCE, "no node of Java's")
+    if expected == "refused":  # also while the node of a latch or a selector is on its way out
+        eventually(lambda: not tree.children(peer.path), PATIENCE, "no node of Java's")
     assert python.acquire(ours)
     python.release(ours)
 

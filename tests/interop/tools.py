@@ -148,7 +148,7 @@ class Contender(ABC):
 class InJava(Contender):
     def __init__(self, peer: JavaPeer, path: str) -> None:
         self._peer = peer
-        self._path = path
+        self.path = path
         self._thread = str(uuid4())
 
     def ask(self, recipe: str = "mutex", *, timeout: float = PATIENCE) -> Future[bool]:
@@ -160,12 +160,12 @@ class InJava(Contender):
             else:
                 granted.set_result(answer.result() == "got")
 
-        order = self._peer.order(self._thread, "acquire", recipe, self._path, timeout)
+        order = self._peer.order(self._thread, "acquire", recipe, self.path, timeout)
         order.add_done_callback(answered)
         return granted
 
     def release(self, recipe: str = "mutex") -> None:
-        self._peer.do(self._thread, "release", recipe, self._path)
+        self._peer.do(self._thread, "release", recipe, self.path)
 
     def interrupt(self) -> None:
         """``Thread.interrupt``, and the end of this thread."""
@@ -173,17 +173,17 @@ class InJava(Contender):
 
     def make_revocable(self, recipe: str = "mutex") -> None:
         """Let the next hold be told when somebody asks for it: see `await_revocation`."""
-        self._peer.do(self._thread, "revocable", recipe, self._path)
+        self._peer.do(self._thread, "revocable", recipe, self.path)
 
     def await_revocation(self) -> None:
         """Wait until somebody has asked."""
         looks = f"{self._thread}-looks"
-        told = self._peer.order(looks, "await-revocation", self._path, PATIENCE)
+        told = self._peer.order(looks, "await-revocation", self.path, PATIENCE)
         assert told.result(2 * PATIENCE) == "told"
 
     def participants(self, recipe: str = "mutex") -> list[str]:
         # Of a mutex Curator tells the paths, of a semaphore the names.
-        seen = self._peer.do(f"{self._thread}-looks", "participants", recipe, self._path)
+        seen = self._peer.do(f"{self._thread}-looks", "participants", recipe, self.path)
         return [node.rpartition("/")[2] for node in seen.split()]
 
 
