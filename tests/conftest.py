@@ -22,7 +22,7 @@ from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotIn
 from tests.kit.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.kit.versions import pytest_report_header
 
-pytest_plugins = ["tests.kit.fixtures"]
+pytest_plugins = ["tests.kit.fixtures", "tests.interop.fixtures"]
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

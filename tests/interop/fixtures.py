@@ -1,7 +1,9 @@
-"""Fixtures of the interop tests: those of the mutex tests, and Java's Curator."""
+"""Fixtures of the tests with Java's Curator."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,7 @@ from benchmarks import curator
 from tests.interop.tools import KEY, SOURCE, JavaPeer, NewContender, contenders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
@@ -33,13 +35,25 @@ def java_command(newer: bool, tmp_path_factory: pytest.TempPathFactory) -> list[
 
 
 @pytest.fixture(scope="session")
-def java(
-    java_command: list[str], zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[JavaPeer]:
-    """A Java service on the shared server, with one session. A test that kills one has its own."""
-    peer = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path_factory.mktemp("peer"))
-    yield peer
-    peer.end()
+def java_of(
+    java_command: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], JavaPeer]]:
+    """Returns the one Java service of a server, with one session."""
+    with ExitStack() as peers:
+
+        @cache
+        def start(hosts: str) -> JavaPeer:
+            peer = JavaPeer(java_command, hosts, folder=tmp_path_factory.mktemp("peer"))
+            peers.callback(peer.end)
+            return peer
+
+        yield start
+
+
+@pytest.fixture
+def java(java_of: Callable[[str], JavaPeer], zookeeper: ZooKeeper) -> JavaPeer:
+    """The Java service on the shared server. A test that kills one has its own."""
+    return java_of(zookeeper.hosts)
 
 
 @pytest.fixture
