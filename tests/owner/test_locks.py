@@ -6,23 +6,16 @@ import asyncio
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 
 from distlock import LockBusy, NotOwner, zk_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+from tests.owner.calls import run
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 
 modes = pytest.mark.parametrize("thread_sensitive", [True, False])
-
-
-def run(main: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def try_once() -> bool:
