@@ -10,5 +10,5 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 - `requests`: carries out the requests of a connection on the tree, with its ACLs and errors
 - `records`: the fields of messages, as ZooKeeper's jute writes them
 - `words`: the four-letter words, such as ``ruok``
-- `tree`, `node`, `acl`: the nodes, who may do what with them, and who watches them
+- `tree`, `node`, `acl`, `watches`: the nodes, who may do what with them, and who watches them
 """

@@ -5,11 +5,11 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import (
     BadArgumentsError,
+    MarshallingError,
     NoAuthError,
     NoNodeError,
     RolledBackError,
@@ -32,10 +32,10 @@ from .records import (
     pack_text,
     pack_texts,
 )
-from .tree import NoWatcherError
+from .watches import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from kazoo.protocol.states import ZnodeStat
 
@@ -50,6 +50,7 @@ PING: Final = 11
 AUTH: Final = 100
 _ERROR: Final = -1
 _CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2 = 1, 2, 5, 13, 15
+_GET_DATA, _GET_CHILDREN = 4, 8
 _CREATE_CONTAINER, _CREATE_TTL = 19, 21
 
 # The flags of a create.
@@ -59,8 +60,13 @@ _CONTAINER: Final = 4
 _TTL: Final = (5, 6)
 _LONGEST_TTL: Final = 0xFF_FFFF_FFFF
 
-#: Kind of watches in a request → whether they are of the names of children.
-_WATCHES: Final = {1: (True,), 2: (False,), 3: (False, True)}
+#: The number of all kinds of watches.
+_ANY: Final = 3
+#: The kinds of watches that stay, by their numbers in a request for one.
+_MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
+
+#: Ends the reply to a request of several steps.
+_END: Final = pack_step(_ERROR, -1, end=True)
 
 _INDELIBLE: Final = ("/", "/zookeeper")
 
@@ -160,15 +166,15 @@ class Requests:
         except ZookeeperError as error:
             codes = [RolledBackError.code] * len(replies) + [error.code]
             codes += [RuntimeInconsistency.code] * (len(steps) - len(codes))
-            replies = [pack_step(_ERROR, code) + pack_integer(code) for code in codes]
-        return b"".join(replies) + pack_step(_ERROR, -1, end=True)
+            replies = [_refused(code) for code in codes]
+        return b"".join(replies) + _END
 
     # --- reading ---------------------------------------------------------------------------------
 
     def exists(self, path: str, watch: bool) -> bytes:
         """Return a node's stat; a watch is set even if there is no node."""
         if watch:
-            self._tree.watch(path, self._session_id)
+            self._watch(path, Kind.DATA)
         return self._stat(path)
 
     def get_data(self, path: str, watch: bool) -> bytes:
@@ -176,14 +182,14 @@ class Requests:
         self._tree.permit(path, Permissions.READ, self._ids)
         data, stat = self._tree.read(path)
         if watch:
-            self._tree.watch(path, self._session_id)
+            self._watch(path, Kind.DATA)
         return pack_buffer(data) + pack_stat(stat)
 
     def get_children(self, path: str, watch: bool) -> bytes:
         """Return the names of a node's children."""
         self._tree.permit(path, Permissions.READ, self._ids)
         if watch:
-            self._tree.watch(path, self._session_id, children=True)
+            self._watch(path, Kind.CHILDREN)
         return pack_texts(self._tree.children(path))
 
     def get_children2(self, path: str, watch: bool) -> bytes:
@@ -200,6 +206,23 @@ class Requests:
             acl = without_digests(acl)
         return pack_acl(acl) + self._stat(path)
 
+    def multi_read(self, steps: Sequence[Step]) -> bytes:
+        """Read several nodes; one that cannot be read does not keep the others from it."""
+        replies: list[bytes] = []
+        for kind, handler, (path, _) in steps:
+            try:
+                reply = pack_step(kind, 0) + handler(self, path, False)
+            except ZookeeperError as error:
+                reply = _refused(error.code)
+            replies.append(reply)
+        return b"".join(replies) + _END
+
+    def who_am_i(self) -> bytes:
+        """Return the client's address and the users whose passwords it has given."""
+        users = [Id("ip", "127.0.0.1"), *self._ids]
+        names = [pack_text(who.scheme) + pack_text(who.id.partition(":")[0]) for who in users]
+        return pack_integer(len(names)) + b"".join(names)
+
     def sync(self, path: str) -> bytes:
         """Reply when all has been done that was asked before."""
         return pack_text(path)
@@ -213,22 +236,32 @@ class Requests:
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def check_watches(self, path: str, kind: int) -> bytes:
+    def add_watch(self, path: str, mode: int) -> bytes:
+        """Watch a node for good, or with all nodes below."""
+        if mode not in range(len(_MODES)):
+            raise MarshallingError
+        self._watch(path, _MODES[mode])
+        return pack_integer(0)
+
+    def check_watches(self, path: str, number: int) -> bytes:
         """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
-        watching = self._tree.watching(path, self._session_id)
-        if not watching.intersection(_WATCHES.get(kind, ())):
-            raise NoWatcherError
+        self._tree.watches.check(path, _kinds(number), self._session_id)
         return b""
 
-    def remove_watches(self, path: str, kind: int) -> bytes:
+    def remove_watches(self, path: str, number: int) -> bytes:
         """Take watches back."""
-        self.check_watches(path, kind)
-        for children in _WATCHES[kind]:
-            with suppress(NoWatcherError):
-                self._tree.unwatch(path, self._session_id, children=children)
+        self._tree.watches.remove(path, _kinds(number), self._session_id)
         return b""
 
-    def set_watches(self, seen: int, data: list[str], exist: list[str], child: list[str]) -> bytes:
+    def set_watches(  # noqa: PLR0917 - the fields of the request
+        self,
+        seen: int,
+        data: list[str],
+        exist: list[str],
+        child: list[str],
+        persistent: Sequence[str] = (),
+        recursive: Sequence[str] = (),
+    ) -> bytes:
         """Carry on the watches of a former connection, whose client has seen all up to `seen`."""
         for path in data:
             self._watch_again(path, lambda stat: EventType.CHANGED if stat.mzxid > seen else None)
@@ -236,8 +269,13 @@ class Requests:
             self._watch_again(path, lambda _: EventType.CREATED, gone=None)
         for path in child:
             self._watch_again(
-                path, lambda stat: EventType.CHILD if stat.pzxid > seen else None, children=True
+                path,
+                lambda stat: EventType.CHILD if stat.pzxid > seen else None,
+                kind=Kind.CHILDREN,
             )
+        for kind, paths in zip(_MODES, (persistent, recursive), strict=True):
+            for path in paths:
+                self._watch(path, kind)
         return b""
 
     def _watch_again(
@@ -246,7 +284,7 @@ class Requests:
         missed: Callable[[ZnodeStat], str | None],
         *,
         gone: str | None = EventType.DELETED,
-        children: bool = False,
+        kind: Kind = Kind.DATA,
     ) -> None:
         """Send the event that the client has missed, or watch if there is none.
 
@@ -258,9 +296,12 @@ class Requests:
         except NoNodeError:
             event = gone
         if event is None:
-            self._tree.watch(path, self._session_id, children=children)
+            self._watch(path, kind)
         else:
             self._event(event, path)
+
+    def _watch(self, path: str, kind: Kind) -> None:
+        self._tree.watches.add(path, kind, self._session_id)
 
 
 def _read(kind: int, record: Record) -> tuple[Handler, list[Any]]:
@@ -272,11 +313,24 @@ def _read(kind: int, record: Record) -> tuple[Handler, list[Any]]:
     return handler, [read(record) for read in fields]
 
 
-def _steps(record: Record) -> list[Step]:
+def _kinds(number: int) -> Sequence[Kind]:
+    """Return the kinds of watches that a request means."""
+    try:
+        return list(Kind) if number == _ANY else [Kind(number)]
+    except ValueError:
+        raise MarshallingError from None
+
+
+def _refused(code: int) -> bytes:
+    """Return the reply to a step that was not carried out."""
+    return pack_step(_ERROR, code) + pack_integer(code)
+
+
+def _steps(record: Record, known: Collection[int]) -> list[Step]:
     steps = []
     while not (header := record.step())[1]:
-        if header[0] not in _STEPS:
-            raise UnimplementedError
+        if header[0] not in known:
+            raise MarshallingError
         steps.append((header[0], *_read(header[0], record)))
     return steps
 
@@ -291,27 +345,33 @@ _REQUESTS: Final[dict[int, tuple[Handler, tuple[Callable[[Record], Any], ...]]]]
     _CREATE: (Requests.create, _NEW_NODE),
     _DELETE: (Requests.delete, _PATH_AND_NUMBER),
     3: (Requests.exists, _PATH_AND_WATCH),
-    4: (Requests.get_data, _PATH_AND_WATCH),
+    _GET_DATA: (Requests.get_data, _PATH_AND_WATCH),
     _SET_DATA: (Requests.set_data, (Record.text, Record.buffer, Record.integer)),
     6: (Requests.get_acl, (Record.text,)),
     7: (Requests.set_acl, (Record.text, Record.acl, Record.integer)),
-    8: (Requests.get_children, _PATH_AND_WATCH),
+    _GET_CHILDREN: (Requests.get_children, _PATH_AND_WATCH),
     9: (Requests.sync, (Record.text,)),
     PING: (Requests.nothing, ()),
     12: (Requests.get_children2, _PATH_AND_WATCH),
     _CHECK: (Requests.check, _PATH_AND_NUMBER),
-    14: (Requests.multi, (_steps,)),
+    14: (Requests.multi, (lambda record: _steps(record, _STEPS),)),
     _CREATE2: (Requests.create2, _NEW_NODE),
     17: (Requests.check_watches, _PATH_AND_NUMBER),
     18: (Requests.remove_watches, _PATH_AND_NUMBER),
     _CREATE_CONTAINER: (Requests.create2, _NEW_NODE),
     _CREATE_TTL: (Requests.create2, (*_NEW_NODE, Record.long)),
+    22: (Requests.multi_read, (lambda record: _steps(record, (_GET_DATA, _GET_CHILDREN)),)),
     AUTH: (Requests.authenticate, (Record.integer, Record.text, Record.buffer)),
-    101: (Requests.set_watches, (Record.long, Record.texts, Record.texts, Record.texts)),
+    101: (Requests.set_watches, (Record.long, *[Record.texts] * 3)),
+    105: (Requests.set_watches, (Record.long, *[Record.texts] * 5)),
+    106: (Requests.add_watch, _PATH_AND_NUMBER),
+    107: (Requests.who_am_i, ()),
 }
 
 #: Type of a step in a transaction → type of its reply.
-_STEPS: Final = {kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)} | {
+_STEPS: Final[dict[int, int]] = {
+    kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)
+} | {
     _CREATE_CONTAINER: _CREATE2,
     _CREATE_TTL: _CREATE2,
 }

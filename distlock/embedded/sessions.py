@@ -82,7 +82,7 @@ class Sessions:
         """Let a session go on without its connection, which is lost, until its time is over."""
         if session.connection is connection:
             session.connection = None
-            self._tree.disconnect(session.id)
+            self._tree.watches.forget(session.id)
 
     def end(self, session: Session) -> None:
         """End a session, and with it its ephemeral nodes."""

@@ -1,4 +1,4 @@
-"""A ZooKeeper tree in memory: nodes, sessions, sequences, containers and watches, as a server has.
+"""A ZooKeeper tree in memory: nodes, sessions, sequences and containers, as a server has.
 
 The embedded server serves it over TCP; `distlock.testing.memory_client` uses it within a process.
 It behaves as ZooKeeper 3.8 does: tests apply the same operations to both and compare every answer,
@@ -24,7 +24,6 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
-    ZookeeperError,
 )
 from kazoo.protocol.states import EventType
 
@@ -33,6 +32,7 @@ from distlock.keys.limits import MAX_INT, signed
 from .acl import permits
 from .node import OPEN, Node
 from .paths import parent as parent_of
+from .watches import Watches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -42,12 +42,6 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in seconds. The test servers look for them as often.
 REAP_SECONDS: Final = 1.0
-
-
-class NoWatcherError(ZookeeperError):  # type: ignore[misc]
-    """The session has no such watch. kazoo has a class for this error since 2.11."""
-
-    code = -121
 
 
 class Listener(Protocol):
@@ -81,8 +75,7 @@ class MemoryTree:
         self._nodes: dict[str, Node] = {}
         self._children: dict[str, set[str]] = {}
         self._sessions: dict[int, Listener] = {}
-        #: Watches: (path, whether the names of its children) → session ids, first come first.
-        self._watches: dict[tuple[str, bool], dict[int, None]] = {}
+        self.watches = Watches(self.lock)
         self._depth = 0
         self._undo: list[tuple[str, Node | None]] = []
         self._events: list[tuple[str, str, tuple[ACL, ...]]] = []
@@ -106,7 +99,7 @@ class MemoryTree:
     def attach(self, session_id: int, listener: Listener) -> None:
         """Let a session go on over another connection."""
         with self.lock:
-            self.disconnect(session_id)
+            self.watches.forget(session_id)
             self._sessions[session_id] = listener
 
     def alive(self, session_id: int) -> bool:
@@ -116,16 +109,10 @@ class MemoryTree:
     def end_session(self, session_id: int) -> None:
         """End a session, by a good-bye or by expiry: its ephemeral nodes go with it."""
         with self.transaction():
-            self.disconnect(session_id)
+            self.watches.forget(session_id)
             self._sessions.pop(session_id, None)
             for path in [path for path, node in self._nodes.items() if node.owner == session_id]:
                 self._delete(path)
-
-    def disconnect(self, session_id: int) -> None:
-        """Forget the watches of a connection, as a server does that loses it."""
-        with self.lock:
-            for watch in [watch for watch, ids in self._watches.items() if session_id in ids]:
-                self._unwatch(watch, session_id)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -157,39 +144,9 @@ class MemoryTree:
             self._node(path)
             return list(self._children[path])
 
-    def watch(self, path: str, session_id: int, *, children: bool = False) -> None:
-        """Tell a session of the next change of a node's data, or of its children's names.
-
-        The node need not exist: that it is made is a change.
-        """
-        with self.lock:
-            self._watches.setdefault((path, children), {})[session_id] = None
-
-    def unwatch(self, path: str, session_id: int, *, children: bool = False) -> None:
-        """Take a watch back.
-
-        :raises NoWatcherError: there is none
-        """
-        with self.lock:
-            if session_id not in self._watches.get((path, children), ()):
-                raise NoWatcherError
-            self._unwatch((path, children), session_id)
-
-    def watching(self, path: str, session_id: int) -> set[bool]:
-        """Return what a session watches of a node: the names of its children (True), its data."""
-        return {
-            children
-            for children in (False, True)
-            if session_id in self._watches.get((path, children), ())
-        }
-
     def watchers(self) -> dict[str, list[int]]:
         """Return which sessions watch each path."""
-        with self.lock:
-            found: dict[str, list[int]] = {}
-            for (path, _), ids in self._watches.items():
-                found[path] = sorted({*found.get(path, ()), *ids})
-            return found
+        return self.watches.by_path()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -378,18 +335,8 @@ class MemoryTree:
         self._undo.clear()
         events, self._events = self._events, []
         for kind, path, acl in events:
-            told: dict[int, None] = {}
-            if kind != EventType.CHILD:
-                told |= self._watches.pop((path, False), {})
-            if kind in (EventType.CHILD, EventType.DELETED):
-                told |= self._watches.pop((path, True), {})
-            for session_id in told:
+            for session_id in self.watches.fire(kind, path):
                 self._sessions[session_id].event(kind, path, acl)
-
-    def _unwatch(self, watch: tuple[str, bool], session_id: int) -> None:
-        self._watches[watch].pop(session_id)
-        if not self._watches[watch]:
-            del self._watches[watch]
 
 
 def _milliseconds() -> int:

@@ -38,6 +38,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
+from distlock.embedded.watches import Kind
 from distlock.engine.handler import guarded
 from distlock.engine.requests import Requests, access_list
 
@@ -53,7 +54,7 @@ _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
 class _Unwatching(NamedTuple):
     path: str
-    children: bool
+    kind: Kind
 
 
 class MemoryClient(Requests):
@@ -138,7 +139,7 @@ class MemoryClient(Requests):
         self._receive(self._reconnect)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
-        return _Unwatching(path, children)
+        return _Unwatching(path, Kind.CHILDREN if children else Kind.DATA)
 
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         (self._child_watchers if children else self._data_watchers).pop(path, None)
@@ -273,17 +274,17 @@ class MemoryClient(Requests):
             case GetData(path=path, watcher=watcher):
                 found = tree.read(path)
                 if watcher:
-                    tree.watch(path, self.session_id)
+                    tree.watches.add(path, Kind.DATA, self.session_id)
                 return found
             case GetChildren(path=path, watcher=watcher):
                 names = tree.children(path)
                 if watcher:
-                    tree.watch(path, self.session_id, children=True)
+                    tree.watches.add(path, Kind.CHILDREN, self.session_id)
                 return names
             case Sync(path=path):
                 return path
-            case _Unwatching(path=path, children=children):
-                tree.unwatch(path, self.session_id, children=children)
+            case _Unwatching(path=path, kind=kind):
+                tree.watches.remove(path, [kind], self.session_id)
             case _:
                 raise NotImplementedError(f"The tree in memory does not know {request!r}.")
         return True
@@ -343,7 +344,7 @@ class MemoryClient(Requests):
         if not self.live:
             return
         self.live = False
-        self.tree.disconnect(self.session_id)
+        self.tree.watches.forget(self.session_id)
         pending, self._pending = self._pending, None
         unanswered = [] if pending is None else [pending]
         while self._queue:

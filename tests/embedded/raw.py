@@ -12,8 +12,6 @@ from tests.kit.tools import PATIENCE
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from distlock.embedded.server import EmbeddedZooKeeper
-
 
 class Greeting(NamedTuple):
     timeout: int
@@ -24,8 +22,8 @@ class Greeting(NamedTuple):
 class RawClient:
     """One connection to a server, without a session at first."""
 
-    def __init__(self, server: EmbeddedZooKeeper) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
 
     def __enter__(self) -> Self:
         return self
@@ -80,3 +78,14 @@ class RawClient:
                 raise ConnectionError("The server has closed the connection.")
             data += some
         return data
+
+
+def event(raw: RawClient) -> tuple[int, str]:
+    """Return the kind and the path of the watch event that comes next."""
+    message = raw.receive()
+    assert message.integer() == -1
+    message.long()  # the transaction, of which servers tell since 3.9
+    assert message.integer() == 0
+    kind, state = message.integer(), message.integer()
+    assert state == 3
+    return kind, message.text()

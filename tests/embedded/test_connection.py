@@ -47,7 +47,7 @@ def bystander(client: KazooClient) -> Iterator[None]:
 def test_garbage_closes_the_connection(
     embedded: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture, garbage: bytes, reason: str
 ) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.send_bytes(garbage)
         assert raw.closed()
     assert reason in caplog.text
@@ -68,7 +68,7 @@ def test_garbage_closes_the_connection(
 def test_a_malformed_request_closes_the_connection(
     embedded: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(30)
         raw.send(request_)
         assert raw.closed()
@@ -76,7 +76,7 @@ def test_a_malformed_request_closes_the_connection(
 
 
 def test_an_unknown_request_is_refused(embedded: EmbeddedZooKeeper) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(30)
         for kind in (0, 16, 999, -10):
             assert raw.ask(kind)[0] == -6
@@ -87,13 +87,13 @@ def test_a_client_that_asks_for_no_session_in_time_is_disconnected(
     embedded: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch, half: bytes
 ) -> None:
     monkeypatch.setattr(server_module, "GREETING_TIMEOUT", 0.3)
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.send_bytes(half)
         assert raw.closed()
 
 
 def test_half_a_request_and_silence_ends_the_session(embedded: EmbeddedZooKeeper) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(0.5)
         raw.send_bytes(pack_integer(1000) + b"half")
         assert raw.closed()
@@ -102,11 +102,11 @@ def test_half_a_request_and_silence_ends_the_session(embedded: EmbeddedZooKeeper
 def test_hundreds_of_silent_connections_keep_nobody_out(
     embedded: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with ExitStack() as crowd, RawClient(embedded) as guest:
+    with ExitStack() as crowd, RawClient(embedded.port) as guest:
         guest.greet(30)
         for _ in range(800):
-            crowd.enter_context(RawClient(embedded))
-        with RawClient(embedded) as late:
+            crowd.enter_context(RawClient(embedded.port))
+        with RawClient(embedded.port) as late:
             assert late.greet(30).session_id
         assert guest.ask(11)[0] == 0
         assert len(embedded.connections) <= server_module.MOST_CONNECTIONS
@@ -120,7 +120,7 @@ def test_a_client_that_never_reads_costs_little_memory_and_then_its_session(
     request_ = pack_integer(1) + pack_integer(GET_DATA) + pack_text("/large") + pack_boolean(False)
     tracemalloc.start()
     try:
-        with RawClient(embedded) as raw:
+        with RawClient(embedded.port) as raw:
             raw.greet(2)
             raw.send(*[request_] * 2000)  # for a gigabyte
             eventually(lambda: len(embedded.sessions) == 1, PATIENCE)
@@ -132,7 +132,7 @@ def test_a_client_that_never_reads_costs_little_memory_and_then_its_session(
 def test_a_slow_reader_gets_every_reply(embedded: EmbeddedZooKeeper, client: KazooClient) -> None:
     client.create("/large", b"x" * 500_000)
     request_ = pack_integer(GET_DATA) + pack_text("/large") + pack_boolean(False)
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(30)
         raw.send(*[pack_integer(xid) + request_ for xid in range(40)])
         assert [raw.receive().integer() for _ in range(40)] == list(range(40))
@@ -141,7 +141,7 @@ def test_a_slow_reader_gets_every_reply(embedded: EmbeddedZooKeeper, client: Kaz
 def test_clients_before_zookeeper_3_4_hear_nothing_of_reading_only(
     embedded: EmbeddedZooKeeper,
 ) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.send(bytes(4 + 8 + 4 + 8) + pack_buffer(bytes(16)))
         reply = raw.receive()
         reply.integer(), reply.integer(), reply.long(), reply.buffer()

@@ -18,7 +18,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_ac
 from distlock.engine.client import Client
 from distlock.testing.fixtures import _run
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
-from tests.testing.sides import World
+from tests.testing.sides import Side, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +77,13 @@ class RemoveWatches(tuple[str, int]):
         return True
 
 
+class AddWatch(RemoveWatches):
+    """A request to watch a path for good: 0 for the node, 1 with all nodes below."""
+
+    type = 106
+    __slots__ = ()
+
+
 acls = st.sampled_from([*ACLS, *ACLS, *REFUSED_ACLS, AUTH_ACL])
 flags = st.sampled_from([0, 0, 1, 2, 3, 4, 7, -1])
 
@@ -89,7 +96,13 @@ class Alike(Compared):
     def begin(self) -> None:
         self.root = f"/alike-{uuid4()}"
         self.worlds = [World(Client, hosts, self.root, auth=(AUTH,)) for hosts in self.hosts]
+        for world in self.worlds:
+            for side in world.sides:
+                record_events(side)
         self.begin_at(self.root)
+        #: The paths that the second session watches: once, and for good.
+        self.once: set[str] = set()
+        self.for_good: set[str] = set()
         self.both(0, lambda _: kazoo.Create(self.root, b"", OPEN_ACL_UNSAFE, 0))
 
     def both(self, session: int, ask: Ask, *, in_order: bool = True) -> None:
@@ -157,6 +170,9 @@ class Alike(Compared):
     )
     def read(self, session: int, place: int, kind: Any, watch: bool) -> None:
         path = self.path(place)
+        if session and watch:
+            watch = path not in self.for_good
+            self.once |= {path} if watch else set()
         self.both(session, lambda heard: kind(path, heard if watch else None), in_order=False)
 
     @rule(session=sessions, place=places)
@@ -186,13 +202,41 @@ class Alike(Compared):
 
         self.both(session, lambda _: kazoo.Transaction([step(*one) for one in steps]))
 
+    @rule(place=places, mode=st.sampled_from([0, 1, 1, 2]))
+    def watch_for_good(self, place: int, mode: int) -> None:
+        """Let the second session do so; it watches a path in one way only.
+
+        ZooKeeper 3.8 and 3.9 differ where it does so in two.
+        """
+        path = self.path(place)
+        if path not in self.once | self.for_good:
+            self.for_good.add(path)
+            self.both(1, lambda _: AddWatch((path, mode)))
+
     @rule(session=sessions, place=places, number=st.sampled_from([1, 2, 3]))
     def unwatch(self, session: int, place: int, number: int) -> None:
         path = self.path(place)
+        if session and path in self.for_good:
+            number = 3
+        if session and number == 3:
+            self.once.discard(path)
+            self.for_good.discard(path)
         self.both(session, lambda _: RemoveWatches((path, number)))
         for world in self.worlds:
             for children in {1: [True], 2: [False], 3: [True, False]}[number]:
                 world.sides[session].client.forget_watchers(path, children=children)
+
+
+def record_events(side: Side) -> None:
+    """Note the watch events as they come, also those of which kazoo knows no watcher."""
+    pass_on = side.client.pass_on
+
+    def note(event: bytes, offset: int) -> None:
+        told, _ = kazoo.Watch.deserialize(event, offset)
+        side.events.append((f"event {told.type}", told.path))
+        pass_on(event, offset)
+
+    side.client.pass_on = note
 
 
 def _sorted(answer: Any) -> Any:
@@ -249,6 +293,21 @@ def test_each_kind_of_request_and_event_is_alike(
         read(kazoo.Exists, 6)  # and this one, that it comes
         read(kazoo.GetChildren, 0)
         make()
+        for mode in (0, 1, 2):
+            look(both.unwatch(1, 1, 3))
+            look(both.unwatch(1, 0, 3))
+            look(both.watch_for_good(1, mode))
+            look(both.watch_for_good(0, mode))
+            for _ in range(2):
+                look(both.set_data(0, 1, b"y", -1))
+                look(both.create(0, 1, "b", b"", OPEN_ACL_UNSAFE, 0, kazoo.Create))
+                look(both.set_data(0, 2, b"y", -1))
+                look(both.delete(0, 2, -1))
+                look(both.delete(0, 1, -1))
+                make()
+        look(both.unwatch(1, 1, 3))
+        look(both.unwatch(1, 0, 3))
+        look(both.set_data(0, 1, b"y", -1))
         for number in (1, 2, 3, 3):
             read(kazoo.GetData)
             read(kazoo.GetChildren)

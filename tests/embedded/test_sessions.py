@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.embedded.records import pack_buffer, pack_integer, pack_text, pack_texts
-from tests.embedded.raw import RawClient
+from tests.embedded.raw import RawClient, event
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -24,14 +24,14 @@ EPHEMERAL = pack_text("/mine") + pack_buffer(b"") + OPEN + pack_integer(1)
 
 @pytest.mark.parametrize(("asked", "granted"), [(0.01, 500), (7, 7000), (900, 40000), (-1, 500)])
 def test_the_timeout_is_negotiated(embedded: EmbeddedZooKeeper, asked: float, granted: int) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         assert raw.greet(asked).timeout == granted
 
 
 def test_a_silent_client_is_disconnected_and_its_ephemeral_nodes_go(
     embedded: EmbeddedZooKeeper, client: KazooClient
 ) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(0.5)
         assert raw.ask(CREATE, EPHEMERAL)[0] == 0
         assert raw.closed()
@@ -39,7 +39,7 @@ def test_a_silent_client_is_disconnected_and_its_ephemeral_nodes_go(
 
 
 def test_pings_keep_a_session(embedded: EmbeddedZooKeeper, client: KazooClient) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(0.5)
         raw.ask(CREATE, EPHEMERAL)
         until = time.monotonic() + 1.5
@@ -51,7 +51,7 @@ def test_pings_keep_a_session(embedded: EmbeddedZooKeeper, client: KazooClient) 
 def test_a_session_outlives_its_connection_until_its_time_is_over(
     embedded: EmbeddedZooKeeper, client: KazooClient
 ) -> None:
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(2)
         raw.ask(CREATE, EPHEMERAL)
     eventually(lambda: len(embedded.connections) == 1, PATIENCE)
@@ -62,7 +62,7 @@ def test_a_session_outlives_its_connection_until_its_time_is_over(
 def test_a_session_goes_on_over_another_connection(
     embedded: EmbeddedZooKeeper, client: KazooClient
 ) -> None:
-    with RawClient(embedded) as former, RawClient(embedded) as later:
+    with RawClient(embedded.port) as former, RawClient(embedded.port) as later:
         began = former.greet(30)
         former.ask(CREATE, EPHEMERAL)
         went_on = later.greet(30, began.session_id, began.password)
@@ -79,7 +79,7 @@ def test_a_session_goes_on_over_another_connection(
 def test_another_password_does_not_get_a_session(
     embedded: EmbeddedZooKeeper, password: bytes
 ) -> None:
-    with RawClient(embedded) as owner, RawClient(embedded) as thief:
+    with RawClient(embedded.port) as owner, RawClient(embedded.port) as thief:
         began = owner.greet(30)
         assert thief.greet(30, began.session_id, password) == (0, 0, bytes(16))
         assert thief.closed()
@@ -87,7 +87,7 @@ def test_another_password_does_not_get_a_session(
 
 
 def test_a_session_that_is_over_does_not_go_on(embedded: EmbeddedZooKeeper) -> None:
-    with RawClient(embedded) as former, RawClient(embedded) as later:
+    with RawClient(embedded.port) as former, RawClient(embedded.port) as later:
         began = former.greet(30)
         former.ask(CLOSE)
         assert later.greet(30, began.session_id, began.password).session_id == 0
@@ -109,7 +109,7 @@ def test_watches_are_set_again_and_missed_events_are_told(
         ["/parent", "/parent-same"],
     ]
     body = seen.to_bytes(8, "big") + b"".join(map(pack_texts, watches))
-    with RawClient(embedded) as raw:
+    with RawClient(embedded.port) as raw:
         raw.greet(30)
         raw.send(pack_integer(-8) + pack_integer(SET_WATCHES) + body)
         missed = [event(raw) for _ in range(4)]
@@ -123,12 +123,3 @@ def test_watches_are_set_again_and_missed_events_are_told(
             (1, "/never"),
             (4, "/parent-same"),
         ]
-
-
-def event(raw: RawClient) -> tuple[int, str]:
-    """Return the kind and the path of the watch event that comes next."""
-    message = raw.receive()
-    assert (message.integer(), message.long(), message.integer()) == (-1, -1, 0)
-    kind, state = message.integer(), message.integer()
-    assert state == 3
-    return kind, message.text()
