@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -34,6 +36,13 @@ def in_child(forget: _F) -> _F:
     """
     _in_child.append(forget)
     return forget
+
+
+def interpreter() -> str:
+    """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
+    if Path(sys.executable or "").name.startswith(("python", "pypy")):
+        return sys.executable
+    return f"{sys.base_exec_prefix}/bin/python3"
 
 
 def _begin() -> None:

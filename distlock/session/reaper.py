@@ -17,9 +17,7 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.conf import settings
@@ -27,6 +25,7 @@ from django.conf import settings
 from distlock.conf import configuration
 from distlock.engine import session_reaper
 from distlock.logs.loggers import safe
+from distlock.process import interpreter
 
 from . import ending
 from .registry import observe_sessions
@@ -103,7 +102,7 @@ def _start_reaper(receiving: socket.socket) -> bool:
     """Start the program with no descriptor, argument or variable that could hold a secret."""
     try:
         subprocess.run(
-            [_interpreter(), "-I", "-S", session_reaper.__file__],
+            [interpreter(), "-I", "-S", session_reaper.__file__],
             stdin=receiving.fileno(),
             stdout=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
@@ -118,13 +117,6 @@ def _start_reaper(receiving: socket.socket) -> bool:
         )
         return False
     return True
-
-
-def _interpreter() -> str:
-    """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
-    if Path(sys.executable or "").name.startswith(("python", "pypy")):
-        return sys.executable
-    return f"{sys.base_exec_prefix}/bin/python3"
 
 
 # --- reports -------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -174,20 +173,10 @@ def test_wrong_settings_are_said_before_it_starts(settings: Settings) -> None:
 def test_a_master_goes_on_where_the_reaper_cannot_start(
     python: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(reaper, "_interpreter", lambda: python)
+    monkeypatch.setattr(reaper, "interpreter", lambda: python)
     assert start_session_reaper() is False
     assert reaper._reports is None
     assert "could not be started" in caplog.text
-
-
-def test_within_another_program_the_interpreter_is_the_one_that_it_was_built_with(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """uWSGI would take the arguments for its own, and the socket for one to serve."""
-    assert reaper._interpreter() == sys.executable
-    for other in ("/usr/bin/uwsgi", "", None):
-        monkeypatch.setattr(sys, "executable", other)
-        assert reaper._interpreter() == f"{sys.base_exec_prefix}/bin/python3"
 
 
 def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from distlock.process import interpreter
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_within_another_program_the_interpreter_is_the_one_that_it_was_built_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """uWSGI would take the arguments for its own, and the socket for one to serve."""
+    assert interpreter() == sys.executable
+    for other in ("/usr/bin/uwsgi", "", None):
+        monkeypatch.setattr(sys, "executable", other)
+        assert interpreter() == f"{sys.base_exec_prefix}/bin/python3"
