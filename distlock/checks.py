@@ -27,6 +27,7 @@ _HTTP_METHODS = ("get", "post", "put", "patch", "delete")
 def register() -> None:
     """Register the checks with Django."""
     checks.register(check_settings, "distlock")
+    checks.register(check_embedded, "distlock")
     checks.register(check_templates, "distlock")
     checks.register(check_views, "distlock", Tags.urls)
     checks.register(check_middleware, "distlock")
@@ -49,6 +50,16 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         Error(problem.message, hint=problem.hint, id="distlock.E002")
         for alias, options in aliases.items()
         for problem in conf.problems(alias, options)
+    ]
+
+
+def check_embedded(**_: Any) -> list[CheckMessage]:
+    """E007: an alias uses the embedded server without ``DEBUG``."""
+    aliases = getattr(settings, "DISTLOCK", {})
+    return [
+        Error(problem.message, hint=problem.hint, id="distlock.E007")
+        for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
+        for problem in conf.embedded_problems(alias, options)
     ]
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 
 from django.apps import apps
 from django.conf import settings
+from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
@@ -43,6 +44,10 @@ IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")
 LABELS = ("route", "path")
 ACL_NAMES = ("open", "creator")
+#: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
+EMBEDDED: Final = "embedded"
+#: The limits of an embedded server, in a few words.
+ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,11 @@ class Configuration:
     strict: bool = False
     max_node_bytes: int = 750_000
 
+    @property
+    def embedded(self) -> bool:
+        """Whether it uses the embedded server that all processes of the user share."""
+        return self.hosts == EMBEDDED
+
 
 class Problem(NamedTuple):
     """A mistake in the setting, and the way to correct it."""
@@ -96,7 +106,7 @@ def configuration(alias: str = "default") -> Configuration:
         known = ", ".join(map(repr, aliases)) if isinstance(aliases, Mapping) else "none"
         raise ImproperlyConfigured(f"DISTLOCK has no alias {alias!r}; it has: {known}.")
     options = aliases[alias]
-    for problem in problems(alias, options):
+    for problem in (*problems(alias, options), *embedded_problems(alias, options)):
         raise ImproperlyConfigured(f"{problem.message} {problem.hint}")
     values = {name.lower(): value for name, value in options.items()}
     for name in _TIMES:
@@ -148,11 +158,35 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
             # Somebody may have written user:password@host.
             value = "its value" if name in _SECRET or "@" in shown else shown
             yield Problem(f"{where}[{name!r}] cannot be {value:.200}.", f"It is {expected}.")
-    if _sasl_is_missing(options):
+    if _has_sasl(options) and find_spec("puresasl") is None:
         yield Problem(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
             "Install django-distlock[sasl].",
         )
+    if _is_embedded(options) and (options.get("TLS") is not None or _has_sasl(options)):
+        yield Problem(
+            f"{where} has TLS or SASL, which the embedded server does not know.",
+            "Remove TLS, and give AUTH no other scheme than digest.",
+        )
+
+
+def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
+    """Yield the reason why one alias may not use the embedded server: it is for development.
+
+    Runners of tests set ``DEBUG`` to False, and make an ``outbox``.
+    """
+    development = settings.DEBUG or hasattr(mail, "outbox")
+    if isinstance(options, Mapping) and _is_embedded(options) and not development:
+        yield Problem(
+            f"DISTLOCK[{alias!r}]['HOSTS'] is {EMBEDDED!r}, and DEBUG is False: the embedded "
+            f"server is {ABOUT_EMBEDDED}.",
+            'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181".',
+        )
+
+
+def _is_embedded(options: Mapping[Any, Any]) -> bool:
+    hosts = options.get("HOSTS")
+    return hosts_error(hosts) is None and _joined(hosts) == EMBEDDED
 
 
 def _joined(hosts: Any) -> str:
@@ -238,9 +272,9 @@ def _tls(value: object) -> bool:
     )
 
 
-def _sasl_is_missing(options: Mapping[Any, Any]) -> bool:
-    schemes = [pair[0] for pair in options.get("AUTH") or ()] if _auth(options.get("AUTH")) else []
-    return "sasl" in schemes and find_spec("puresasl") is None
+def _has_sasl(options: Mapping[Any, Any]) -> bool:
+    pairs = options.get("AUTH")
+    return _auth(pairs) and "sasl" in [scheme for scheme, _ in pairs or ()]
 
 
 _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}

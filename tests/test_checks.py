@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core import checks
+from django.core import checks, mail
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
@@ -304,6 +304,21 @@ def test_e005_uwsgi_without_threads(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uwsgi", SimpleNamespace(opt=options))
     assert found() == ids
+
+
+def test_e007_the_embedded_server_in_production(
+    right: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right.DISTLOCK = {"default": {}, "inventory": {"HOSTS": ["embedded"]}}
+    assert found() == []  # tests run without DEBUG
+    monkeypatch.delattr(mail, "outbox")
+    right.DEBUG = True
+    assert found() == []
+    right.DEBUG = False
+    (message,) = messages()
+    assert message.id == "distlock.E007"
+    assert "'inventory'" in message.msg
+    assert "for development: one process, nothing on disk, no replication" in message.msg
 
 
 def test_w003_lock_nodes_that_anybody_may_delete(right: Settings) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from hypothesis import HealthCheck, assume, given
@@ -236,6 +237,30 @@ def test_a_setting_like_no_other_is_told_all_there_are(name: Any) -> None:
 def test_an_alias_is_a_dict(options: Any) -> None:
     (problem,) = problems("default", options)
     assert problem.message == "DISTLOCK['default'] is not a dict."
+
+
+def test_the_embedded_server_is_refused_in_production(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(mail, "outbox")
+    settings.DISTLOCK = {"default": {"HOSTS": "embedded"}}
+    with pytest.raises(ImproperlyConfigured, match=r"DEBUG is False.*Name the servers"):
+        configuration()
+    settings.DEBUG = True
+    assert configuration().embedded
+
+
+@pytest.mark.parametrize(
+    "options", [{"TLS": {}}, {"AUTH": [("digest", "a:b"), ("sasl", "user:password")]}]
+)
+def test_the_embedded_server_has_no_tls_and_no_sasl(options: dict[str, Any]) -> None:
+    (problem,) = problems("default", {"HOSTS": " embedded", **options})
+    assert "TLS or SASL" in problem.message
+
+
+def test_a_host_may_have_the_name_of_the_embedded_server(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"HOSTS": "embedded:2181"}}
+    assert not configuration().embedded
 
 
 def test_an_unknown_alias_is_told_the_known_ones(settings: Settings) -> None:

@@ -3,7 +3,8 @@
 It speaks ZooKeeper's own protocol over TCP on loopback, so any client of ZooKeeper works with it.
 Bytes come in; replies, watch events and log lines go out. From the socket inwards:
 
-- `__main__`: runs the server as a process of its own
+- `shared`: finds or starts the server that all processes of a user share
+- `__main__`: runs a server as a process of its own
 - `server`: listens, and ends sessions and nodes whose time is over, on one thread
 - `connection`: one client: cuts its bytes into messages, and closes it when it misbehaves
 - `sessions`: the sessions, which outlive connections

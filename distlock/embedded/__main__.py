@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import signal
 import sys
 from contextlib import suppress
 
 from .server import EmbeddedZooKeeper
+from .shared import announce, in_place
 
 
 def main() -> None:
@@ -27,7 +29,13 @@ def main() -> None:
         default=math.inf,
         help="end after so many seconds without a connection",
     )
+    parser.add_argument(
+        "--shared", type=int, help="go to the background, for the lock on this descriptor"
+    )
     options = parser.parse_args()
+    shared_file: int | None = options.shared
+    if shared_file is not None and os.fork():
+        os._exit(0)  # nobody has to wait for the server itself
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores SIGINT
         signal.signal(number, signal.default_int_handler)
     with (
@@ -36,7 +44,12 @@ def main() -> None:
     ):
         sys.stdout.write(f"ZooKeeper ready on {server.hosts}\n")
         sys.stdout.flush()
-        server.wait()
+        if shared_file is None:
+            server.wait()
+        else:
+            announce(shared_file, server.hosts)
+            while in_place(shared_file) and not server.wait(1.0):
+                pass
 
 
 if __name__ == "__main__":

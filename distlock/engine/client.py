@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from django.core.exceptions import ImproperlyConfigured
 from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
@@ -46,6 +47,7 @@ from distlock.logs.loggers import safe
 
 from .connection import Connection
 from .credentials import sasl_options, tls_context
+from .ensemble import hosts
 from .handler import Handler, guarded, report_bug
 from .requests import Requests, access_list
 
@@ -191,6 +193,9 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         #: The connection thread calls these.
         self.steps: deque[Callable[[], None]] = deque()
         self._acl = access_list(conf)
+        self._conf = conf
+        if conf.embedded:  # not on the connection thread, as above
+            importlib.import_module("distlock.embedded.shared")
         self._changed = changed
         #: Whether it will never connect again.
         self.stopped = False
@@ -223,6 +228,10 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             if connection.connection_stopped.is_set():  # or else its thread closes the sockets
                 connection.close()
             raise
+
+    def find_servers(self) -> None:
+        # The connection thread calls it before each round of tries.
+        self.set_hosts(hosts(self._conf))
 
     @property
     def session_id(self) -> int:
@@ -352,6 +361,8 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
                 f"TLS with {where} failed: {error}. Check TLS and the host names in HOSTS; the "
                 "server may also want a client certificate (`cert` and `key`)."
             )
+        case ImproperlyConfigured():
+            return str(error)
         case UnimplementedError():
             return f"{where} is too old: container nodes need ZooKeeper 3.5.3 or newer."
         case None:

@@ -78,7 +78,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     #: When the last connection was lost.
     lost_at = 0.0
     #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
-    trouble: ssl.SSLError | AuthFailedError | None = None
+    trouble: BaseException | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -111,10 +111,12 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect_loop(self, retry: Any) -> Any:
         try:
+            self.client.find_servers()
             return super()._connect_loop(retry)
         except ForceRetryError:
             raise
         except BaseException as error:  # noqa: BLE001 - the session would end with the thread
+            self.trouble = error
             report_once(error, self._reported)
             self.client._session_callback(KeeperState.CONNECTING)
             raise ForceRetryError("Reconnecting") from None

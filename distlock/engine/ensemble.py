@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from django.core.exceptions import ImproperlyConfigured
+
 from distlock.keys.znodes import printable
 
 from .credentials import tls_context
@@ -55,13 +57,35 @@ class Member:
     error: str = ""
 
 
+def hosts(conf: Configuration) -> str:
+    """Return ``HOSTS``, or the address of the embedded server, which may change; start that.
+
+    :raises ImproperlyConfigured: it cannot be started
+    """
+    if not conf.embedded:
+        return conf.hosts
+    from distlock.embedded import shared  # noqa: PLC0415 - for development only
+
+    try:
+        return shared.address()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"DISTLOCK[{conf.alias!r}]['HOSTS'] cannot be {conf.hosts!r} here: {error}"
+        ) from error
+
+
+def servers(conf: Configuration) -> list[str]:
+    """Return the servers of `hosts` as ``host:port``, without the chroot."""
+    return hosts(conf).partition("/")[0].split(",")
+
+
 def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
     """Ask each server of ``HOSTS``, all at the same time.
 
     :param timeout: seconds for each
-    :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
+    :raises ImproperlyConfigured: as `hosts`, or a file of ``TLS`` cannot be read
     """
-    addresses = conf.hosts.partition("/")[0].split(",")
+    addresses = servers(conf)
     tls = tls_context(conf)
     with ThreadPoolExecutor(len(addresses), thread_name_prefix="distlock-ensemble") as pool:
         return list(pool.map(lambda address: _member(address, tls, timeout), addresses))
@@ -73,11 +97,11 @@ def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
     A server reports it only if its ``4lw.commands.whitelist`` allows the word ``conf``.
 
     :param timeout: seconds for each
-    :raises ImproperlyConfigured: a file of ``TLS`` cannot be read
+    :raises ImproperlyConfigured: as `hosts`, or a file of ``TLS`` cannot be read
     """
     tls = tls_context(conf)
     ticks: list[float] = []
-    for address in conf.hosts.partition("/")[0].split(","):
+    for address in servers(conf):
         with suppress(OSError, UnicodeError), _stream(address, tls, timeout) as stream:
             told = _TICK.search(_ask(stream, b"conf", time.monotonic() + timeout))
             ticks += [int(told[1]) / 1000] if told else []

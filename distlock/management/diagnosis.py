@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.checks import check_middleware, check_uwsgi
-from distlock.conf import configuration
+from distlock.conf import ABOUT_EMBEDDED, configuration
 from distlock.engine.bulk_reads import Reads
 from distlock.engine.deadline import TICKS
 from distlock.engine.ensemble import members
@@ -87,6 +87,8 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
 
 def _settings(conf: Configuration) -> Finding:
     message = f"{conf.namespace} on {conf.hosts}"
+    if conf.embedded:
+        message += f", {ABOUT_EMBEDDED}"
     if conf.max_node_bytes > LONGEST_MESSAGE:
         return warning(
             "settings",

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from django.views.decorators.debug import sensitive_variables
 
 from distlock.engine import session_reaper
+from distlock.engine.ensemble import servers
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -30,13 +31,13 @@ _LIBRARIES = str(Path(_sasl.origin).parents[1]) if _sasl and _sasl.origin else "
 @sensitive_variables()  # error mails show variables
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
     """Return the facts that `session_reaper.end_session` needs to end a session."""
-    servers = [urlsplit(f"//{server}") for server in conf.hosts.partition("/")[0].split(",")]
+    addresses = [urlsplit(f"//{server}") for server in servers(conf)]
     return {
         "alias": conf.alias,
         "session": session_id,
         "password": password.hex(),
         "timeout": conf.session_timeout,
-        "servers": [(server.hostname, server.port or _PORT) for server in servers],
+        "servers": [(server.hostname, server.port or _PORT) for server in addresses],
         "tls": conf.tls and dict(conf.tls),
         "auth": conf.auth,
         "libraries": _LIBRARIES,

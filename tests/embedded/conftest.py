@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.client import KazooClient
 
 from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.session.registry import close_sessions
+from tests.kit.embedded import end_in, folder_in
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_django import Settings
 
 
 @pytest.fixture
@@ -28,6 +34,24 @@ def client(embedded: EmbeddedZooKeeper) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of the embedded server that all processes share; it ends with the test."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    folder = folder_in(tmp_path)
+    yield folder
+    close_sessions()
+    end_in(folder)
+
+
+@pytest.fixture
+def embedded_hosts(folder: Path, settings: Settings) -> None:
+    """Use that server."""
+    del folder
+    settings.DISTLOCK = {"default": {"HOSTS": "embedded", "SESSION_TIMEOUT": 4}}
 
 
 @pytest.fixture(scope="session")

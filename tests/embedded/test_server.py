@@ -64,9 +64,9 @@ def test_session_ids_differ_after_a_restart_at_once() -> None:
 
 
 def test_it_ends_by_itself_when_nobody_is_connected() -> None:
-    with EmbeddedZooKeeper(idle=0.3) as server:
+    with EmbeddedZooKeeper(idle=1.5) as server:
         with raw_client(server.hosts):
-            assert not server.wait(1.0)
+            assert not server.wait(2.5)
         assert server.wait(PATIENCE)
 
 

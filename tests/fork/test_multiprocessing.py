@@ -8,6 +8,7 @@ import pytest
 
 from distlock import zk_lock
 from tests.fork.tools import SLACK, heard, program
+from tests.fork.workers import STARTS_WORKERS
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, Tree
 
@@ -17,28 +18,6 @@ if TYPE_CHECKING:
 KEY = "key"
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-STARTS_WORKERS = """
-import multiprocessing
-from tests.fork.workers import work, work_anew
-hosts, namespace, method = sys.argv[1:]
-context = multiprocessing.get_context(method)
-answers = context.SimpleQueue()
-target, args = work, (answers,)
-if method == "spawn":
-    target, args = work_anew, (hosts, namespace, answers)
-with zk_lock("key") as hold:
-    workers = [context.Process(target=target, args=args) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    found = [answers.get() for _ in workers]
-    for worker in workers:
-        worker.join(20)
-    hold.check()
-    hold.verify()
-    tell({"found": found, "exits": [worker.exitcode for worker in workers]})
-    hear()
-"""
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

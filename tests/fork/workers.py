@@ -1,4 +1,4 @@
-"""What the children of `test_multiprocessing` do; spawn imports it anew."""
+"""What a program that uses ``multiprocessing`` and its children do; spawn imports it anew."""
 
 from __future__ import annotations
 
@@ -7,6 +7,29 @@ from typing import Any
 
 from tests.fork.tools import timed
 from tests.kit.tools import set_up
+
+#: A program that starts three children while it holds the lock.
+STARTS_WORKERS = """
+import multiprocessing
+from tests.fork.workers import work, work_anew
+hosts, namespace, method = sys.argv[1:]
+context = multiprocessing.get_context(method)
+answers = context.SimpleQueue()
+target, args = work, (answers,)
+if method == "spawn":
+    target, args = work_anew, (hosts, namespace, answers)
+with zk_lock("key") as hold:
+    workers = [context.Process(target=target, args=args) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    found = [answers.get() for _ in workers]
+    for worker in workers:
+        worker.join(20)
+    hold.check()
+    hold.verify()
+    tell({"found": found, "exits": [worker.exitcode for worker in workers]})
+    hear()
+"""
 
 
 def work(answers: multiprocessing.SimpleQueue[Any]) -> None:

@@ -217,6 +217,7 @@ def set_up(hosts: str, namespace: str, *, as_shipped: bool = False, **options: A
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     defaults = {"HOSTS": hosts, "NAMESPACE": namespace, "SESSION_TIMEOUT": 4, "TIMEOUT": None}
     settings.DISTLOCK = {"default": {**defaults, **options}}
+    settings.DEBUG = hosts == "embedded"  # which is for development
     django.setup()
     if not as_shipped:
         waiting.ANSWER_SECONDS = ANSWER_SECONDS

@@ -14,6 +14,7 @@ from tests.testproject import templates
 given: dict[str, Any] = json.loads(os.environ["TESTPROJECT"])
 DATABASES = given["DATABASES"]
 DISTLOCK = given["DISTLOCK"]
+DEBUG = DISTLOCK["default"].get("HOSTS") == "embedded"
 TEMPLATES = templates.TEMPLATES
 SECRET_KEY = "testproject"
 USE_TZ = True

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.conf import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.testing.install import ServerNotInstalled, WrongHome
 from distlock.testing.ports import require_free
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "Run a ZooKeeper on this machine, for development and tests."
 
-_EMBEDDED = "embedded; for development: one process, nothing on disk, no replication"
+_EMBEDDED = f"embedded; {ABOUT_EMBEDDED}"
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -1,0 +1,79 @@
+"""Commands, workers and children of a program share the embedded server with it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import zk_lock
+from tests.fork.tools import heard, program
+from tests.fork.workers import STARTS_WORKERS
+from tests.kit.celery_tools import PATIENCE, fleet
+from tests.kit.helpers import spawn_python
+from tests.kit.losses import tell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+    from tests.kit.services import Redis
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+COMMAND = """
+import sys
+from django.conf import settings
+from django.core.management import execute_from_command_line
+settings.configure(
+    DEBUG=True, INSTALLED_APPS=["distlock"], DISTLOCK={"default": {"HOSTS": "embedded"}}
+)
+execute_from_command_line(["manage.py", "distlock", *sys.argv[1:]])
+"""
+
+
+def distlock(*arguments: str) -> tuple[int, str]:
+    """Run a subcommand as a process; return its status and all that it has written."""
+    with spawn_python(COMMAND, *arguments) as process:
+        output, errors = process.communicate(timeout=PATIENCE)
+        return process.returncode, output + errors
+
+
+@pytest.mark.usefixtures("embedded_hosts")
+def test_commands_see_and_respect_the_lock_of_another_process() -> None:
+    with zk_lock("key"):
+        status, said = distlock("list", "--json")
+        assert (status, [lock["key"] for lock in json.loads(said)["locks"]]) == (0, ["key"])
+        assert distlock("run", "--lock", "key", "--timeout", "0", "--", "true")[0] != 0
+    assert distlock("run", "--lock", "key", "--", "true") == (0, "")
+
+
+def test_the_doctor_says_what_the_server_is() -> None:
+    status, said = distlock("doctor")
+    assert status == 0, said
+    assert "for development: one process, nothing on disk, no replication" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_children_of_multiprocessing_share_it(method: str) -> None:
+    with program(STARTS_WORKERS, "embedded", "/shared", method) as process:
+        told = heard(process)
+        assert told["exits"] == [0, 0, 0]
+        assert [found["busy"] for found in told["found"]] == ["LockBusy"] * 3
+        assert len({found["token"] for found in told["found"]}) == 3
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+
+
+def test_celery_workers_share_it(redis: Redis, tmp_path: Path, settings: Settings) -> None:
+    embedded: Any = SimpleNamespace(hosts="embedded")
+    with fleet(embedded, tmp_path, redis.new_database()) as troupe, troupe.worker(concurrency=2):
+        settings.DISTLOCK = troupe.distlock
+        task = troupe.task("refuse", "tests.testproject.locked_tasks")
+        with zk_lock("key"):
+            refused = task.delay("key", "actor").get(timeout=PATIENCE, propagate=False)
+            assert type(refused).__name__ == "LockBusy"
+        assert task.delay("key", "actor").get(timeout=PATIENCE) == "actor"
