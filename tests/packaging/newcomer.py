@@ -14,6 +14,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from distlock.testing.ports import free_ports
+from tests.kit.embedded import end_in, folder_in
 from tests.kit.helpers import ROOT, eventually
 from tests.packaging.environment import PATIENCE
 
@@ -59,6 +60,11 @@ class Newcomer:
         zookeeper, site = free_ports(2)
         self.zookeeper = f"127.0.0.1:{zookeeper}"
         self.site = f"127.0.0.1:{site}"
+        self._variables = {
+            "TMPDIR": str(folder),  # where the embedded server has its address
+            "DJANGO_SUPERUSER_USERNAME": "admin",
+            "DJANGO_SUPERUSER_PASSWORD": "secret",
+        }
         #: Every command, and for how many seconds the machine was busy with it.
         self.typed: list[tuple[str, float]] = []
         self._running = ExitStack()
@@ -68,6 +74,7 @@ class Newcomer:
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
+        end_in(folder_in(self.folder))
 
     def write(self, block: Block) -> None:
         """Put the lines where the page says."""
@@ -126,8 +133,9 @@ class Newcomer:
                 words = rest
             case _:
                 raise AssertionError(f"Nobody knows how to type {shlex.join(words)}")
-        known = {"DJANGO_SUPERUSER_USERNAME": "admin", "DJANGO_SUPERUSER_PASSWORD": "secret"}
-        return self.environment.run(*words, cwd=self.folder, status=status, variables=known)
+        return self.environment.run(
+            *words, cwd=self.folder, status=status, variables=self._variables
+        )
 
     def _start(self, words: list[str], ready: str) -> str:
         return self._running.enter_context(self._started(words, ready))
@@ -137,7 +145,9 @@ class Newcomer:
         log = self.folder / f"terminal-{len(self.typed)}.log"
         with (
             log.open("w") as output,
-            self.environment.start(*words, cwd=self.folder, output=output) as process,
+            self.environment.start(
+                *words, cwd=self.folder, variables=self._variables, output=output
+            ) as process,
         ):
             try:
                 eventually(

@@ -38,6 +38,13 @@ def project(newcomer: Newcomer) -> Newcomer:
     return newcomer
 
 
+@pytest.fixture
+def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PATH", "JAVA_HOME", "ZOOKEEPER_HOME"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.usefixtures("_no_java")
 def test_what_the_page_says_leads_to_a_locked_view(newcomer: Newcomer) -> None:
     said: dict[str, str] = {}
     for block in blocks():
@@ -50,6 +57,7 @@ def test_what_the_page_says_leads_to_a_locked_view(newcomer: Newcomer) -> None:
                 assert sold == "42 is yours.\n"
             elif "pip install" not in command:  # the fixture has done it
                 said[command] = newcomer.type(command)
+    assert "for development: one process, nothing on disk" in " ".join(said[DOCTOR].split())
     assert said[CHECK] == "System check identified no issues (0 silenced).\n"
     assert "warning" not in said[DOCTOR]
     # Nobody has typed `migrate` yet.
@@ -64,6 +72,25 @@ def _one_sold(newcomer: Newcomer) -> str:
     """What the buyer is told who gets the lock, where the other one does not."""
     statuses, first = newcomer.buy()
     return first if statuses == [200, 423] else ""
+
+
+def test_a_zookeeper_of_your_own_leads_there_too(project: Newcomer) -> None:
+    use_a_zookeeper(project)
+    project.type("python manage.py distlock server")
+    assert "for development" not in project.type(DOCTOR)
+    project.type("python manage.py runserver")
+    eventually(lambda: _one_sold(project), PATIENCE)
+
+
+def use_a_zookeeper(project: Newcomer) -> None:
+    project.edit("shop/settings.py", '"embedded"', f'"{project.zookeeper}"')
+
+
+def test_the_embedded_server_is_an_error_in_production(project: Newcomer) -> None:
+    project.edit("shop/settings.py", "DEBUG = True", "DEBUG = False")
+    assert "distlock.E007" in project.type(CHECK, status=1)
+    said = " ".join(project.type(DOCTOR, status=1).split())
+    assert "error settings: DISTLOCK['default']['HOSTS'] is 'embedded', and DEBUG is False" in said
 
 
 def test_without_the_app_the_check_says_so(project: Newcomer) -> None:
@@ -86,6 +113,7 @@ def test_a_middleware_that_is_missing_or_there_twice_is_found(
 
 
 def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: Newcomer) -> None:
+    use_a_zookeeper(project)
     settings = project.folder / "shop/settings.py"
     down = f"{DOCTOR} --budget 1"
     said = " ".join(project.type(down, status=69).split())
@@ -100,5 +128,6 @@ def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: New
 
 
 def test_without_a_server_the_view_answers_503(project: Newcomer) -> None:
+    use_a_zookeeper(project)
     project.type("python manage.py runserver")
     assert project.get("/buy/42") == 503
