@@ -15,7 +15,7 @@ from hypothesis import settings as settings_of_hypothesis
 from distlock import Hold
 from distlock.contenders import waiting
 from distlock.owner.owner import current
-from distlock.testing.fixtures import zookeeper, zookeeper_ensemble
+from distlock.testing.fixtures import zookeeper, zookeeper_embedded, zookeeper_ensemble
 from tests.kit.helpers import ANSWER_SECONDS
 from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
 from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
@@ -36,6 +36,7 @@ __all__ = [
     "pytest_report_header",
     "pytest_runtest_makereport",
     "zookeeper",
+    "zookeeper_embedded",
     "zookeeper_ensemble",
 ]
 

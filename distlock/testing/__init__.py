@@ -1,9 +1,10 @@
-"""Help for the tests of code that uses locks, without a server and with a real one.
+"""Help for the tests of code that uses locks, without a server and with one.
 
 Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
-``distlock_memory``. With a real one: `ZooKeeper`, and the fixtures ``zookeeper`` and
-``zookeeper_ensemble``. For both: `hold`, `expire_session`, `assert_locked`, `captured_locks`.
-Broken links are in `distlock.testing.proxy`.
+``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
+`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: `ZooKeeper`,
+and the fixtures ``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`,
+`expire_session`, `assert_locked`, `captured_locks`. Broken links are in `distlock.testing.proxy`.
 
 Nothing is imported before it is used, pytest by none of them.
 """
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from distlock.embedded.tree import MemoryTree
 
     from .server import ZooKeeper
-    from .switch import DistlockTestCase, memory_zookeeper
+    from .switch import (
+        DistlockTestCase,
+        EmbeddedZooKeeperTestCase,
+        embedded_zookeeper,
+        memory_zookeeper,
+    )
     from .tools import (
         CapturedLock,
         CapturedLocks,
@@ -33,11 +39,13 @@ __all__ = [
     "CapturedLock",
     "CapturedLocks",
     "DistlockTestCase",
+    "EmbeddedZooKeeperTestCase",
     "MemoryTree",
     "OtherHolder",
     "ZooKeeper",
     "assert_locked",
     "captured_locks",
+    "embedded_zookeeper",
     "expire_session",
     "hold",
     "lose_connection",
@@ -46,8 +54,10 @@ __all__ = [
 
 _MODULES = {
     "DistlockTestCase": "distlock.testing.switch",
+    "EmbeddedZooKeeperTestCase": "distlock.testing.switch",
     "MemoryTree": "distlock.embedded.tree",
     "ZooKeeper": "distlock.testing.server",
+    "embedded_zookeeper": "distlock.testing.switch",
     "memory_zookeeper": "distlock.testing.switch",
 }
 

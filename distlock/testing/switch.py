@@ -1,18 +1,20 @@
-"""Switching this process over to a ZooKeeper in memory, for a block, a test or a test case.
+"""Switching this process over to a ZooKeeper of the tests', for a block, a test or a test case.
 
-Only code can do it. There is no setting for it, so no deployment can have it by a copied line or a
-forgotten variable: processes with a ZooKeeper each would exclude nobody, and say nothing.
+Only code can give it one in memory. There is no setting for that, so no deployment can have it by a
+copied line or a forgotten variable: processes with a ZooKeeper each would exclude nobody, and say
+nothing.
 """
 
 from __future__ import annotations
 
 import unittest
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.test import override_settings
 
 from distlock.embedded.tree import MemoryTree
 from distlock.engine.client import Client
@@ -21,10 +23,14 @@ from distlock.owner.owner import current
 from distlock.session import session as session_module
 from distlock.session.registry import sessions
 
+from .embedded import EmbeddedProcess, embedded_process
 from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+#: The one of this module's blocks that this process is in.
+_in_use: list[str] = []
 
 
 @contextmanager
@@ -43,18 +49,49 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
 
     :raises RuntimeError: there is one already, or this process holds locks on a real server
     """
-    _refuse_what_is_in_use()
-    tree = MemoryTree()
-    session_module.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
-    _begin_anew()
-    try:
-        yield tree
-    finally:
-        current().release_all()
-        session_module.new_client = Client
+    with _alone("memory_zookeeper()"):
+        tree = MemoryTree()
+        session_module.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
         _begin_anew()
-        held_permits.clear()
-        tree.closed.set()
+        try:
+            yield tree
+        finally:
+            current().release_all()
+            session_module.new_client = Client
+            _begin_anew()
+            held_permits.clear()
+            tree.closed.set()
+
+
+@contextmanager
+def embedded_zookeeper() -> Iterator[EmbeddedProcess]:
+    """Run an embedded ZooKeeper as a process, and let this one use it for the block; decorates too.
+
+    ::
+
+        with embedded_zookeeper() as zookeeper:
+            start_a_worker(ZOOKEEPER_HOSTS=zookeeper.hosts)
+            with zk_lock("stock:42"):
+                ...
+
+    It needs no Java. All aliases of ``DISTLOCK`` use it, with their settings as they are, but for
+    ``HOSTS`` and ``TLS``. Other processes need to be told its address. Locks that this process
+    holds when the block ends are released; the server ends, also when this process is killed.
+
+    :raises RuntimeError: there is one already, or this process holds locks on another server
+    :raises ServerFailed: it did not start
+    """
+    with _alone("embedded_zookeeper()"), embedded_process() as server:
+        aliases = {
+            using: {name: options[name] for name in options if name != "TLS"}
+            | {"HOSTS": server.hosts}
+            for using, options in getattr(settings, "DISTLOCK", {"default": {}}).items()
+        }
+        with override_settings(DISTLOCK=aliases):
+            try:
+                yield server
+            finally:
+                current().release_all()
 
 
 def _begin_anew() -> None:
@@ -67,18 +104,25 @@ def _begin_anew() -> None:
     )
 
 
-def _refuse_what_is_in_use() -> None:
-    if session_module.new_client is not Client:
+@contextmanager
+def _alone(block: str) -> Iterator[None]:
+    """Refuse a block where this process uses another ZooKeeper."""
+    if _in_use:
         raise RuntimeError(
-            "There is a ZooKeeper in memory already: memory_zookeeper(), DistlockTestCase and the "
-            "fixture distlock_memory cannot be within each other. Use one of them."
+            f"{block} cannot be within {_in_use[0]}, as locks are in one place. The test cases and "
+            "the fixture distlock_memory are such blocks, too. Use one of them."
         )
     for session in sessions():
         if session.heartbeat.beneficiaries():
             raise RuntimeError(
                 f"This process holds locks at {session.conf.hosts}, or waits for some. Release "
-                "them before memory_zookeeper() begins; a test uses either it or a real server."
+                f"them before {block} begins; a test uses either it or another server."
             )
+    _in_use.append(block)
+    try:
+        yield
+    finally:
+        _in_use.clear()
 
 
 class DistlockTestCase(unittest.TestCase):
@@ -99,3 +143,28 @@ class DistlockTestCase(unittest.TestCase):
         """Run the test with a ZooKeeper of its own."""
         with memory_zookeeper() as self.zookeeper:
             return super().run(result)
+
+
+class EmbeddedZooKeeperTestCase(unittest.TestCase):
+    """A test case whose tests, and the processes that they start, share an embedded ZooKeeper.
+
+    It goes first where there are other base classes::
+
+        class WorkerTests(EmbeddedZooKeeperTestCase, django.test.TransactionTestCase):
+            def test_two_workers(self):
+                start_a_worker(ZOOKEEPER_HOSTS=self.zookeeper.hosts)
+                ...
+
+    The server runs for the tests of the class, as `embedded_zookeeper` does for a block.
+    """
+
+    #: The server; its `hosts` is what other processes need.
+    zookeeper: EmbeddedProcess
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Start the server."""
+        with ExitStack() as stack:
+            cls.zookeeper = stack.enter_context(embedded_zookeeper())
+            super().setUpClass()
+            cls.addClassCleanup(stack.pop_all().close)

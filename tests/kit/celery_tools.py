@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from distlock.testing.embedded import EmbeddedProcess
     from distlock.testing.server import ZooKeeper
 
 #: How long a test waits for what a worker must do, in seconds.
@@ -41,7 +42,7 @@ class Fleet:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        zookeeper: ZooKeeper | EmbeddedProcess,
         folder: Path,
         broker: str,
         *,
@@ -169,7 +170,9 @@ class Worker:
 
 
 @contextmanager
-def fleet(zookeeper: ZooKeeper, folder: Path, broker: str, **options: Any) -> Iterator[Fleet]:
+def fleet(
+    zookeeper: ZooKeeper | EmbeddedProcess, folder: Path, broker: str, **options: Any
+) -> Iterator[Fleet]:
     """A `Fleet` that is taken apart at the end."""
     one = Fleet(zookeeper, folder, broker, **options)
     try:

@@ -87,8 +87,8 @@ def test_a_real_server_is_started_for_who_asks(tmp_path: Path) -> None:
     assert "1 passed" in told.stdout, told.stdout + told.stderr
 
 
-@pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_ensemble"])
-def test_memory_and_a_real_server_in_one_test_are_refused(tmp_path: Path, fixture: str) -> None:
+@pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_embedded", "zookeeper_ensemble"])
+def test_memory_and_a_server_in_one_test_are_refused(tmp_path: Path, fixture: str) -> None:
     told = run_pytest(tmp_path, BOTH.replace("FIXTURE", fixture))
     assert "1 error" in told.stdout, told.stdout + told.stderr
     assert f"test_both asks for the fixtures distlock_memory and {fixture}" in told.stdout
@@ -101,7 +101,7 @@ def test_the_plugin_is_an_entry_point() -> None:
     )
     assert written
     plugin = import_module(written[1])
-    for name in ("distlock_memory", "zookeeper", "zookeeper_ensemble"):
+    for name in ("distlock_memory", "zookeeper", "zookeeper_embedded", "zookeeper_ensemble"):
         assert hasattr(plugin, name)
 
 

@@ -79,7 +79,7 @@ def test_it_decorates_too() -> None:
 
 @pytest.mark.usefixtures("memory")
 def test_two_cannot_be_within_each_other() -> None:
-    with pytest.raises(RuntimeError, match="in memory already"), memory_zookeeper():
+    with pytest.raises(RuntimeError, match="cannot be within memory_zookeeper"), memory_zookeeper():
         pass
     assert zk_lock("key").acquire(timeout=0)
 
