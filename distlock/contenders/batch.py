@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from .turns import Batch
 
 
-def check_handoff(turns: object, *, fair: bool, revocable: bool) -> None:
+def check_handoff(handoff: object, *, fair: bool, revocable: bool) -> None:
     """Refuse a ``handoff=`` that cannot be.
 
     :raises ValueError: with what to do instead
     """
-    if type(turns) is not int or turns < 0:
-        raise ValueError(f"handoff= is a number of waiters, 0 or more, not {turns!r}.")
-    if turns and not fair:
+    if type(handoff) is not int or handoff < 0:
+        raise ValueError(f"handoff= is a number of waiters, 0 or more, not {handoff!r}.")
+    if handoff and not fair:
         raise ValueError("handoff= needs the queue that fair=False does without; choose one.")
-    if turns and revocable:
+    if handoff and revocable:
         raise ValueError(
             "With handoff= one node serves several holders in turns, so none of them can be asked "
             "to leave; use on_revoke= without it."
@@ -56,7 +56,7 @@ class BatchMember(Grant):
 
     The arguments are those of a `QueuedContender`.
 
-    :param turns: how many turns a batch has
+    :param handoff: how many turns a batch has
     """
 
     #: The node and the number of its turn, from the moment when nobody else can have that turn.
@@ -75,7 +75,7 @@ class BatchMember(Grant):
         session: Session,
         path: str,
         *,
-        turns: int,
+        handoff: int,
         key: str,
         data: bytes,
         settled: Callable[[], None],
@@ -85,7 +85,7 @@ class BatchMember(Grant):
         super().__init__(session)
         self.path = path
         self.key = key
-        self.turns = turns
+        self.handoff = handoff
         #: Whether it does not wait.
         self.trying = try_only
         self._data = data
@@ -151,7 +151,7 @@ class BatchMember(Grant):
     def reserve(self, node: BatchNode, number: int) -> None:
         """Let nobody else have this turn; from any thread, and the first one decides."""
         reserved = self.__dict__.setdefault("reserved", (node, number))
-        reserved[0].begun[reserved[1]] = self.turns
+        reserved[0].limits[reserved[1]] = self.handoff
 
     def begin(self) -> None:
         """Have the reserved turn; from any thread, any number of times."""
@@ -191,7 +191,7 @@ class BatchMember(Grant):
     @property
     def superseded(self) -> bool:
         """Whether its turn is over, and a later one has begun on the same node."""
-        return self.left and self.batch_node is not None and self.batch_node.turns > self.turn
+        return self.left and self.batch_node is not None and self.batch_node.begun > self.turn
 
     def deadline_renewed(self) -> None:
         """The batch's node watches itself."""

@@ -34,24 +34,24 @@ class BatchNode(QueuedContender):
         super().__init__(session, path, policy=MUTEX, **options)
         #: By the number of each turn that has begun, how many turns its member allows. Any thread
         #: that begins a turn adds it, so it is no counter.
-        self.begun: dict[int, int] = {}
+        self.limits: dict[int, int] = {}
 
     @property
-    def turns(self) -> int:
-        """How many turns there were."""
-        return len(self.begun)
+    def begun(self) -> int:
+        """How many turns have begun."""
+        return len(self.limits)
 
     @property
     def half_over(self) -> bool:
         """Whether half of its turns have begun."""
-        turns = len(self.begun)
-        return turns > 0 and turns * 2 > self.begun[turns]
+        begun = self.begun
+        return begun > 0 and begun * 2 > self.limits[begun]
 
     @property
     def has_turns(self) -> bool:
         """Whether it can give another turn."""
-        turns = len(self.begun)
-        return self.granted and not self.lost and (not turns or turns < self.begun[turns])
+        begun = self.begun
+        return self.granted and not self.lost and (not begun or begun < self.limits[begun])
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         neighbour.follower = self  # no offer: a batch goes on in the connection thread
@@ -145,7 +145,7 @@ class Batch:
                 if node is None or not node.has_turns:
                     self._begin_next(first)
                     continue
-                first.reserve(node, node.turns + 1)
+                first.reserve(node, node.begun + 1)
             first.begin()  # also where another thread was interrupted
             self._prepare()
             return

@@ -285,7 +285,7 @@ class Mutex(KeyLock):
     def _contender_for(self, owner: Owner) -> Callable[..., InLine]:
         """Return the function that makes a contender in this lock's queue for `owner`."""
         if self.options.handoff:
-            return partial(BatchMember, turns=self.options.handoff)
+            return partial(BatchMember, handoff=self.options.handoff)
         return partial(QueuedContender, policy=MUTEX if self.options.fair else UNFAIR)
 
     def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:

@@ -71,9 +71,9 @@ def test_who_waits_for_a_turn_was_in_line_also_before_the_next_batch_is() -> Non
 
 def test_a_next_batch_that_may_not_join_says_so_to_those_who_wait() -> None:
     session = FakeSession(Tree())
-    holder = stand(session, "batch", turns=1)
+    holder = stand(session, "batch", handoff=1)
     session.fails["create"] = NoAuth()
-    waiter = stand(session, "batch", turns=1)
+    waiter = stand(session, "batch", handoff=1)
     assert not waiter.settled
     holder.leave()
     session.tree.answer()
@@ -85,7 +85,7 @@ def test_a_next_batch_that_may_not_join_says_so_to_those_who_wait() -> None:
 
 def test_a_next_batch_that_has_the_lock_does_not_wait_for_who_has_lost_it() -> None:
     session = FakeSession(Tree())
-    holder, waiter = stand(session, "batch", turns=1), stand(session, "batch", turns=1)
+    holder, waiter = stand(session, "batch", handoff=1), stand(session, "batch", handoff=1)
     session.tree.expire(session, new_id=2)
     session.tree.answer()
     assert waiter.granted

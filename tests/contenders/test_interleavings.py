@@ -47,9 +47,9 @@ class WaitingLine(RuleBasedStateMachine):
     def join(self, session: int, kind: str, **options: Any) -> None:
         self.places.append(self.sessions[session].join(kind, revocable=True, **options))
 
-    @rule(session=SESSIONS, turns=st.integers(1, 5))
-    def join_for_turns(self, session: int, turns: int) -> None:
-        self.join(session, "batch", turns=turns)
+    @rule(session=SESSIONS, handoff=st.integers(1, 5))
+    def join_for_turns(self, session: int, handoff: int) -> None:
+        self.join(session, "batch", handoff=handoff)
 
     @rule(session=SESSIONS, kind=KINDS)
     def try_to_join(self, session: int, kind: str) -> None:

@@ -100,14 +100,14 @@ class Node:
     def __init__(self, line: list[Node], settled: Callable[[], None]) -> None:
         self._line = line
         self._settled = settled
-        self.begun: dict[int, int] = {}
+        self.limits: dict[int, int] = {}
         self.node = SimpleNamespace(session_id=1)
         self.granted = self.lost = self.was_in_line = False
         self.error = self.seen_ahead = self.ahead = None
         self.lost_reason = "session"
         self.epoch = 1
 
-    turns, half_over, has_turns = BatchNode.turns, BatchNode.half_over, BatchNode.has_turns
+    begun, half_over, has_turns = BatchNode.begun, BatchNode.half_over, BatchNode.has_turns
 
     def join(self) -> None:
         self._line.append(self)
@@ -119,7 +119,7 @@ class Node:
 
     def lose(self) -> None:
         """Be lost, as with the session, once it has been granted."""
-        if self.begun and not self.lost:
+        if self.limits and not self.lost:
             self.lost = True
             self._settled()
 
@@ -168,7 +168,7 @@ class Scene:
     def member(self) -> BatchMember:
         """Return a caller's wait, which has not begun."""
         return BatchMember(
-            self.session, "/line", turns=self.limit, key="key", data=b"{}", settled=lambda: None
+            self.session, "/line", handoff=self.limit, key="key", data=b"{}", settled=lambda: None
         )
 
     def _life(self, me: Actor) -> None:
@@ -237,7 +237,7 @@ def test_a_turn_that_has_begun_stays_on_its_node(monkeypatch: pytest.MonkeyPatch
     for node in nodes:
         member.reserve(node, 1)  # type: ignore[arg-type]
         member.begin()
-    assert [bool(node.begun) for node in nodes] == [True, False]
+    assert [bool(node.limits) for node in nodes] == [True, False]
     assert member.turn == 1
 
 

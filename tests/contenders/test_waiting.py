@@ -106,7 +106,7 @@ def test_a_grant_that_nobody_had_is_tried_anew_while_there_is_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [partial(QueuedContender, policy=MUTEX), partial(BatchMember, turns=2)]
+    "kind", [partial(QueuedContender, policy=MUTEX), partial(BatchMember, handoff=2)]
 )
 def test_who_joins_anew_waits_for_the_answers_again(kind: Callable[..., Any]) -> None:
     session: Any = fake_session.FakeSession(fake_session.Tree())

@@ -174,7 +174,7 @@ class CountingBatchMember(Counting, BatchMember):
 
 CONTENDERS: dict[str, Callable[..., Any]] = {
     "mutex": partial(CountingContender, policy=MUTEX),
-    "batch": partial(CountingBatchMember, turns=3),
+    "batch": partial(CountingBatchMember, handoff=3),
     "fair": partial(CountingContender, policy=FAIR),
     "unfair": partial(CountingContender, policy=UNFAIR),
 }
