@@ -155,12 +155,15 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             return False
         self.handler.start()
         asked = _Asked(self, request, async_object)
-        self._asked.add(asked)
         try:
+            self._asked.add(asked)
             if not self._client.stopped:
                 self._client.soon(partial(self._send, asked))
         except OSError:  # closed for good in this instant
             pass
+        except BaseException:  # a soft time limit landed here
+            self._asked.discard(asked)
+            raise
         if self._client.stopped:
             asked.set_exception(ConnectionClosedError("The session has been closed."))
             return False
@@ -168,7 +171,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
 
     def _send(self, asked: _Asked) -> None:
         """Send a request; on the connection thread."""
-        if asked not in self._asked:  # the connection was lost meanwhile
+        if asked not in self._asked:  # interrupted, or lost with the connection
             return
         with self._lock:
             self._client.submit((Borrowed(asked.request), asked))

@@ -139,6 +139,20 @@ def test_its_threads_start_when_they_are_needed(monkeypatch: pytest.MonkeyPatch)
     eventually(lambda: not ours())
 
 
+def test_an_interrupted_request_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is never sent would keep a watch of the locks on the server."""
+    zk = kazoo_client()
+
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session_for()._client, "soon", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            zk.get("/", watch=print)
+    assert not zk.watches("/", children=False)
+
+
 def test_a_failing_callback_is_logged_and_ends_nothing(
     tree: Tree, caplog: pytest.LogCaptureFixture
 ) -> None:
