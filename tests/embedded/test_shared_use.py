@@ -12,7 +12,8 @@ from distlock import zk_lock
 from tests.fork.tools import heard, program
 from tests.fork.workers import STARTS_WORKERS
 from tests.kit.celery_tools import PATIENCE, fleet
-from tests.kit.helpers import spawn_python
+from tests.kit.embedded import kill
+from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import tell
 
 if TYPE_CHECKING:
@@ -77,3 +78,18 @@ def test_celery_workers_share_it(redis: Redis, tmp_path: Path, settings: Setting
             refused = task.delay("key", "actor").get(timeout=PATIENCE, propagate=False)
             assert type(refused).__name__ == "LockBusy"
         assert task.delay("key", "actor").get(timeout=PATIENCE) == "actor"
+
+
+def test_the_session_reaper_finds_it(redis: Redis, tmp_path: Path, settings: Settings) -> None:
+    embedded: Any = SimpleNamespace(hosts="embedded")
+    options = {"SESSION_TIMEOUT": 40}
+    with (
+        fleet(embedded, tmp_path, redis.new_database(), **options) as troupe,
+        troupe.worker(concurrency=1),
+    ):
+        settings.DISTLOCK = troupe.distlock
+        lock = zk_lock("key", timeout=20)
+        troupe.task("work", "tests.testproject.locked_tasks").delay("key", "actor", 3600)
+        kill(eventually(lambda: getattr(lock.holder(), "pid", 0), PATIENCE))
+        with lock:
+            pass

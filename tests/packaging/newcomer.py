@@ -172,3 +172,5 @@ def _get(url: str) -> tuple[int, str]:
     except HTTPError as error:
         with error:
             return error.code, error.read().decode()
+    except OSError:  # runserver reloads
+        return 0, ""

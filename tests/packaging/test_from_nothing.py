@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.embedded import folder_in, kill, pid_in
 from tests.kit.helpers import eventually
 from tests.packaging.environment import PATIENCE
 from tests.packaging.newcomer import Newcomer, blocks
@@ -72,6 +73,15 @@ def _one_sold(newcomer: Newcomer) -> str:
     """What the buyer is told who gets the lock, where the other one does not."""
     statuses, first = newcomer.buy()
     return first if statuses == [200, 423] else ""
+
+
+def test_a_running_site_outlives_its_embedded_server_and_a_reload(project: Newcomer) -> None:
+    project.type("python manage.py runserver")
+    eventually(lambda: _one_sold(project), PATIENCE)
+    kill(pid_in(folder_in(project.folder)))
+    eventually(lambda: _one_sold(project), PATIENCE)
+    project.edit("shop/urls.py", "is yours", "belongs to you")
+    eventually(lambda: _one_sold(project) == "42 belongs to you.\n", PATIENCE)
 
 
 def test_a_zookeeper_of_your_own_leads_there_too(project: Newcomer) -> None:
