@@ -73,8 +73,8 @@ class MemoryClient(Requests):
         if tree.pid != os.getpid():
             raise RuntimeError(
                 "The ZooKeeper in memory belongs to the process that made it, and this one was "
-                "forked from that. Use a real server in tests of several processes: the fixture "
-                "`zookeeper`."
+                "forked from that. Use a server in tests of several processes: the fixture "
+                "`zookeeper_embedded`, or `zookeeper` for a real one."
             )
         self.tree = tree
         self.session_id = 0

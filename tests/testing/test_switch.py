@@ -110,7 +110,7 @@ with memory_zookeeper():
 """
     with spawn_python(code) as process:
         assert process.stdout is not None
-        assert "Use a real server" in process.stdout.readline()
+        assert "Use a server in tests of several" in process.stdout.readline()
 
 
 def test_no_setting_switches_it_on() -> None:
