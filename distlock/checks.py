@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MIDDLEWARE = "distlock.middleware.DistlockMiddleware"
+#: Celery's variable: its Django fixup runs no checks.
+_SKIP_CHECKS = "CELERY_SKIP_CHECKS"
 _HTTP_METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -64,7 +66,48 @@ def check_embedded(**_: Any) -> list[CheckMessage]:
 
 
 def check_templates(**_: Any) -> list[CheckMessage]:
-    """E003: a key template names an argument that the function does not have."""
+    """E003: a key template names an argument that the function does not have.
+
+    Only imported functions are known. Django keeps its checks in a set, and the check that imports
+    the URLconf may run after this one, so this one imports the URLconf and Celery's tasks itself.
+    """
+    _url_patterns()
+    return [*_import_tasks(), *template_errors()]
+
+
+def _import_tasks() -> list[CheckMessage]:
+    """Import the task modules of each Celery app. W005: one of them cannot be imported."""
+    if "celery" not in sys.modules:
+        return []
+    from celery._state import _get_active_apps  # noqa: PLC0415 - a site may have no Celery
+
+    # Before it imports the modules, Celery would run all checks: this one again, without an end.
+    outside = os.environ.get(_SKIP_CHECKS)
+    os.environ[_SKIP_CHECKS] = "1"
+    try:
+        # `current_app` is another one in the thread in which `runserver` checks.
+        for app in list(_get_active_apps()):
+            app.loader.import_default_modules()
+    except Exception as error:  # noqa: BLE001 - of the site's own modules
+        return [
+            CheckWarning(
+                "The lock keys of tasks were not all checked, because Celery's task modules cannot "
+                f"be imported: {type(error).__name__}: {error}",
+                hint="Correct the import. Silence this where no worker runs, if the module is "
+                "missing there on purpose.",
+                id="distlock.W005",
+            )
+        ]
+    finally:
+        if outside is None:
+            del os.environ[_SKIP_CHECKS]
+        else:
+            os.environ[_SKIP_CHECKS] = outside
+    return []
+
+
+def template_errors() -> list[CheckMessage]:
+    """Return E003 for the functions that are known by now."""
     return [
         Error(
             f"{locked.source}: the lock key {locked.template.text!r} of {locked.name} names "
@@ -86,11 +129,11 @@ def check_views(**_: Any) -> list[CheckMessage]:
     atomic = {
         alias for alias, options in connections.settings.items() if options["ATOMIC_REQUESTS"]
     }
-    if not atomic or not getattr(settings, "ROOT_URLCONF", None):
+    if not atomic:
         return []
     found = dict.fromkeys(
         inside
-        for view in _views(get_resolver().url_patterns)
+        for view in _views(_url_patterns())
         if not atomic <= set(getattr(view, "_non_atomic_requests", ()))
         for inside in _locked_inside(view)
     )
@@ -105,6 +148,11 @@ def check_views(**_: Any) -> list[CheckMessage]:
         )
         for view_class, name, hint in found
     ]
+
+
+def _url_patterns() -> Iterable[Any]:
+    """Import the URLconf, and return its patterns; none for a project without one."""
+    return get_resolver().url_patterns if getattr(settings, "ROOT_URLCONF", None) else ()
 
 
 def _views(patterns: Iterable[Any]) -> Iterator[Any]:

@@ -5,12 +5,15 @@ PITFALLS 24 (uWSGI without threads), 25h (no ACL, no TLS), 31 (ATOMIC_REQUESTS),
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import Celery, signals
+from celery.fixups.django import DjangoFixup
 from django.core import checks, mail
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
@@ -30,6 +33,7 @@ from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from django.urls import URLResolver
     from pytest_django import Settings
@@ -44,8 +48,8 @@ def found(*, deploy: bool = False) -> list[str | None]:
     return [message.id for message in messages(deploy=deploy)]
 
 
-def messages(*, deploy: bool = False) -> list[checks.CheckMessage]:
-    said = checks.run_checks(include_deployment_checks=deploy)
+def messages(*, deploy: bool = False, tags: list[str] | None = None) -> list[checks.CheckMessage]:
+    said = checks.run_checks(tags=tags, include_deployment_checks=deploy)
     return [message for message in said if str(message.id).startswith("distlock")]
 
 
@@ -142,6 +146,82 @@ def test_e003_says_where_the_function_is() -> None:
     assert message.msg.startswith(f"{__file__}:{line}: ")
     assert "buy" in message.msg
     assert message.hint == "It has: none."
+
+
+TYPO = """
+from distlock import zk_locked
+
+urlpatterns = []
+
+@zk_locked("stock:<skew>")
+def buy(sku): ...
+"""
+
+
+@pytest.fixture
+def unloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module with a typo in a key, which nobody has imported."""
+    name = "module_with_a_typo"
+    (tmp_path / f"{name}.py").write_text(TYPO)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def celery_app() -> Iterator[Celery]:
+    """An app as in another thread: not the current one there."""
+    app = Celery("of_the_check", set_as_current=False)
+    yield app
+    app.close()
+
+
+@pytest.mark.parametrize("tags", [None, ["distlock"]])
+def test_e003_is_found_in_views_that_nobody_has_imported(
+    tags: list[str] | None, unloaded: str, right: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Django keeps its checks in a set; here those of this app come before that of the URLs."""
+    ours_first = sorted(
+        checks.registry.registry.registered_checks,
+        key=lambda check: not check.__module__.startswith("distlock"),
+    )
+    monkeypatch.setattr(checks.registry.registry, "registered_checks", ours_first)
+    right.ROOT_URLCONF = unloaded
+    (message,) = messages(tags=tags)
+    assert message.id == "distlock.E003"
+    assert f"{unloaded}.py:6: " in message.msg
+
+
+def test_e003_is_found_in_celery_tasks_that_nobody_has_imported(
+    unloaded: str, celery_app: Celery
+) -> None:
+    celery_app.conf.include = [unloaded]
+    for tags in (None, ["distlock"]):
+        (message,) = messages(tags=tags)
+        assert message.id == "distlock.E003"
+
+
+@pytest.mark.parametrize("outside", [None, "yes"])
+def test_e003_the_import_of_tasks_runs_no_checks_within_checks(
+    outside: str | None, unloaded: str, celery_app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Celery's Django fixup runs all checks when it imports the tasks."""
+    monkeypatch.delenv("CELERY_SKIP_CHECKS", raising=False)
+    if outside:
+        monkeypatch.setenv("CELERY_SKIP_CHECKS", outside)
+    celery_app.conf.include = [unloaded]
+    fixup = DjangoFixup(celery_app)
+    signals.import_modules.connect(fixup.on_import_modules, sender=celery_app)
+    assert found() == ["distlock.E003"]
+    assert os.environ.get("CELERY_SKIP_CHECKS") == outside
+
+
+def test_w005_a_module_of_tasks_cannot_be_imported(celery_app: Celery) -> None:
+    celery_app.conf.include = ["no_such_module"]
+    (message,) = messages()
+    assert message.id == "distlock.W005"
+    assert message.msg.endswith("ModuleNotFoundError: No module named 'no_such_module'")
+    assert message.hint
 
 
 class LockedPost(View):

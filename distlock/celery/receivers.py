@@ -52,7 +52,7 @@ def _end(task: Any, **_: Any) -> None:
 
 def _check(**_: Any) -> None:
     """Log mistakes in keys: Celery runs the checks before it knows the tasks."""
-    for message in checks.check_templates():
+    for message in checks.template_errors():
         logger.error("%s", message)
 
 
