@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("tree")
 
 
-def test_where_nobody_is_the_status_is_1(tree: Tree) -> None:
-    status, out, errors = run("list")
-    assert (status, out.strip()) == (1, "")
-    assert errors == f"Nobody holds or waits for a lock in {tree.namespace}.\n"
+def test_a_list_without_locks_is_empty(tree: Tree) -> None:
+    assert run("list") == (0, "", f"Nobody holds or waits for a lock in {tree.namespace}.\n")
+    assert run_json("list")["locks"] == []
+
+
+def test_a_key_without_a_lock_is_an_error() -> None:
     status, out, errors = run("show", "key")
     assert (status, out) == (1, "")
     assert "Nobody holds or waits for 'key'" in errors

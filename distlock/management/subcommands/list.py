@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
-
 from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import printable
 from distlock.management.output import (
-    NOTHING,
     add_options,
     duration,
     exit_statuses,
@@ -23,6 +20,8 @@ from distlock.management.output import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from django.core.management.base import BaseCommand, CommandParser
 
     from distlock.inspection.snapshot import Lock, Snapshot
     from distlock.inspection.wait_graph import Cycle
@@ -70,12 +69,12 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     if options["json"]:
         write_json(command, _as_json(seen, locks, found))
     else:
-        command.stdout.write(_as_text(locks, found))
+        if locks:
+            command.stdout.write(_as_text(locks, found))
+        else:
+            command.stderr.write(f"Nobody holds or waits for a lock in {seen.namespace}.")
         for line in remarks(seen):
             command.stderr.write(line)
-    if not locks:
-        nothing = f"Nobody holds or waits for a lock in {seen.namespace}."
-        raise CommandError(nothing, returncode=NOTHING)
 
 
 def row(lock: Lock) -> tuple[object, ...]:
@@ -101,7 +100,7 @@ def remarks(seen: Snapshot) -> Iterable[str]:
 
 
 def _as_text(locks: list[Lock], found: list[Cycle]) -> str:
-    lines = table([HEADING, *map(row, locks)]) if locks else ""
+    lines = table([HEADING, *map(row, locks)])
     return "\n".join([lines, *(f"Deadlock: {cycle}" for cycle in found)])
 
 

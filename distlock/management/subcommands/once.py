@@ -67,10 +67,10 @@ def _list(command: BaseCommand, options: dict[str, Any], names: Collection[str])
     elif found:
         rows = [[value or "?" for value in lease.values()] for lease in found]
         command.stdout.write(table([HEADING, *rows]))
+    else:
+        command.stderr.write(f"No task is queued once in {seen.namespace}.")
     if seen.cut:
         command.stderr.write("The time was up, and not all was read. Give it more with --budget.")
-    if not found:
-        raise CommandError(f"No task is queued once in {seen.namespace}.", returncode=NOTHING)
 
 
 def _free(command: BaseCommand, options: dict[str, Any], names: Collection[str]) -> None:
