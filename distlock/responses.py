@@ -44,6 +44,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     refused together do not return together. A problem document (RFC 9457) for clients that
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
     override. The answer does not have the key, which the client may not be meant to know.
+    The page does not say that nothing was changed: a view may write before it asks for a lock.
     """
     document, headers = problem(error)
     status = document["status"]
@@ -53,8 +54,14 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     else:
         away = isinstance(error, LockUnavailable)
         template = "distlock/503.html" if away else "distlock/423.html"
-        context = {name: document[name] for name in ("title", "detail")}
-        context["seconds"] = int(headers["Retry-After"])
+        seconds = int(headers["Retry-After"])
+        context = {
+            "title": document["title"],
+            "detail": _("Try again in %(seconds)d s.") % {"seconds": seconds},
+            "seconds": seconds,
+            "is_safe": request.method in {"GET", "HEAD"},
+            "csp_nonce": _nonce(request),
+        }
         response = HttpResponse(_render(template, context, request), status=status)
     for name, value in headers.items():
         response[name] = value
@@ -75,14 +82,22 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
 
 
-def _render(template: str, context: dict[str, Any], request: HttpRequest) -> str:
+def _render(template: str, context: dict[str, object], request: HttpRequest) -> str:
     try:
         return render_to_string(template, context, request)
     except (TemplateDoesNotExist, ImproperlyConfigured):  # a site without Django's templates
         return _ENGINE.get_template(template).render(Context(context))
 
 
-_ENGINE = Engine(dirs=[str(Path(__file__).parent / "templates")])
+_ENGINE = Engine(
+    dirs=[str(Path(__file__).parent / "templates")],
+    libraries={"i18n": "django.templatetags.i18n"},
+)
+
+
+def _nonce(request: HttpRequest) -> object:
+    """Return the nonce of Django 6's CSP middleware, or of django-csp, not yet evaluated."""
+    return getattr(request, "_csp_nonce", getattr(request, "csp_nonce", ""))
 
 
 def _prefers_json(request: HttpRequest) -> bool:

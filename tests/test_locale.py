@@ -108,4 +108,5 @@ def test_a_refusal_is_in_chinese(error: LockBusy, title: str, settings: Settings
     with translation.override("zh-hans"):
         page = refusal(HttpRequest(), error).content.decode()
     assert title in page
-    assert re.search(r"未做任何更改。请在 \d+ 秒后重试。", page)
+    assert '<html lang="zh-hans">' in page
+    assert re.search(r"请在 \d+ 秒后重试。", page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -118,7 +119,40 @@ def test_it_tells_neither_key_nor_holder_nor_server(error: Any, accept: str | No
 @both
 def test_it_depends_on_nothing_that_the_client_sent(rf: RequestFactory, error: Any) -> None:
     response = refusal(rf.get("/<script>alert(1)</script>", {"q": "<script>"}), error)
-    assert b"<script" not in response.content
+    assert b"alert(" not in response.content
+    assert response.content.count(b"<script") == 1
+
+
+@both
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE"])
+def test_the_page_claims_no_rollback_and_repeats_safe_methods_alone(
+    error: Any, method: str
+) -> None:
+    request = get()
+    request.method = method
+    page = refusal(request, error).content.decode()
+    assert "Nothing was changed" not in page
+    assert ("This page tries again once by itself." in page) == (method in {"GET", "HEAD"})
+    assert ("Go back and send the form again." in page) == (method not in {"GET", "HEAD"})
+
+
+def test_the_page_loads_nothing_and_does_not_refresh_without_end() -> None:
+    page = refusal(get(), BUSY).content.decode()
+    assert re.findall(r"http-equiv|src=|<link|url\(|@import", page) == []
+    assert "Refresh" not in refusal(get(), BUSY)
+
+
+def test_a_nonce_of_django_csp_is_in_the_page() -> None:
+    request = get()
+    request.csp_nonce = "abc"  # type: ignore[attr-defined]
+    assert refusal(request, BUSY).content.count(b' nonce="abc"') == 2
+
+
+def test_the_nonce_of_djangos_own_csp_is_in_the_page(rf: RequestFactory) -> None:
+    csp = pytest.importorskip("django.middleware.csp", reason="Django 6 has it.")
+    request = rf.get("/")
+    response = csp.ContentSecurityPolicyMiddleware(lambda request: refusal(request, BUSY))(request)
+    assert response.content.count(f' nonce="{csp.get_nonce(request)}"'.encode()) == 2
 
 
 @pytest.mark.parametrize(("error", "template"), [(BUSY, "423"), (AWAY, "503")])
