@@ -1,0 +1,60 @@
+"""Django's own options work before a subcommand and after it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from distlock.management.commands.distlock import SUBCOMMANDS, Command
+from distlock.management.output import MISCONFIGURED
+from tests.kit.helpers import ROOT
+from tests.kit.tools import PATIENCE
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from pathlib import Path
+
+OPTIONS: Final = (
+    *("--settings", "elsewhere", "--pythonpath", "/elsewhere", "--verbosity", "3"),
+    *("--traceback", "--no-color", "--force-color"),
+)
+REQUIRED: Final = {"break": ["k"], "revoke": ["k"], "show": ["k"], "run": ["--lock", "k"]}
+
+
+def parse(*arguments: str) -> Namespace:
+    return Command().create_parser("manage.py", "distlock").parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_they_mean_the_same_on_both_sides(name: str) -> None:
+    required = REQUIRED.get(name, [])
+    after = parse(name, *OPTIONS, *required)
+    assert after == parse(*OPTIONS, name, *required)
+    assert (after.settings, after.verbosity, after.traceback) == ("elsewhere", 3, True)
+    assert parse(name, *required).verbosity == 1
+
+
+def test_what_follows_is_the_commands_own() -> None:
+    assert parse("run", "--lock", "k", "--", "ls", *OPTIONS).settings is None
+
+
+def test_the_settings_after_the_subcommand_are_used(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.py").write_text(
+        'INSTALLED_APPS = ["distlock"]\nDISTLOCK = {"default": {"HOTS": "zk1"}}\n'
+    )
+    arguments = ("distlock", "list", "--settings", "elsewhere", "--pythonpath", str(tmp_path))
+    ended = subprocess.run(
+        [sys.executable, "-m", "django", *arguments],
+        env={name: value for name, value in os.environ.items() if not name.startswith("DJANGO")},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (MISCONFIGURED, "")
+    assert "unknown setting 'HOTS'" in ended.stderr
