@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distlock.embedded.tree import MemoryTree
 
+    from .embedded import EmbeddedProcess
     from .server import ZooKeeper
     from .switch import (
         DistlockTestCase,
@@ -39,6 +40,7 @@ __all__ = [
     "CapturedLock",
     "CapturedLocks",
     "DistlockTestCase",
+    "EmbeddedProcess",
     "EmbeddedZooKeeperTestCase",
     "MemoryTree",
     "OtherHolder",
@@ -54,6 +56,7 @@ __all__ = [
 
 _MODULES = {
     "DistlockTestCase": "distlock.testing.switch",
+    "EmbeddedProcess": "distlock.testing.embedded",
     "EmbeddedZooKeeperTestCase": "distlock.testing.switch",
     "MemoryTree": "distlock.embedded.tree",
     "ZooKeeper": "distlock.testing.server",

@@ -59,7 +59,6 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
             current().release_all()
             session_module.new_client = Client
             _begin_anew()
-            held_permits.clear()
             tree.closed.set()
 
 
@@ -75,8 +74,8 @@ def embedded_zookeeper() -> Iterator[EmbeddedProcess]:
                 ...
 
     It needs no Java. All aliases of ``DISTLOCK`` use it, with their settings as they are, but for
-    ``HOSTS`` and ``TLS``. Other processes need to be told its address. Locks that this process
-    holds when the block ends are released; the server ends, also when this process is killed.
+    ``HOSTS`` and ``TLS``. Other processes need to be told its address. Locks that are held when the
+    block ends are gone; the server ends, also when this process is killed.
 
     :raises RuntimeError: there is one already, or this process holds locks on another server
     :raises ServerFailed: it did not start
@@ -122,6 +121,7 @@ def _alone(block: str) -> Iterator[None]:
     try:
         yield
     finally:
+        held_permits.clear()
         _in_use.clear()
 
 

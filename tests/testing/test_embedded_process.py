@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import SimpleTestCase, override_settings
 
-from distlock import zk_lock
+from distlock import zk_lease, zk_lock, zk_semaphore
 from distlock.session.registry import session_for
 from distlock.testing import (
+    EmbeddedProcess,
     EmbeddedZooKeeperTestCase,
     assert_locked,
     embedded_zookeeper,
     memory_zookeeper,
 )
-from distlock.testing.embedded import EmbeddedProcess, embedded_process
+from distlock.testing.embedded import embedded_process
 from distlock.testing.server import ServerFailed
 from tests.kit.celery_tools import fleet
 from tests.kit.helpers import alive, eventually, spawn_python
@@ -136,6 +137,16 @@ def test_a_block_has_all_aliases_on_it_with_their_other_settings() -> None:
         assert session_for("other").conf.namespace == "/other"
     assert not zk_lock("key").held
     assert session_for().conf.hosts == "127.0.0.1:1"
+
+
+def test_each_block_begins_with_nothing() -> None:
+    for _ in range(2):
+        with embedded_zookeeper():
+            for lock in (zk_lock("key"), zk_semaphore("s", 1), zk_lease("lease", 60, owner="me")):
+                assert not lock.locked()
+                assert lock.acquire(timeout=PATIENCE)
+    assert not zk_lock("key").held
+    assert not zk_semaphore("s", 1).held
 
 
 def test_it_is_used_beside_no_other() -> None:
