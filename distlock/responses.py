@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from threading import Lock
+from time import monotonic
+from typing import Any, Final, TypeAlias, TypeGuard
 
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template import Context, Engine, TemplateDoesNotExist
@@ -16,10 +20,15 @@ from django.utils.translation import gettext as _
 
 from .conf import configuration
 from .exceptions import DeadlockDetected, LockBusy, LockUnavailable
+from .logs.loggers import safe
+
+logger = safe(logging.getLogger("distlock"))
 
 #: The media type of a problem document.
 PROBLEM_TYPE = "application/problem+json"
 
+#: The seconds between two log lines about the same trouble of the same alias.
+LOG_SECONDS: Final = 60
 
 #: The reasons why a request could not get its lock.
 Refused: TypeAlias = LockBusy | LockUnavailable | DeadlockDetected
@@ -45,6 +54,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
     override. The answer does not have the key, which the client may not be meant to know.
     The page does not say that nothing was changed: a view may write before it asks for a lock.
+    With ``DEBUG`` the page for 503 shows the reason.
     """
     document, headers = problem(error)
     status = document["status"]
@@ -61,6 +71,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
             "seconds": seconds,
             "is_safe": request.method in {"GET", "HEAD"},
             "csp_nonce": _nonce(request),
+            "reason": str(error) if away and settings.DEBUG else "",
         }
         response = HttpResponse(_render(template, context, request), status=status)
     for name, value in headers.items():
@@ -69,8 +80,9 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
 
 
 def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the problem document (RFC 9457) of a refusal, and its headers."""
+    """Return the problem document (RFC 9457) of a refusal, and its headers; log a 503's reason."""
     if isinstance(error, LockUnavailable):
+        _log(error)
         status: int = HTTPStatus.SERVICE_UNAVAILABLE
         title = _("This cannot be done safely right now")
     else:
@@ -80,6 +92,25 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
+
+
+def _log(error: LockUnavailable) -> None:
+    """Log the reason of a 503, unless that was done in the last `LOG_SECONDS`."""
+    trouble, now = (error.using, type(error)), monotonic()
+    with _log_lock:
+        if now < _log_due.get(trouble, now):
+            return
+        _log_due[trouble] = now + LOG_SECONDS
+    logger.error(
+        "A request gets 503, for its lock is not available (logged once a minute): %s",
+        error,
+        extra={"using": error.using, "outcome": "unavailable"},
+    )
+
+
+_log_lock = Lock()
+#: When the next line about a trouble of an alias is due.
+_log_due: dict[tuple[str, type[LockUnavailable]], float] = {}
 
 
 def _render(template: str, context: dict[str, object], request: HttpRequest) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.http import HttpRequest
 
-from distlock import LockBusy, LockUnavailable, responses
+from distlock import LockBusy, LockUnavailable, TooManyLocks, responses
 from distlock.responses import refusal
 from tests.testproject.templates import TEMPLATES
 
@@ -27,6 +29,15 @@ both = pytest.mark.parametrize("error", [BUSY, AWAY], ids=["busy", "unavailable"
 @pytest.fixture(autouse=True)
 def _templates(settings: Settings) -> None:
     settings.TEMPLATES = TEMPLATES
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of the log, at which nothing has been logged yet."""
+    monkeypatch.setattr(responses, "_log_due", {})
+    now = [1000.0]
+    monkeypatch.setattr(responses, "monotonic", lambda: now[0])
+    return now
 
 
 def get(accept: str | None = None) -> HttpRequest:
@@ -121,6 +132,55 @@ def test_it_depends_on_nothing_that_the_client_sent(rf: RequestFactory, error: A
     response = refusal(rf.get("/<script>alert(1)</script>", {"q": "<script>"}), error)
     assert b"alert(" not in response.content
     assert response.content.count(b"<script") == 1
+
+
+def test_debug_shows_the_reason_of_a_503_on_the_page_alone(settings: Settings) -> None:
+    settings.DEBUG = True
+    away = LockUnavailable("No <server> answers.")
+    assert "No &lt;server&gt; answers." in refusal(get(), away).content.decode()
+    assert b"answers" not in refusal(get("application/json"), away).content
+    assert b"secret" not in refusal(get(), BUSY).content
+
+
+def test_the_reason_of_a_503_is_logged_once_a_minute(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    for seconds in (0, 0, 59.9, 60, 61):
+        clock[0] = 1000 + seconds
+        refusal(get(), LockUnavailable(f"after {seconds}"))
+        refusal(get("application/json"), LockUnavailable("in JSON"))
+    assert [record.args for record in caplog.records] == [("after 0",), ("after 60",)]
+
+
+def test_each_trouble_of_each_alias_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        refusal(get(), LockUnavailable("away"))
+        refusal(get(), LockUnavailable("stock is away", using="stock"))
+        refusal(get(), TooManyLocks("too many"))
+        refusal(get(), BUSY)
+    assert [record.args for record in caplog.records] == [
+        ("away",),
+        ("stock is away",),
+        ("too many",),
+    ]
+
+
+class _Slow(dict[Any, float]):
+    """Lets other threads come between a look at a value and the use of it."""
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = super().get(key, default)
+        Event().wait(0.01)
+        return value
+
+
+def test_requests_that_fail_together_log_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(responses, "_log_due", _Slow())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: refusal(get(), AWAY), range(8)))
+    assert len(caplog.records) == 1
 
 
 @both

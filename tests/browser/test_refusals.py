@@ -122,6 +122,7 @@ def post(tab: Tab) -> None:
 
 @pytest.fixture(params=["busy", "unavailable"])
 def _refusing(request: pytest.FixtureRequest, distlock_settings: Settings) -> Iterator[None]:
+    distlock_settings.DEBUG = True  # shows the reason of a 503
     use(distlock_settings, RETRY_AFTER=60)
     if request.param == "busy":
         with held_elsewhere(KEY):
