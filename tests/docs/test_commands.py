@@ -8,13 +8,16 @@ import shlex
 
 import pytest
 from django.core.management import get_commands, load_command_class
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.management.commands.distlock import SUBCOMMANDS
+from distlock.management.output import add_options
+from distlock.management.subcommands import chaos
 from tests.docs.blocks import PAGES
 from tests.kit.helpers import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
+REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
 
 
 def shown(pattern: str) -> list[tuple[str, str]]:
@@ -60,7 +63,35 @@ def test_a_wrong_command_would_be_found(line: str) -> None:
 
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_each_subcommand_is_in_the_reference(name: str) -> None:
-    assert f"| `{name}" in (ROOT / "docs/reference/commands.md").read_text()
+    assert f"| `{name}" in REFERENCE
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_each_option_is_in_the_reference_and_has_a_help(name: str) -> None:
+    parser, common = CommandParser(add_help=False), CommandParser(add_help=False)
+    SUBCOMMANDS[name].add_arguments(parser)
+    add_options(common)
+    top, *sections = re.split(r"(?m)^## ", REFERENCE)
+    about = [section for section in sections if name in section.partition("\n")[0].split()]
+    assert all(option in top for option in options_of(common))
+    assert [one for one in options_of(parser) - options_of(common) if one not in about[0]] == []
+    assert all(action.help for action in parser._actions if action.option_strings)
+
+
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the long options of a parser."""
+    return {
+        option
+        for action in parser._actions
+        for option in action.option_strings
+        if option.startswith("--")
+    }
+
+
+def test_the_help_of_chaos_says_whose_servers_it_breaks() -> None:
+    text = " ".join(chaos.HELP.split())
+    assert "starts its own ZooKeeper servers" in text
+    assert "does not touch the site's" in text
 
 
 @pytest.mark.parametrize(("page", "target"), shown(r"(?<=[`\n])make ([a-z]+)"))

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from distlock.testing.chaos.history import Event
 
 HELP = (
-    "Break servers, links and processes while locks are held, and check what came of it. Starts "
-    "servers and processes of its own, on loopback: the site's ZooKeeper is not touched."
+    "Break servers, links and processes while locks are held, and check the result. It starts its "
+    "own ZooKeeper servers and worker processes on loopback, which needs an installed ZooKeeper "
+    "and Java, and does not touch the site's ZooKeeper."
 )
 
 

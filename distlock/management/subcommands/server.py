@@ -17,7 +17,7 @@ from distlock.testing.server import ServerError, ZooKeeper
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HELP = "Run a ZooKeeper on this machine, for development and tests."
+HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
 
 _EMBEDDED = f"embedded; {ABOUT_EMBEDDED}"
 
@@ -30,13 +30,14 @@ def add_arguments(parser: CommandParser) -> None:
         "--port",
         type=int,
         default=2181,
-        help="first client port (default 2181; 0 chooses free ones)",
+        help="first client port, the others follow (default 2181; 0 chooses free ones)",
     )
     parser.add_argument("--data-dir", help="keep the data here (default: a temporary folder)")
     parser.add_argument(
         "--embedded",
         action="store_true",
-        help="run the embedded server, which needs no Java (default: where ZooKeeper is missing)",
+        help="run the embedded server, which needs no Java and keeps nothing on disk (default: if "
+        "ZooKeeper or Java is missing)",
     )
 
 

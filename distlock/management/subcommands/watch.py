@@ -31,9 +31,15 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("prefix", nargs="?", default="", help="only keys that begin with this")
     parser.add_argument("--every", action="store_true", help="also locks that nobody waits for")
     parser.add_argument(
-        "--interval", type=seconds, default=1.0, metavar="SECONDS", help="(default 1)"
+        "--interval",
+        type=seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="time between looks (default 1)",
     )
-    parser.add_argument("--sort", choices=ORDERS, default="wait", help="(default wait)")
+    parser.add_argument(
+        "--sort", choices=ORDERS, default="wait", help="by key, waiters, wait (default) or age"
+    )
     parser.add_argument(
         "--count", type=int, default=0, metavar="N", help="end after N looks (default: never)"
     )
