@@ -61,8 +61,9 @@ def zk_locked(
         @zk_locked("stock:<sku>", timeout=2)
         def buy(request, sku): ...
 
-    On functions, methods, function views and class views' ``dispatch``, sync and async, and below
-    ``@shared_task`` on Celery tasks. A view under ``ATOMIC_REQUESTS`` opens its transaction inside
+    On functions, function views and class views' ``dispatch``, sync and async, and below
+    ``@shared_task`` on Celery tasks. On methods, too, above or below ``@staticmethod`` and
+    ``@classmethod``. A view under ``ATOMIC_REQUESTS`` opens its transaction inside
     the lock and commits before the release.
 
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
@@ -112,6 +113,8 @@ def zk_locked(
     patience = Patience.of(busy_limit, busy_deadline, on_busy)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        if isinstance(function, staticmethod | classmethod):
+            return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
         locked = Locked(function, parsed, options, on_busy, patience).wrapper()
         if conf.takes_old_keys(using):
             old = KeyTemplate(template, as_before=True)

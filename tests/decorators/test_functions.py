@@ -94,27 +94,57 @@ def test_two_instances_have_two_locks() -> None:
     assert Nested("north").both("42") == (False, True)
 
 
-def test_static_and_class_methods_are_decorated_below_the_builtin() -> None:
-    assert Shop.static("42")
-    assert Shop("north").static("42")
-    assert Shop.of_class("42")
-    assert Shop("north").of_class("42")
+class LockAbove:
+    """The lock is above the builtin; in `Shop` it is below."""
+
+    chain = "corner"
+
+    @zk_locked("stock:<sku>")
+    @staticmethod
+    def static(sku: str) -> bool:
+        return holds(f"stock:{sku}")
+
+    @zk_locked("stock:<cls.chain>:<sku>")
+    @classmethod
+    def of_class(cls, sku: str) -> bool:
+        return holds(f"stock:{cls.chain}:{sku}")
+
+    @zk_locked("stock:<sku>")
+    @staticmethod
+    async def astatic(sku: str) -> bool:
+        return holds(f"stock:{sku}")
+
+    @zk_locked("stock:<cls.chain>:<sku>")
+    @classmethod
+    async def aof_class(cls, sku: str) -> bool:
+        return holds(f"stock:{cls.chain}:{sku}")
 
 
-@pytest.mark.parametrize("builtin", [staticmethod, classmethod])
-def test_above_the_builtin_it_fails_loudly_instead_of_locking_something_else(builtin: Any) -> None:
-    ran: list[str] = []
+@pytest.mark.parametrize("owner", [Shop, Shop("north"), LockAbove, LockAbove()])
+def test_static_and_class_methods_are_decorated_above_the_builtin_and_below(owner: Any) -> None:
+    assert owner.static("42")
+    assert owner.static(sku="42")
+    assert owner.of_class("42")
+    assert owner.of_class(sku="42")
 
-    def deduct(sku: str) -> None:
-        ran.append(sku)
 
-    def decorate_and_call() -> None:
-        wrong = type("Wrong", (), {"deduct": zk_locked("stock:<sku>")(builtin(deduct))})
-        wrong().deduct("42")
+@pytest.mark.parametrize("owner", [LockAbove, LockAbove()])
+def test_async_static_and_class_methods_are_decorated_above_the_builtin(owner: Any) -> None:
+    assert asyncio.run(owner.astatic("42"))
+    assert asyncio.run(owner.aof_class("42"))
 
-    with pytest.raises(TypeError):
-        decorate_and_call()
-    assert not ran
+
+def test_a_class_method_knows_the_subclass() -> None:
+    class Branch(LockAbove):
+        chain = "branch"
+
+    assert Branch.of_class("42")
+    assert Branch().of_class("42")
+
+
+def test_a_static_method_keeps_its_signature_and_its_name() -> None:
+    assert str(inspect.signature(LockAbove.static)) == str(inspect.signature(Shop.static))
+    assert LockAbove.static.__qualname__ == "LockAbove.static"
 
 
 def test_an_async_function_holds_the_lock_while_it_awaits() -> None:
