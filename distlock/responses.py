@@ -53,7 +53,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     refused together do not return together. A problem document (RFC 9457) for clients that
     prefer JSON, else the template ``distlock/423.html`` or ``distlock/503.html``, which a site can
     override. The answer does not have the key, which the client may not be meant to know.
-    The page does not say that nothing was changed: a view may write before it asks for a lock.
+    It does not say that nothing was changed: a view may write before it asks for a lock.
     With ``DEBUG`` the page for 503 shows the reason.
     """
     document, headers = problem(error)
@@ -67,7 +67,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
         seconds = int(headers["Retry-After"])
         context = {
             "title": document["title"],
-            "detail": _("Try again in %(seconds)d s.") % {"seconds": seconds},
+            "detail": document["detail"],
             "seconds": seconds,
             "is_safe": request.method in {"GET", "HEAD"},
             "csp_nonce": _nonce(request),
@@ -89,7 +89,7 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
         status = configuration(error.using).busy_status
         title = _("Somebody else is working on this right now")
     seconds = _jittered(error.retry_after)
-    detail = _("Nothing was changed. Try again in %(seconds)d s.") % {"seconds": seconds}
+    detail = _("Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
 
@@ -102,7 +102,7 @@ def _log(error: LockUnavailable) -> None:
             return
         _log_due[trouble] = now + LOG_SECONDS
     logger.error(
-        "A request gets 503, for its lock is not available (logged once a minute): %s",
+        "A request gets 503 because its lock is not available (logged once a minute): %s",
         error,
         extra={"using": error.using, "outcome": "unavailable"},
     )
