@@ -62,13 +62,13 @@ class Reads:
         return max(self.deadline - time.monotonic(), 0)
 
     def connect(self) -> None:
-        """Wait for a connection.
+        """Wait for a connection, for ``CONNECT_TIMEOUT`` at most.
 
         :raises LockUnavailable: there was none in time
         """
         connected = threading.Event()
         self.session.when_connected(connected.set)
-        if not connected.wait(self.left):
+        if not connected.wait(min(self.left, self.session.conf.connect_timeout)):
             raise self.session.unavailable(self.session.root)
 
     def refused(self) -> LockUnavailable:

@@ -44,6 +44,7 @@ from kazoo.retry import KazooRetry
 
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import safe
+from distlock.logs.outages import Outage
 
 from .connection import Connection
 from .credentials import sasl_options, tls_context
@@ -76,8 +77,18 @@ def _worth_logging(record: logging.LogRecord) -> bool:
     )
 
 
+def _in_detail(record: logging.LogRecord) -> bool:
+    """Make kazoo's messages DEBUG, unless somebody has given its logger a level of its own.
+
+    kazoo warns of each try to connect, several a second. `Outage` logs what an operator needs.
+    """
+    if _logger.level == logging.NOTSET and logging.DEBUG < record.levelno < logging.ERROR:
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+    return _logger.isEnabledFor(record.levelno)
+
+
 #: kazoo's own messages about connections.
-_logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging)
+_logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging, _in_detail)
 
 #: Called once with (value, None) or (None, error), on the connection thread.
 Done = Callable[[Any, BaseException | None], None]
@@ -197,6 +208,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         if conf.embedded:  # not on the connection thread, as above
             importlib.import_module("distlock.embedded.shared")
         self._changed = changed
+        self.outage = Outage(conf.hosts)
         #: Whether it will never connect again.
         self.stopped = False
         #: The client on the same session that users have.
@@ -211,12 +223,18 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         if was_connected:
             self._connection.lost_at = time.monotonic()
         if was_connected or state in CLOSED_STATES:
+            self.disconnected()
             guarded(self._changed, False, 0 if state in CLOSED_STATES else self.session_id)
         if self.shared is not None:
             guarded(self.shared._session_callback, state)
         super()._session_callback(state)
         if connected:
             guarded(self._changed, True, self.session_id)
+
+    def disconnected(self) -> None:
+        # The connection thread calls it when the connection is lost, and after each round of tries.
+        if not self._stopped.is_set():
+            self.outage.note(self._connection.reason)
 
     def connect(self) -> None:
         """Begin to connect, and stay connected until `say_goodbye`; does not block."""
@@ -307,6 +325,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         """Close a connection that gives no answer, and connect anew; from any thread."""
         connected = self._connection._socket
         if connected is not None:
+            self._connection.given_up = connected
             with suppress(OSError):
                 # An SSLSocket's own would make it a plain one, in which others may be sending.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)

@@ -27,7 +27,6 @@ from kazoo.protocol.connection import (
     PING_XID,
     WATCH_XID,
     ConnectionDropped,
-    ConnectionHandler,
 )
 from kazoo.protocol.serialization import (
     CloseInstance,
@@ -42,7 +41,7 @@ from kazoo.retry import ForceRetryError
 
 from distlock.logs.loggers import safe
 
-from .handler import report_once, take_all
+from .handler import ConnectionWithReasons, report_once, take_all
 from .requests import Borrowed
 from .wire import Wire, packed
 
@@ -67,18 +66,15 @@ _SEND_SECONDS: Final = 0.25
 _WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
+class Connection(ConnectionWithReasons):
     """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
 
-    _socket: Any
     negotiated_timeout = 0.0
     connect_timeout = 1.0
     #: Whether the server has acknowledged the end of the session.
     closed_session = False
     #: When the last connection was lost.
     lost_at = 0.0
-    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
-    trouble: BaseException | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -114,6 +110,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             self.client.find_servers()
             return super()._connect_loop(retry)
         except ForceRetryError:
+            self.client.disconnected()
             raise
         except BaseException as error:  # noqa: BLE001 - the session would end with the thread
             self.trouble = error
@@ -352,6 +349,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped(str(error)) from error
         self.trouble = None
         self._admitted = True
+        self.client.outage.end()
         self._busy_since = None
         if isinstance(self._socket, Wire):
             self.client._pending = self._socket.unanswered

@@ -116,9 +116,13 @@ def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
             member = replace(member, reachable=True)
             said = _ask(stream, b"srvr", started + timeout)
     except (OSError, UnicodeError) as error:
-        # It accepted and did not answer: its role is unknown.
-        why = printable(str(error) or type(error).__name__)
-        return replace(member, error=why, seconds=time.monotonic() - started)
+        return replace(
+            member,
+            # It may have accepted and not answered: its role is unknown.
+            reachable=member.reachable or isinstance(error, ssl.SSLError),
+            error=printable(str(error) or type(error).__name__),
+            seconds=time.monotonic() - started,
+        )
     facts = dict(_FACT.findall(said))
     count = facts.get("Connections", "")
     return replace(

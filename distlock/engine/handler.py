@@ -9,10 +9,12 @@ import ssl
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 
 from distlock.logs.loggers import safe
 
@@ -57,6 +59,43 @@ def report_once(error: BaseException, reported: set[tuple[Any, ...]]) -> None:
             "is not logged again.",
             exc_info=error,
         )
+
+
+class ConnectionWithReasons(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which knows why it ended, or could not be made."""
+
+    _socket: Any
+    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
+    trouble: BaseException | None = None
+    #: The socket that was closed on this side because the server gave no answer.
+    given_up: Any = None
+    _failure: BaseException | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        if self.given_up is not None and self.given_up is self._socket:
+            return "no answer in time"
+        error = self.trouble or self._failure
+        if isinstance(error, ConnectionDropped) and isinstance(error.__context__, OSError):
+            error = error.__context__  # kazoo's own text may be "None"
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return text.rstrip(".")
+
+    @contextmanager
+    def _socket_error_handling(self) -> Iterator[None]:
+        try:
+            with super()._socket_error_handling():
+                yield
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _expand_client_hosts(self) -> Any:
+        found = super()._expand_client_hosts()
+        if not found:
+            self._failure = OSError("no host name in HOSTS can be resolved")
+        return found
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]

@@ -31,7 +31,7 @@ from . import rights
 from .finding import failure, ok, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
     from distlock.engine.ensemble import Member
@@ -56,7 +56,6 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     try:
         conf = configuration(using)
         ensemble = members(conf, min(timeout, 2.0))
-        session = session_for(using)
     except ImproperlyConfigured as error:
         yield failure("settings", str(error), "manage.py check tells of all settings.")
         return
@@ -64,6 +63,9 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     yield from _middleware()
     yield from _threads()
     yield from _ensemble(ensemble)
+    if not any(member.reachable for member in ensemble):
+        return
+    session = session_for(using)
     reads = Reads(session, timeout)
     started = time.monotonic()
     try:
@@ -120,7 +122,9 @@ def _threads() -> Iterator[Finding]:
 
 
 def _ensemble(ensemble: list[Member]) -> Iterator[Finding]:
-    yield from map(_server, ensemble)
+    down = warning if any(member.reachable for member in ensemble) else failure
+    for member in ensemble:
+        yield _server(member, down)
     if len(ensemble) > 1 and any(member.role == "standalone" for member in ensemble):
         yield failure(
             "ensemble",
@@ -130,10 +134,11 @@ def _ensemble(ensemble: list[Member]) -> Iterator[Finding]:
         )
 
 
-def _server(member: Member) -> Finding:
+def _server(member: Member, down: Callable[[str, str, str], Finding]) -> Finding:
+    """Return the finding on a server; `down` makes the one on a server that is unreachable."""
     subject = f"server {member.address}"
     if not member.reachable:
-        return warning(
+        return down(
             subject,
             f"cannot be reached: {member.error}.",
             "Is it running, is the port right, does a firewall stand between? Locks work as long "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import sys
 import threading
 import time
@@ -86,10 +88,36 @@ def test_one_server_that_is_down_is_a_warning(
     assert "Locks do not work here: ensemble." in errors
 
 
-def test_without_a_session_the_status_is_69(settings: Settings) -> None:
-    hosts = f"127.0.0.1:{free_ports(1)[0]}"
+@pytest.mark.parametrize("servers", [1, 3])
+def test_no_server_that_can_be_reached_is_an_error(
+    settings: Settings, caplog: pytest.LogCaptureFixture, servers: int
+) -> None:
+    hosts = [f"127.0.0.1:{port}" for port in free_ports(servers)]
     settings.DISTLOCK = {"default": {"HOSTS": hosts}}
-    status, out, errors = run("doctor", "--budget", "0.3")
+    status, out, errors = run("doctor")
+    assert status == 1
+    subjects = [f"server {address}" for address in hosts]
+    assert re.findall(r"^error +(server [^ ]+): cannot be reached", out, re.MULTILINE) == subjects
+    assert errors == f"Locks do not work here: {', '.join(subjects)}.\n"
+    assert caplog.messages == []
+
+
+def test_one_dead_server_of_three_is_a_warning(
+    distlock_settings: Settings, zookeeper_ensemble: ZooKeeper
+) -> None:
+    alive = zookeeper_ensemble.hosts.split(",")[:2]
+    down = f"127.0.0.1:{free_ports(1)[0]}"
+    with_options(distlock_settings, HOSTS=[*alive, down])
+    assert findings()[f"server {down}"].level == "warning"
+    assert run("doctor")[0] == 0
+
+
+def test_without_a_session_the_status_is_69(settings: Settings) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]}"
+        settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.3}}
+        status, out, errors = run("doctor", "--budget", "2")
+        close_sessions()
     assert status == 69
     assert f"ZooKeeper at {hosts} did not answer in time" in " ".join(out.split())
     assert errors == "Locks do not work here: session.\n"

@@ -25,7 +25,7 @@ def add_arguments(parser: CommandParser) -> None:
     add_options(parser)
     parser.epilog = (
         "Exit status: 0 when locks work, with warnings or without; 1 when something keeps them "
-        "from working; 69 when there is no session with ZooKeeper."
+        "from working, such as no server that can be reached; 69 when the servers grant no session."
     )
 
 
