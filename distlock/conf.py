@@ -11,6 +11,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -108,10 +109,10 @@ def configuration(alias: str = "default") -> Configuration:
     options = aliases[alias]
     for problem in (*problems(alias, options), *embedded_problems(alias, options)):
         raise ImproperlyConfigured(f"{problem.message} {problem.hint}")
-    values = {name.lower(): value for name, value in options.items()}
-    for name in _TIMES:
-        if isinstance(values.get(name), timedelta):
-            values[name] = values[name].total_seconds()
+    values: dict[str, Any] = {
+        name.lower(): value.total_seconds() if isinstance(value, timedelta) else value
+        for name, value in options.items()
+    }
     if "hosts" in values:
         values["hosts"] = _joined(values["hosts"])
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
@@ -156,8 +157,8 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
         if name in options and not accepts(options[name]):
             shown = repr(options[name])
             # Somebody may have written user:password@host.
-            value = "its value" if name in _SECRET or "@" in shown else shown
-            yield Problem(f"{where}[{name!r}] cannot be {value:.200}.", f"It is {expected}.")
+            value = "" if name in _SECRET or "@" in shown else f": {shown:.200}"
+            yield Problem(f"{where}[{name!r}] is not valid{value}.", f"Write {expected}.")
     if _has_sasl(options) and find_spec("puresasl") is None:
         yield Problem(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
@@ -216,11 +217,9 @@ _SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d
 
 
 def _is_ipv6(text: str) -> bool:
-    try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(IPv6Address(text))
+    return False
 
 
 def _seconds(value: object) -> bool:
@@ -279,7 +278,6 @@ def _has_sasl(options: Mapping[Any, Any]) -> bool:
 
 _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
 _SECRET = {"AUTH", "TLS", "ACL"}
-_TIMES = ("timeout", "session_timeout", "connect_timeout", "retry_after", "deadlock_after")
 _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
@@ -305,11 +303,8 @@ _RULES: dict[str, tuple[Any, str]] = {
             '"check_hostname" (True or False); key needs cert, check_hostname needs verify'
         ),
     ),
-    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, f"one of {', '.join(IN_TRANSACTION)}"),
-    "BUSY_STATUS": (
-        lambda v: isinstance(v, int) and 400 <= v <= 599,
-        "an HTTP status from 400 to 599",
-    ),
+    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, " or ".join(map(repr, IN_TRANSACTION))),
+    "BUSY_STATUS": (lambda v: isinstance(v, int) and 400 <= v < 600, "a status from 400 to 599"),
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
@@ -318,8 +313,8 @@ _RULES: dict[str, tuple[Any, str]] = {
         lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
         "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
     ),
-    "NODE_DATA": (lambda v: v in NODE_DATA, f"one of {', '.join(NODE_DATA)}"),
-    "LABEL": (lambda v: v in LABELS, f"one of {', '.join(LABELS)}"),
+    "NODE_DATA": (lambda v: v in NODE_DATA, " or ".join(map(repr, NODE_DATA))),
+    "LABEL": (lambda v: v in LABELS, " or ".join(map(repr, LABELS))),
 }
 
 
@@ -329,14 +324,12 @@ def positive_seconds(value: object, name: str) -> float | None:
     :raises TypeError: not a number, a timedelta or None
     :raises ValueError: not above 0
     """
+    kind: type[Exception] = ValueError
     try:
-        limit = seconds(value)
+        if (limit := seconds(value)) != 0:
+            return limit
     except (TypeError, ValueError) as error:
         kind = type(error)
-    else:
-        if limit != 0:
-            return limit
-        kind = ValueError
     raise kind(
         f"{name} must be a number of seconds above 0, a timedelta, or None for no limit, "
         f"not {value!r:.80}."

@@ -214,7 +214,19 @@ BAD_VALUES: dict[str, list[Any]] = {
 def test_a_wrong_value_is_one_problem_that_names_it(name: str, value: Any) -> None:
     (problem,) = problems("default", {name: value})
     assert f"DISTLOCK['default']['{name}']" in problem.message
-    assert problem.hint.startswith("It is ")
+    assert problem.hint.startswith("Write ")
+
+
+def test_a_problem_reads_as_two_sentences_that_say_what_to_write(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"TIMEOUT": "5"}}
+    with pytest.raises(ImproperlyConfigured) as raised:
+        configuration()
+    assert str(raised.value) == (
+        "DISTLOCK['default']['TIMEOUT'] is not valid: '5'. "
+        "Write a number of seconds above 0 (or a timedelta), or None to wait for ever."
+    )
+    (problem,) = problems("default", {"LABEL": "host"})
+    assert problem.hint == "Write 'route' or 'path'."
 
 
 @pytest.mark.parametrize(
