@@ -222,12 +222,12 @@ def _is_ipv6(text: str) -> bool:
     return False
 
 
-def _seconds(value: object) -> bool:
+def _seconds(value: object, least: float = 0) -> bool:
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return math.isfinite(value) and value > 0
+    return math.isfinite(value) and value > 0 and value >= least
 
 
 def _namespace(value: object) -> bool:
@@ -285,7 +285,13 @@ _RULES: dict[str, tuple[Any, str]] = {
     "HOSTS": (lambda v: hosts_error(v) is None, 'text such as "zk1:2181,zk2:2181,zk3:2181"'),
     "NAMESPACE": (_namespace, 'a path such as "/distlock", of letters, digits and _ . : -'),
     "TIMEOUT": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None to wait for ever"),
-    "SESSION_TIMEOUT": (_seconds, _A_TIME),
+    "SESSION_TIMEOUT": (
+        lambda v: _seconds(v, least=1),
+        (
+            "a number of seconds from 1 up (or a timedelta): servers grant two ticks or more, "
+            "4 s by default, and below 1 s a pause of two thirds of a second would lose all locks"
+        ),
+    ),
     "CONNECT_TIMEOUT": (_seconds, _A_TIME),
     "AUTH": (_auth, 'a list of pairs such as [("digest", "user:password")]'),
     "ACL": (

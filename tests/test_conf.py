@@ -229,6 +229,20 @@ def test_a_problem_reads_as_two_sentences_that_say_what_to_write(settings: Setti
     assert problem.hint == "Write 'route' or 'path'."
 
 
+@pytest.mark.parametrize("value", [0.1, 0.999, timedelta(milliseconds=100)])
+def test_a_session_timeout_that_no_server_grants_is_refused_with_the_reason(
+    value: Any, settings: Settings
+) -> None:
+    settings.DISTLOCK = {"default": {"SESSION_TIMEOUT": value}}
+    with pytest.raises(ImproperlyConfigured, match=r"from 1 up.*two ticks.*would lose all locks"):
+        configuration()
+
+
+@pytest.mark.parametrize("value", [1, timedelta(seconds=1), 40])
+def test_a_session_timeout_of_a_second_is_enough(value: Any) -> None:
+    assert not list(problems("default", {"SESSION_TIMEOUT": value}))
+
+
 @pytest.mark.parametrize(
     ("name", "meant"),
     [("HOST", "HOSTS"), ("hosts", "HOSTS"), ("NAME_SPACE", "NAMESPACE"), ("ACLS", "ACL")],

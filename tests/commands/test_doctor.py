@@ -153,7 +153,7 @@ def test_wrong_settings_are_a_finding(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "granted", "bound"), [(0.5, 2, "minSessionTimeout"), (60, 20, "maxSessionTimeout")]
+    ("asked", "granted", "bound"), [(1, 2, "minSessionTimeout"), (60, 20, "maxSessionTimeout")]
 )
 def test_a_timeout_out_of_the_servers_bounds_is_a_warning(
     distlock_settings: Settings, asked: float, granted: float, bound: str
@@ -181,7 +181,7 @@ def test_a_timeout_of_less_than_three_ticks_is_a_warning_with_the_arithmetic(
         assert found.advice.startswith("Set SESSION_TIMEOUT to 3 or more, or STRICT to True.")
 
 
-@pytest.mark.parametrize(("timeout", "level"), [(0.5, "warning"), (2, "warning"), (3, "ok")])
+@pytest.mark.parametrize(("timeout", "level"), [(1, "warning"), (2, "warning"), (3, "ok")])
 def test_a_tick_that_the_servers_do_not_tell_is_found_by_their_shortest_timeout(
     silent_server: ZooKeeper, distlock_settings: Settings, timeout: float, level: str
 ) -> None:
