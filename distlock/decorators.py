@@ -61,10 +61,10 @@ def zk_locked(
         @zk_locked("stock:<sku>", timeout=2)
         def buy(request, sku): ...
 
-    On functions, function views and class views' ``dispatch``, sync and async, and below
-    ``@shared_task`` on Celery tasks. On methods, too, above or below ``@staticmethod`` and
-    ``@classmethod``. A view under ``ATOMIC_REQUESTS`` opens its transaction inside
-    the lock and commits before the release.
+    It locks functions, methods (above or below ``@staticmethod`` and ``@classmethod``), function
+    views and class views' ``dispatch``, sync and async, and Celery tasks below ``@shared_task``. A
+    view under ``ATOMIC_REQUESTS`` opens its transaction inside the lock and commits before the
+    release.
 
     :param template: the key; ``<name>`` is an argument, ``<order.pk>`` follows attributes
     :param timeout: seconds to wait, 0 to try once, None for ever; by default the setting
