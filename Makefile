@@ -18,11 +18,7 @@ help:  ## this list
 
 demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
 	@$(INSTALL_ZOOKEEPER)
-	$(SALE) --strategy naive
-	$(SALE) --strategy conditional
-	$(SALE) --strategy zk
-	$(SALE) --strategy zk --kill 1
-	$(SALE) --strategy zk_fenced --pause 1
+	@$(SALE) --demo
 
 serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=--deadlock
 	@$(INSTALL_ZOOKEEPER)

@@ -19,6 +19,7 @@ from django.core.management import CommandError, call_command
 from example_project.shop.buyers import Crowd
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
+from example_project.shop.reports import Report, percentile
 from tests.kit.helpers import ROOT, alive, eventually
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def test_a_stale_holder_is_refused_on_postgresql(zookeeper: ZooKeeper, postgres:
     assert (report["stale"], report["exact"]) == (1, True)
 
 
-def report(**values: Any) -> command.Report:
+def report(**values: Any) -> Report:
     usual: dict[str, Any] = {
         "strategy": "zk",
         "stock": 10,
@@ -142,7 +143,7 @@ def report(**values: Any) -> command.Report:
         "kills": [],
         "pauses": [],
     }
-    return command.Report(**{**usual, **values})
+    return Report(**{**usual, **values})
 
 
 @pytest.mark.parametrize(
@@ -164,40 +165,40 @@ STOPPED = Pause(pid=1, held=True, seconds=5.0)
 
 
 @pytest.fixture
-def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, command.Report]:
+def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report]:
     """The command without its servers; the test says how each strategy fared."""
-    reports: dict[str, command.Report] = {}
+    reports: dict[str, Report] = {}
     monkeypatch.setattr(command, "backing", lambda **_: nullcontext())
     monkeypatch.setattr(command, "WebServer", lambda **_: nullcontext())
-    monkeypatch.setattr(command.Command, "hold_sale", lambda _, name, *__: reports[name])
+    monkeypatch.setattr(command.Command, "hold_sale", lambda _, run, *__: reports[run.title])
     return reports
 
 
 @pytest.mark.parametrize("strategy", ["zk", "zk_fenced"])
-def test_a_broken_lock_is_a_failure(fake_sale: dict[str, command.Report], strategy: str) -> None:
+def test_a_broken_lock_is_a_failure(fake_sale: dict[str, Report], strategy: str) -> None:
     fake_sale[strategy] = report(strategy=strategy, sold=11, oversold=1)
     with pytest.raises(CommandError, match="sold 11"):
         call_command("sale", strategy=[strategy])
 
 
-def test_a_broken_fence_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
-    fake_sale["zk_fenced"] = report(strategy="zk_fenced", sold=11, pauses=[STOPPED])
+def test_a_broken_fence_is_a_failure(fake_sale: dict[str, Report]) -> None:
+    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", sold=11, pauses=[STOPPED])
     with pytest.raises(CommandError, match="sold 11"):
         call_command("sale", strategy=["zk_fenced"], pause=1)
 
 
 def test_a_stale_write_that_was_not_refused_is_a_failure(
-    fake_sale: dict[str, command.Report],
+    fake_sale: dict[str, Report],
 ) -> None:
-    fake_sale["zk_fenced"] = report(strategy="zk_fenced", pauses=[STOPPED])
+    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", pauses=[STOPPED])
     with pytest.raises(CommandError, match="only 0 of their writes were refused"):
         call_command("sale", strategy=["zk_fenced"], pause=1)
 
 
 def test_a_refused_write_is_told(
-    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str]
+    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fake_sale["zk_fenced"] = report(strategy="zk_fenced", stale=1, pauses=[STOPPED])
+    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", stale=1, pauses=[STOPPED])
     call_command("sale", strategy=["zk_fenced"], pause=1, no_color=True)
     assert "somebody else bought; the database refused its write" in capsys.readouterr().out
 
@@ -207,33 +208,67 @@ def test_a_refused_write_is_told(
     [(10, "hold.check() stopped it.\n  A lock alone cannot promise that"), (11, "then it wrote")],
 )
 def test_what_a_lock_alone_cannot_promise_is_told(
-    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str], sold: int, said: str
+    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str], sold: int, said: str
 ) -> None:
-    fake_sale["zk"] = report(lost=1, sold=sold, charged=sold, pauses=[STOPPED])
+    fake_sale["zk, worker stopped"] = report(lost=1, sold=sold, charged=sold, pauses=[STOPPED])
     call_command("sale", strategy=["zk"], pause=1, no_color=True)
     assert said in capsys.readouterr().out
 
 
 def test_a_broken_naive_strategy_is_the_point(
-    fake_sale: dict[str, command.Report], capsys: pytest.CaptureFixture[str]
+    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str]
 ) -> None:
     fake_sale["naive"] = report(strategy="naive", sold=31, oversold=21)
     call_command("sale", strategy=["naive"], no_color=True)
-    header, row, total = capsys.readouterr().out.splitlines()
-    assert header.split()[:6] == ["strategy", "sold", "oversold", "refused", "(423)", "stale"]
-    assert " ".join(row.split()) == "naive 31 21 2 0 0 1.00 s 2.00 s 3.00 s 3.3"
-    assert total.strip() == "31 sold + 0 left is not 10"
+    said = capsys.readouterr()
+    assert said.err == "naive: the sale begins\n"
+    _, header, row, _, sentence = said.out.splitlines()
+    assert header.split()[:6] == ["strategy", "sold", "oversold", "refused", "stale", "errors"]
+    assert " ".join(row.split()) == "naive 31 21 2 0 0 1.00 2.00 3.3"
+    assert sentence == "naive sold 31 pieces of 10, and 21 buyers paid for nothing."
 
 
-def test_a_kill_that_did_not_happen_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
-    fake_sale["zk"] = report(kills=[Kill(pid=1, held=False)])
+def demo_of(page: str) -> str:
+    """The end of `make demo` as a page shows it."""
+    return (ROOT / page).read_text().partition("```text\n")[2].partition("```")[0]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/README.zh.md"])
+def test_the_demo_ends_with_the_table_of_the_readme(
+    page: str, fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = demo_of(page)
+    for run, line in zip(command.DEMO, shown.splitlines()[1:], strict=False):
+        sold, oversold, refused, stale, errors, *times = line.removeprefix(run.title).split()
+        p50, p95, speed = map(float, times)
+        fake_sale[run.title] = report(
+            strategy=run.strategy,
+            sold=int(sold),
+            charged=int(sold),
+            oversold=int(oversold),
+            refused=int(refused),
+            stale=int(stale),
+            errors=int(errors),
+            p50=p50,
+            p95=p95,
+            sales_per_second=speed,
+            kills=[Kill(pid=1, held=True)] * run.kills,
+            pauses=[STOPPED] * run.pauses,
+        )
+    call_command("sale", demo=True, no_color=True)
+    assert capsys.readouterr().out.partition("\n\n")[2] == shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_a_kill_that_did_not_happen_is_a_failure(fake_sale: dict[str, Report]) -> None:
+    fake_sale["zk, worker killed"] = report(kills=[Kill(pid=1, held=False)])
     with pytest.raises(CommandError, match="before a worker could be killed"):
         call_command("sale", strategy=["zk"], kill=1)
 
 
-def test_a_pause_that_did_not_happen_is_a_failure(fake_sale: dict[str, command.Report]) -> None:
+def test_a_pause_that_did_not_happen_is_a_failure(fake_sale: dict[str, Report]) -> None:
     missed = Pause(pid=1, held=False, seconds=20.0)
-    fake_sale["zk_fenced"] = report(strategy="zk_fenced", pauses=[missed])
+    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", pauses=[missed])
     with pytest.raises(CommandError, match="before a worker could be stopped"):
         call_command("sale", strategy=["zk_fenced"], pause=1)
 
@@ -262,7 +297,7 @@ def test_bad_arguments(arguments: tuple[str, ...], message: str) -> None:
     [([1.0], 50, 1.0), ([1.0, 2.0, 3.0, 4.0], 50, 2.0), ([1.0, 2.0, 3.0, 4.0], 95, 4.0)],
 )
 def test_percentile(ordered: list[float], percent: int, expected: float) -> None:
-    assert command.percentile(ordered, percent) == expected
+    assert percentile(ordered, percent) == expected
 
 
 @contextmanager
@@ -303,8 +338,8 @@ def test_children_end_with_the_command(tmp_path: Path, number: signal.Signals) -
     env = environment(PAYMENT_SECONDS="30", TMPDIR=str(tmp_path))
     arguments = ("sale", "--strategy", "zk", "--buyers", "4", "--processes", "2")
     with running(*arguments, log=tmp_path / "log", env=env) as process:
-        # The header is written when everything runs: gunicorn with two workers, and ZooKeeper.
-        eventually(lambda: b"oversold" in (tmp_path / "log").read_bytes(), timeout=60)
+        # The sale begins when everything runs: gunicorn with two workers, and ZooKeeper.
+        eventually(lambda: b"the sale begins" in (tmp_path / "log").read_bytes(), timeout=60)
         children = eventually(lambda: descendants(process.pid))
         assert len(children) >= 4
         process.send_signal(number)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -19,6 +19,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from example_project.shop.buyers import Crowd, Visit
 from example_project.shop.models import Payment, Product
 from example_project.shop.nemesis import Kill, Nemesis, Pause
+from example_project.shop.reports import Report, account_of, percentile, summary, table, title
 from example_project.shop.runner import WebServer, backing, sigterm_as_exit
 from example_project.shop.strategies import LOCKED, STRATEGIES
 
@@ -27,39 +28,25 @@ STANDSTILL_SECONDS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """One run. Seconds; what was sold is counted in the database, not from the answers."""
+class Run:
+    """One sale to hold; `kills` and `pauses` count the workers that it costs."""
 
     strategy: str
-    stock: int
-    buyers: int
-    processes: int
-    sold: int
-    left: int
-    oversold: int
-    refused: int
-    errors: int
-    unavailable: int
-    reconnected: int
-    stale: int
-    lost: int
-    charged: int
-    p50: float
-    p95: float
-    max: float
-    seconds: float
-    sales_per_second: float
-    kills: list[Kill]
-    pauses: list[Pause]
+    kills: int = 0
+    pauses: int = 0
 
     @property
-    def exact(self) -> bool:
-        """Whether every piece was sold once, to one buyer who paid once."""
-        return (
-            self.sold == min(self.stock, self.buyers)
-            and self.sold + self.left == self.stock
-            and self.sold == self.charged
-        )
+    def title(self) -> str:
+        return title(self.strategy, killed=bool(self.kills), stopped=bool(self.pauses))
+
+
+DEMO = (
+    Run(strategy="naive"),
+    Run(strategy="conditional"),
+    Run(strategy="zk"),
+    Run(strategy="zk", kills=1),
+    Run(strategy="zk_fenced", pauses=1),
+)
 
 
 def strategies(text: str) -> list[str]:
@@ -107,6 +94,12 @@ class Command(BaseCommand):
             help=f"{', '.join(STRATEGIES)}, a comma list of them, or all (all); may be repeated",
         )
         parser.add_argument(
+            "--demo",
+            action="store_true",
+            help="instead of --strategy, --kill and --pause: naive, conditional, zk, zk with a "
+            "killed worker, and zk_fenced with a stopped one",
+        )
+        parser.add_argument(
             "--kill",
             type=number(0),
             default=0,
@@ -128,47 +121,51 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one JSON document for each run")
 
     def handle(self, *_: Any, **options: Any) -> None:
-        names: list[str] = options["strategy"] or list(STRATEGIES)
-        if options["pause"] and options["processes"] < 2:
+        runs = DEMO if options["demo"] else runs_of(options)
+        if options["processes"] < 2 and any(run.pauses for run in runs):
             raise CommandError("--pause needs --processes 2 or more: one stops, another sells.")
         try:
-            reports = self.hold_sales(names, options)
+            reports = self.hold_sales(runs, options)
         except KeyboardInterrupt:
             raise SystemExit(128 + signal.SIGINT) from None
-        for report in reports:
-            if report.strategy in LOCKED:
-                require(report, kills=options["kill"], pauses=options["pause"])
+        if not options["json"]:
+            self.stdout.write(f"\n{table(reports, self.styled)}\n\n{summary(reports)}")
+        for run, report in zip(runs, reports, strict=True):
+            if run.strategy in LOCKED:
+                require(report, kills=run.kills, pauses=run.pauses)
 
-    def hold_sales(self, names: list[str], options: dict[str, Any]) -> list[Report]:
+    def hold_sales(self, runs: Sequence[Run], options: dict[str, Any]) -> list[Report]:
         """Start what is needed, hold one sale after the other, and end what was started."""
         reports: list[Report] = []
         with ExitStack() as stack:
             stack.enter_context(sigterm_as_exit())
-            stack.enter_context(
-                backing(temporary_database=True, zookeeper=not LOCKED.isdisjoint(names))
-            )
+            locked = any(run.strategy in LOCKED for run in runs)
+            stack.enter_context(backing(temporary_database=True, zookeeper=locked))
             server = stack.enter_context(
                 WebServer(
                     processes=options["processes"],
                     threads=options["threads"],
                     preload=options["preload"],
-                    standstill=STANDSTILL_SECONDS if options["pause"] else None,
+                    standstill=STANDSTILL_SECONDS if any(run.pauses for run in runs) else None,
                 )
             )
-            if not options["json"]:
-                self.stdout.write(HEADER)
-                self.stdout.flush()
-            for name in names:
-                reports.append(self.hold_sale(name, server, options))
-                self.show(reports[-1], as_json=options["json"])
+            for run in runs:
+                if not (options["json"] or sys.stderr.isatty()):  # which has the progress bar
+                    self.stderr.write(f"{run.title}: the sale begins")
+                report = self.hold_sale(run, server, options)
+                reports.append(report)
+                if options["json"]:
+                    self.stdout.write(json.dumps({**asdict(report), "exact": report.exact}))
+                else:
+                    self.tell(report)
         return reports
 
-    def hold_sale(self, strategy: str, server: WebServer, options: dict[str, Any]) -> Report:
+    def hold_sale(self, run: Run, server: WebServer, options: dict[str, Any]) -> Report:
         product = Product.objects.create(
-            sku=f"sale-{strategy}-{uuid4().hex[:8]}",
+            sku=f"sale-{run.strategy}-{uuid4().hex[:8]}",
             name="Flash sale",
             quantity=options["stock"],
-            strategy=strategy,
+            strategy=run.strategy,
         )
         try:
             crowd = Crowd(
@@ -180,10 +177,8 @@ class Command(BaseCommand):
             nemesis = Nemesis(product, crowd, server)
             # The crowd goes home before the thread is waited for: it may be waiting for the bell.
             with ThreadPoolExecutor(1) as thread, crowd:
-                struck = thread.submit(
-                    nemesis.strike, kills=options["kill"], pauses=options["pause"]
-                )
-                bar = ProgressBar(strategy, options["buyers"])
+                struck = thread.submit(nemesis.strike, kills=run.kills, pauses=run.pauses)
+                bar = ProgressBar(run.title, options["buyers"])
                 try:
                     visits = crowd.rush(bar.show)
                 finally:
@@ -232,57 +227,23 @@ class Command(BaseCommand):
             pauses=pauses,
         )
 
-    def show(self, report: Report, *, as_json: bool) -> None:
-        if as_json:
-            self.stdout.write(json.dumps({**asdict(report), "exact": report.exact}))
-            return
-        line = ROW.format(
-            report.strategy
-            + (", worker killed" if report.kills else "")
-            + (", worker stopped" if report.pauses else ""),
-            report.sold,
-            report.oversold,
-            report.refused,
-            report.stale,
-            report.errors,
-            *(f"{wait:.2f} s" for wait in (report.p50, report.p95, report.max)),
-            f"{report.sales_per_second:.1f}",
-        )
+    def styled(self, text: str, report: Report) -> str:
         style = self.style.SUCCESS if report.exact else self.style.ERROR
-        self.stdout.write(style(line))
+        return str(style(text))
+
+    def tell(self, report: Report) -> None:
+        """Say what became of the workers that were struck."""
         for kill in report.kills:
             where = "inside" if kill.held else "just after it left"
-            self.stdout.write(f"  worker {kill.pid} was killed {where} the critical section")
+            self.stdout.write(f"worker {kill.pid} was killed {where} the critical section")
         for pause in report.pauses:
-            self.stdout.write(f"  worker {pause.pid} {account_of(pause, report)}")
-        total = "=" if report.sold + report.left == report.stock else "is not"
-        self.stdout.write(f"  {report.sold} sold + {report.left} left {total} {report.stock}")
+            self.stdout.write(f"worker {pause.pid} {account_of(pause, report)}")
+        self.stdout.flush()
 
 
-ROW = "{:<25} {:>5} {:>9} {:>14} {:>14} {:>7} {:>8} {:>8} {:>8} {:>8}"
-HEADER = ROW.format(
-    *("strategy", "sold", "oversold", "refused (423)", "stale refused", "errors"),
-    *("p50", "p95", "max", "sales/s"),
-)
-
-
-def account_of(pause: Pause, report: Report) -> str:
-    """What came of a worker that stood still, and what that proves."""
-    stopped = f"stood still for {pause.seconds} s between its read and its write"
-    if not pause.held:
-        return f"{stopped}; nobody else bought meanwhile"
-    stopped += " while somebody else bought"
-    if report.stale:
-        return f"{stopped}; the database refused its write"
-    if report.exact:
-        return (
-            f"{stopped}; hold.check() stopped it.\n  A lock alone cannot promise that: stopped "
-            "after its last check it would have written. zk_fenced is refused there, too."
-        )
-    return (
-        f"{stopped}; then it wrote all the same.\n  This is what a lock alone cannot prevent, and "
-        "zk_fenced can."
-    )
+def runs_of(options: dict[str, Any]) -> list[Run]:
+    names = options["strategy"] or STRATEGIES
+    return [Run(strategy=one, kills=options["kill"], pauses=options["pause"]) for one in names]
 
 
 def require(report: Report, *, kills: int, pauses: int) -> None:
@@ -311,15 +272,10 @@ def require(report: Report, *, kills: int, pauses: int) -> None:
         )
 
 
-def percentile(ordered: list[float], percent: int) -> float:
-    """The nearest-rank percentile of sorted values."""
-    return round(ordered[max(0, -(-len(ordered) * percent // 100) - 1)], 3)
-
-
 class ProgressBar:
     """How many buyers have their answer; drawn only when stderr is a terminal."""
 
-    WIDTH = 40
+    WIDTH = 30
 
     def __init__(self, title: str, total: int) -> None:
         self._title = title
@@ -330,7 +286,7 @@ class ProgressBar:
         if self._visible:
             filled = self.WIDTH * done // self._total
             bar = "█" * filled + "░" * (self.WIDTH - filled)
-            sys.stderr.write(f"\r{self._title:<12} {bar} {done}/{self._total} buyers")
+            sys.stderr.write(f"\r{self._title:<24} {bar} {done}/{self._total} buyers")
             sys.stderr.flush()
 
     def clear(self) -> None:
