@@ -59,7 +59,12 @@ def fault(name: str, title: str, how: str) -> Callable[[_Run], _Run]:
     return enter
 
 
-@fault("killed", "The holder is killed", "SIGKILL.")
+@fault(
+    "killed",
+    "The holder is killed",
+    "SIGKILL. The session reaper, which frees distlock's lock in some hundredths of a second, "
+    "is not running.",
+)
 def killed(arena: Arena) -> Finding:
     with arena.scene() as scene:
         waiting = scene.hold_and_wait()

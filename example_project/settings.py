@@ -28,6 +28,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "distlock.middleware.DistlockMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "example_project.middleware.content_security_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -35,7 +36,6 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "distlock.middleware.DistlockMiddleware",
 ]
 
 DISTLOCK: dict[str, dict[str, Any]] = {

@@ -40,6 +40,7 @@ VALUES: dict[str, Names] = {
     "docs/how-to/lost-locks.md": {"sku": "lamp"},
     "docs/how-to/metrics.md": {"registry": CollectorRegistry()},
     "docs/how-to/revocation.md": {"pages": lambda: range(3)},
+    "docs/reference/checks.md": {"MIDDLEWARE": []},
     "docs/how-to/several-locks.md": {"basket": ["lamp", "table", "lamp"], "Stock": Product},
 }
 
