@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -127,7 +128,8 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
         step, permission = "delete a lock's node", "DELETE"
         ask(session.remove, path, stat.version)
         step = "delete an empty parent"
-        ask(session.remove, parent, -1)
+        with suppress(NoNode):  # the server removes it, too
+            ask(session.remove, parent, -1)
     except (LockUnavailable, NoNode, NodeExists) as error:
         session.ask(session.remove, parent, -1)
         yield failure(

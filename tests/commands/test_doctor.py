@@ -17,6 +17,7 @@ from distlock.checks import MIDDLEWARE
 from distlock.management.diagnosis import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions
+from distlock.session.session import Session
 from distlock.testing.ports import free_ports
 from distlock.testing.server import ZooKeeper
 from tests.commands.tools import run, run_json
@@ -40,6 +41,20 @@ def findings() -> dict[str, Finding]:
 
 def with_options(settings: Settings, **options: Any) -> None:
     settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], **options}}
+
+
+def test_a_parent_that_the_server_removes_first_is_no_failure(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Session.remove
+
+    def remove_late(session: Session, path: str, *args: Any) -> None:
+        if path.rpartition("/")[2].startswith("@doctor-"):
+            tree.client.delete(path)
+        remove(session, path, *args)
+
+    monkeypatch.setattr(Session, "remove", remove_late)
+    assert findings()["permissions"].level == "ok"
 
 
 def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
