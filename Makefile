@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs setup clean
+.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs wheel setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -88,6 +88,9 @@ types: .venv/.ready  ## mypy, strict
 docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m pip install --quiet --editable '.[docs]'
 	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . build/site
+
+wheel: .venv/.ready  ## the package as one file, to install elsewhere: dist/
+	.venv/bin/python -m build --no-isolation --wheel
 
 setup: .venv/.ready  ## only the set-up of all the above
 	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe

@@ -49,6 +49,12 @@ def test_the_wheel_holds_all_files_of_the_app_and_no_others(built: Built) -> Non
     } <= found
 
 
+def test_the_page_about_the_installation_names_the_wheel_and_the_extras(built: Built) -> None:
+    page = (ROOT / "docs/how-to/install.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"django_distlock-[^\s`]+", page)) == {built.wheel.name}
+    assert set(re.findall(r"(?m)^\| `(\w+)` \|", page)) == EXTRAS
+
+
 def test_the_wheel_has_the_licence(built: Built) -> None:
     (name,) = (name for name in names(built) if name.endswith("/licenses/LICENSE"))
     with zipfile.ZipFile(built.wheel) as wheel:
