@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -74,13 +75,34 @@ def test_the_metadata_is_valid_and_says_what_is_supported(built: Built) -> None:
     assert found.name == "django-distlock"
     assert found.license_expression == "MIT"
     assert found.requires_python == SpecifierSet(">=3.10")
-    assert found.description == (ROOT / "README.md").read_text(encoding="utf-8")
     assert found.description_content_type == "text/markdown"
     classifiers = found.classifiers or []
     for version in ("5.2", "6.0", "6.1"):
         assert f"Framework :: Django :: {version}" in classifiers
     for minor in range(10, 15):
         assert f"Programming Language :: Python :: 3.{minor}" in classifiers
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: What leads nowhere on the page of a package index.
+RELATIVE = re.compile(r"""\]\((?!https?:)|(?:src|srcset)="(?!https?:)""")
+
+
+def test_the_description_is_the_readme_without_links_between_files(built: Built) -> None:
+    found = metadata(built).description or ""
+    assert RELATIVE.search(README)
+    assert not RELATIVE.search(found)
+    assert re.findall(r"(?m)^#+ .*$", found) == re.findall(r"(?m)^#+ .*$", README)
+    assert "Promises and limits of a lock explains the consequences" in found
+
+
+def test_links_and_pictures_lead_to_the_repository_that_the_project_names() -> None:
+    published = runpy.run_path(str(ROOT / ".ci/readme.py"))["published"]
+    found = published(README, "https://example.org/distlock")
+    assert not RELATIVE.search(found)
+    assert "(https://example.org/distlock/blob/HEAD/docs/tutorial.md)" in found
+    assert "(https://example.org/distlock/blob/HEAD/README.md#when-not-to-use-it)" in found
+    assert 'src="https://example.org/distlock/raw/HEAD/docs/images/admin-list-light.png"' in found
 
 
 def test_the_extras_are_these(built: Built) -> None:
