@@ -108,10 +108,16 @@ class Tree:
 
     def await_watches(self, *paths: str) -> None:
         """Wait until exactly these paths are watched, each by one session."""
-        expected = Counter(paths)
+        expected, watched = Counter(paths), Counter[str]()
+
+        def as_expected() -> bool:
+            nonlocal watched
+            watched = self.watches()
+            return watched == expected
+
         with suppress(AssertionError):
-            eventually(lambda: self.watches() == expected, PATIENCE)
-        watched = self.watches()
+            eventually(as_expected, PATIENCE)
+        # Not looked at again: who gives up in a line may watch for a moment before it goes.
         assert watched == expected, (
             f"watched: {watched}, expected: {expected}; this process has "
             f"{[(hex(one.id), one.connected, kept(one)) for one in sessions()]}, and "
