@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import tarfile
 import zipfile
 from typing import TYPE_CHECKING
@@ -94,15 +93,6 @@ def test_the_description_is_the_readme_without_links_between_files(built: Built)
     assert not RELATIVE.search(found)
     assert re.findall(r"(?m)^#+ .*$", found) == re.findall(r"(?m)^#+ .*$", README)
     assert "Promises and limits of a lock explains the consequences" in found
-
-
-def test_links_and_pictures_lead_to_the_repository_that_the_project_names() -> None:
-    published = runpy.run_path(str(ROOT / ".ci/readme.py"))["published"]
-    found = published(README, "https://example.org/distlock")
-    assert not RELATIVE.search(found)
-    assert "(https://example.org/distlock/blob/HEAD/docs/tutorial.md)" in found
-    assert "(https://example.org/distlock/blob/HEAD/README.md#when-not-to-use-it)" in found
-    assert 'src="https://example.org/distlock/raw/HEAD/docs/images/admin-list-light.png"' in found
 
 
 def test_the_extras_are_these(built: Built) -> None:
