@@ -234,7 +234,7 @@ def test_the_help_says_that_servers_are_its_own(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         call_command("distlock", "chaos", "--help")
     text = " ".join(capsys.readouterr().out.split())
-    assert "Starts servers and processes of its own, on loopback" in text
+    assert "It starts its own ZooKeeper servers and worker processes on loopback" in text
 
 
 def descendants(pid: int) -> list[int]:
