@@ -29,7 +29,7 @@ READ: Final = "__READ__"
 WRITE: Final = "__WRIT__"
 #: The same for a semaphore's permit (Curator calls it a lease). Permits are not queued.
 LEASE: Final = "lease-"
-#: The data that asks a participant to leave, written into its node.
+#: The data that asks a participant of Curator to leave, written into its node.
 REVOKE: Final = b"__REVOKE__"
 
 #: The year 3000, in seconds since 1970. No node of ours has a later time.
@@ -107,6 +107,17 @@ def is_peer(data: bytes) -> bool:
     return data != REVOKE and "v" not in read_json(data)
 
 
+def asks_to_leave(data: bytes) -> bool:
+    """Return whether the data of a node has a request to leave."""
+    return data == REVOKE or read_json(data).get("revoked") is True
+
+
+def with_request(data: bytes) -> bytes:
+    """Return the data of a node with a request to leave: ours say their names on, peers' do not."""
+    said = read_json(data)
+    return json.dumps({**said, "revoked": True}).encode() if "v" in said else REVOKE
+
+
 def in_line(names: Iterable[str]) -> list[NodeName]:
     """Return the contenders among `names`, first come first.
 
@@ -135,9 +146,9 @@ class Participant:
     """A holder or a waiter, as its node describes it.
 
     Nodes of Curator and other peers carry other data. Then `peer` is true, and only `path`,
-    `sequence`, `token` and `session_id` are known. The same is known of a participant that was
-    asked to leave, since the request replaces the data: `revoked` is true, and whether it is a peer
-    is unknown.
+    `sequence`, `token` and `session_id` are known. The same is known of a participant that
+    Curator's ``Revoker`` asked to leave, since that replaces the data: `revoked` is true, and
+    whether it is a peer is unknown.
     """
 
     path: str
@@ -154,12 +165,14 @@ class Participant:
     since: datetime | None = None
 
     def __str__(self) -> str:
-        if self.revoked:
-            return f"a participant with session 0x{self.session_id:x}, who was asked to leave"
         if self.peer:
             return f"a peer with session 0x{self.session_id:x}"
         who = f"{self.host}:{self.pid} {self.worker}".strip() if self.host else self.owner_id
-        return f"{who} ({self.label})" if self.label else who
+        who = f"{who} ({self.label})" if self.label else who
+        if self.revoked:
+            who = who or f"a participant with session 0x{self.session_id:x}"
+            return f"{who}, who was asked to leave"
+        return who
 
     @classmethod
     def from_node(
@@ -177,7 +190,7 @@ class Participant:
             token=token,
             session_id=session_id,
             peer="v" not in said and data != REVOKE,
-            revoked=data == REVOKE,
+            revoked=asks_to_leave(data),
             host=text_in(said.get("host")),
             pid=pid_in(said.get("pid")),
             worker=text_in(said.get("worker")),

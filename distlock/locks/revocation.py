@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
-from distlock.engine.client import NoNode
+from distlock.engine.client import BadVersion, NoNode
 from distlock.inspection.snapshot import LEASES
-from distlock.keys.znodes import REVOKE
+from distlock.keys.znodes import with_request
 from distlock.logs.loggers import safe
 from distlock.session.registry import session_for
 
@@ -51,13 +52,23 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
             "replace its data, and it would never end. Call release() as its owner, or break "
             "it: manage.py distlock break KEY."
         )
-    session = session_for(using)
-    path, timeout = participant.path, session.conf.connect_timeout
-    try:
-        session.call(session.write, path, REVOKE, -1, timeout=timeout, key=path)
-    except NoNode:
-        return False
-    return True
+    session, path = session_for(using), participant.path
+    deadline = time.monotonic() + session.conf.connect_timeout
+
+    def ask(method: Callable[..., None], *args: Any) -> Any:
+        left = max(deadline - time.monotonic(), 0)
+        return session.call(method, path, *args, timeout=left, key=path)
+
+    while True:
+        try:
+            data, stat = ask(session.read)
+            ask(session.write, with_request(data), stat.version)
+        except NoNode:
+            return False
+        except BadVersion:  # somebody else asked in this instant
+            continue
+        else:
+            return True
 
 
 def check_listener(on_revoke: object) -> None:

@@ -7,17 +7,19 @@ an entry of the admin's log, too.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from django.db import DatabaseError
-from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy
 
+from distlock.inspection.snapshot import key_of
 from distlock.keys.znodes import printable
 
 from .loggers import safe
 
 if TYPE_CHECKING:
     from django.contrib.admin.models import LogEntry
+    from django.utils.functional import Promise
 
     from distlock.locks.actions import Target
 
@@ -25,7 +27,38 @@ logger = safe(logging.getLogger("distlock.audit"))
 
 Action: TypeAlias = Literal["revoke", "break"]
 
-_VERBS: Final = {"revoke": "ask to release", "break": "break"}
+
+class _Words(NamedTuple):
+    """An action in words: for the logger, and for the admin's log before and after the act."""
+
+    plan: str
+    tried: Promise
+    did: Promise
+
+
+_ASK: Final = _Words(
+    "ask %(who)s to release %(lock)s",
+    gettext_lazy(
+        "Tried to ask %(who)s to release %(lock)s (%(node)s, token %(token)d); outcome unknown."
+    ),
+    gettext_lazy("Asked %(who)s to release %(lock)s (%(node)s, token %(token)d)."),
+)
+_BREAK: Final = _Words(
+    "break the lock of %(who)s on %(lock)s",
+    gettext_lazy(
+        "Tried to break the lock of %(who)s on %(lock)s (%(node)s, token %(token)d); "
+        "outcome unknown."
+    ),
+    gettext_lazy("Broke the lock of %(who)s on %(lock)s (%(node)s, token %(token)d)."),
+)
+_REMOVE: Final = _Words(
+    "remove %(who)s from the queue of %(lock)s",
+    gettext_lazy(
+        "Tried to remove %(who)s from the queue of %(lock)s (%(node)s, token %(token)d); "
+        "outcome unknown."
+    ),
+    gettext_lazy("Removed %(who)s from the queue of %(lock)s (%(node)s, token %(token)d)."),
+)
 
 
 def carry_out(
@@ -43,8 +76,8 @@ def carry_out(
     """
     entry = None if user_id is None else _entry(action, target, user_id, reason)
     role = "holder" if target.holds else "waiter"
-    what = f"{_VERBS[action]} {target.who}, {role} of {printable(target.name)} in {target.using}"
-    what = f"{what} ({printable(target.path)}, token {target.token})"
+    what = f"{_text(_words(action, target).plan, target)} in {target.using}"
+    what = f"{what} ({printable(target.path)}, {role}, token {target.token})"
     logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
     try:
         done = target.ask_to_release() if action == "revoke" else target.break_it()
@@ -65,13 +98,6 @@ def _entry(action: Action, target: Target, user_id: Any, reason: str) -> LogEntr
 
     from distlock.models import Lock  # noqa: PLC0415
 
-    intent = (
-        gettext("Tried to ask %(who)s to release (%(node)s, token %(token)d); outcome unknown.")
-        if action == "revoke"
-        else gettext(
-            "Tried to break the lock of %(who)s (%(node)s, token %(token)d); outcome unknown."
-        )
-    )
     lock = Lock.at(target.using, target.name)
     return LogEntry.objects.create(
         user_id=user_id,
@@ -79,17 +105,12 @@ def _entry(action: Action, target: Target, user_id: Any, reason: str) -> LogEntr
         object_id=lock.pk,
         object_repr=str(lock)[:200],
         action_flag=CHANGE if action == "revoke" else DELETION,
-        change_message=_text(intent, target, reason),
+        change_message=_text(_words(action, target).tried, target, reason),
     )
 
 
 def _complete(entry: LogEntry, action: Action, target: Target, reason: str, *, done: bool) -> None:
-    outcome = (
-        gettext("Asked %(who)s to release (%(node)s, token %(token)d).")
-        if action == "revoke"
-        else gettext("Broke the lock of %(who)s (%(node)s, token %(token)d).")
-    )
-    entry.change_message = _text(outcome, target, reason)
+    entry.change_message = _text(_words(action, target).did, target, reason)
     try:
         if done:
             entry.save()
@@ -99,6 +120,17 @@ def _complete(entry: LogEntry, action: Action, target: Target, reason: str, *, d
         logger.exception("The admin's log still says that the outcome is unknown.")
 
 
-def _text(message: str, target: Target, reason: str) -> str:
-    text = message % {"who": target.who, "node": printable(target.path), "token": target.token}
+def _words(action: Action, target: Target) -> _Words:
+    if action == "revoke":
+        return _ASK
+    return _BREAK if target.holds else _REMOVE
+
+
+def _text(message: str | Promise, target: Target, reason: str = "") -> str:
+    text = str(message) % {
+        "who": target.who,
+        "lock": printable(key_of(target.name)[0]),
+        "node": printable(target.path),
+        "token": target.token,
+    }
     return f"{text} {reason}".rstrip()

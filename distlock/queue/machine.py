@@ -294,7 +294,7 @@ class Machine(Joining):
             self._own_watched = False
             if event.error is e.Problem.MISSING:
                 self._own_gone()
-        elif self.revocable and event.data == znodes.REVOKE and event.version != self._revoked:
+        elif self.revocable and event.version != self._revoked and znodes.asks_to_leave(event.data):
             self._revoked = event.version
             self._do(e.Revoke())
 

@@ -70,11 +70,12 @@ def who(contender: Contender) -> str:
         if one.peer:
             return gettext("a node without readable data, which never expires")
         return printable_text(str(replace(one, expires=None)))
-    if one.revoked:
-        return gettext("a participant that was asked to leave")
     if one.peer:
         return gettext("a peer that does not say who it is")
-    return printable_text(str(one)) or gettext("an owner without a name")
+    name = printable_text(str(replace(one, revoked=False)))
+    if one.revoked and not name:
+        return gettext("a participant that was asked to leave")
+    return name or gettext("an owner without a name")
 
 
 @register.filter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from threading import Event
@@ -70,6 +71,7 @@ def test_one_who_is_asked_hears_it(operator: Client) -> None:
         page = operator.get(address("key"))
         assert [state for state, _ in rows(page)] == ["holds"]
         assert "asked to release" in said(page)
+        assert f"Process {os.getpid()}" in said(page)
 
 
 def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None:
@@ -84,9 +86,9 @@ def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None
         assert entry.user.get_username() == "operator"
         assert entry.object_repr == "stock:1"
         assert entry.get_admin_url() == address("stock:1")
-    assert asked.get_change_message() == f"Asked o1 to release ({path}, token {token})."
-    revoked = "a participant that was asked to leave"
-    assert broken.get_change_message() == f"Broke the lock of {revoked} ({path}, token {token})."
+    node = f"({path}, token {token})."
+    assert asked.get_change_message() == f"Asked o1 to release stock:1 {node}"
+    assert broken.get_change_message() == f"Broke the lock of o1 on stock:1 {node}"
 
 
 @pytest.mark.django_db(transaction=True)
@@ -161,6 +163,10 @@ def test_a_waiter_can_be_removed_from_the_queue(tree: Tree, operator: Client) ->
         assert 'value="Remove from the queue"' in markup(confirmation)
         assert "It loses its place in the queue." in said(confirmation)
         operator.post(address("key", "break"), {"node": signed(confirmation)})
+        assert (
+            "operator : Removed a peer that does not say who it is from the queue of key"
+            in said(operator.get(address("key")))
+        )
         assert tree.line("key") == [path.rpartition("/")[2] for path in (first, third)]
         assert not tree.client.exists(second)
 

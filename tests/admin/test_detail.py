@@ -176,7 +176,7 @@ def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
         operator.post(address("key", "break"), {"node": confirmation.context["signed"]})
         page = said(operator.get(address("key")))
         path = holder.participant.path
-        assert f"operator : Broke the lock of nightly ({path}, token " in page
+        assert f"operator : Broke the lock of nightly on key ({path}, token " in page
 
 
 def test_the_panel_tells_of_the_session_and_the_servers(operator: Client) -> None:

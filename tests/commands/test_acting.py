@@ -166,7 +166,7 @@ def test_the_log_names_the_operator_the_node_and_the_reason(
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("command", "text"),
-    [(["revoke"], "Asked {} to release"), (["break", "-y"], "Broke the lock of {}")],
+    [(["revoke"], "Asked {} to release"), (["break", "-y"], "Broke the lock of {} on")],
     ids=["revoke", "break"],
 )
 def test_a_django_user_gets_an_entry_in_the_admins_log(
@@ -178,7 +178,7 @@ def test_a_django_user_gets_an_entry_in_the_admins_log(
         assert run(*command, "stock:1", "--user", "ada", "--reason", "Ticket 7")[0] == 0
     entry = LogEntry.objects.get()
     assert (entry.user.get_username(), entry.object_repr) == ("ada", "stock:1")
-    assert entry.change_message.startswith(text.format("o1") + f" ({path}, token ")
+    assert entry.change_message.startswith(text.format("o1") + f" stock:1 ({path}, token ")
     assert entry.change_message.endswith("Ticket 7")
 
 

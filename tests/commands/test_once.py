@@ -147,7 +147,7 @@ def test_freeing_is_on_record(
     (told,) = json.loads(capsys.readouterr().out)
     assert (told["id"], told["freed"]) == (first.id, True)
     before, after = (one.getMessage() for one in caplog.records if one.name == "distlock.audit")
-    assert f"is about to break {first.id}" in before
+    assert f"is about to break the lock of {first.id}" in before
     assert before.endswith("Reason: because")
     assert after.endswith("done.")
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.conf import Configuration
-from distlock.keys.znodes import REVOKE, Participant
+from distlock.keys.znodes import REVOKE, Participant, with_request
 from distlock.owner.owner import current, label
 
 PATH = "/distlock/stock:42/_c_9b0ca9d2-64ee-4ff0-8a4b-b0e0a4f0e4b7-lock-0000000007"
@@ -85,6 +85,10 @@ def test_one_who_was_asked_to_leave_is_said_to_be() -> None:
     assert str(participant) == "a participant with session 0x1001, who was asked to leave"
     assert not read(b"__REVOKE__ ").revoked
     assert not said().revoked
+    ours = with_request(b'{"v": 1, "owner": "o1"}')
+    assert str(read(ours)) == "o1, who was asked to leave"
+    assert with_request(ours) == ours
+    assert with_request(b"10.0.0.1") == REVOKE
 
 
 @given(st.binary(max_size=200))
