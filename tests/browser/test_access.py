@@ -69,9 +69,11 @@ def pages(crew: Crew, key: str) -> Callable[[Tab], Iterator[str]]:
         tab.go(detail(key))
         tab.sees("tr[data-node]", count=2)
         yield "detail"
-        tab.click("a[data-action=break]")
-        tab.sees("#distlock-confirm")
-        yield "confirmation"
+        for action in ("revoke", "break"):
+            tab.go(detail(key))
+            tab.click(f"a[data-action={action}]")
+            tab.sees("#distlock-confirm")
+            yield action
 
     return visit
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CONFIRM = "#distlock-confirm input[type=submit]"
 CHANGE, DELETION = 2, 3
+BACKGROUND = "one => getComputedStyle(one).backgroundColor"
 
 
 def choose(tab: Tab, key: str, action: str, *, state: str = "holds") -> None:
@@ -92,8 +93,12 @@ def test_who_is_asked_to_release_does_so(
 ) -> None:
     holder = crew.hold(key, "a polite job")
     tab = operator(site, "revoker")
+    chief = operator(site)
+    choose(chief, key, "break")
+    red = chief(lambda page: page.eval_on_selector(CONFIRM, BACKGROUND))
     choose(tab, key, "revoke")
     assert "a polite job" in tab.text("#distlock-who")
+    assert tab(lambda page: page.eval_on_selector(CONFIRM, BACKGROUND)) != red
     assert not holder.asked
     tab.click(CONFIRM)
     tab.sees("ul.messagelist li.success", text="a polite job")

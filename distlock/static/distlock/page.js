@@ -206,7 +206,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
 
   function setPaused(value, said) {
     paused = value;
-    pause.setAttribute("aria-pressed", String(value));
+    pause.textContent = value ? text.textResume : text.textPause;
     if (said) announce(said, true);
     if (value) {
       cancel();
