@@ -1,4 +1,4 @@
-"""Defines the filters of the admin page: durations, and text that anybody may have chosen."""
+"""Defines the filters of the admin page: durations, times, and text that anybody may choose."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django import template
+from django.utils import dateformat
 from django.utils.translation import gettext, pgettext
 
 from distlock.keys.znodes import printable as printable_text
 from distlock.lease.nodes import LeaseHolder
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from distlock.inspection.snapshot import Contender
 
 register = template.Library()
@@ -46,6 +49,25 @@ def seconds(value: float | None) -> str:
             "minutes": minutes,
         }
     return pgettext("duration", "%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+
+
+@register.filter
+def state(contender: Contender) -> str:
+    """Return whether a contender holds or waits, and how long ago it joined the queue."""
+    if contender.seconds is None:
+        return gettext("holds") if contender.holds else gettext("waits")
+    text = (
+        gettext("holds, came %(duration)s ago")
+        if contender.holds
+        else gettext("waits for %(duration)s")
+    )
+    return text % {"duration": seconds(contender.seconds)}
+
+
+@register.filter(expects_localtime=True)
+def moment(value: datetime) -> str:
+    """Return a time with its zone: ``2026-11-22 13:37:00 +0100``."""
+    return dateformat.format(value, "Y-m-d H:i:s O")
 
 
 @register.filter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,12 +13,13 @@ from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_sem
 from distlock.admin import lock_page
 from distlock.inspection.tree import snapshot
 from distlock.session.registry import session_for
-from tests.admin.tools import address, keys, markup, of, rows, said
+from tests.admin.tools import LIST, address, keys, markup, of, rows, said, signed
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
     from django.test import Client
+    from pytest_django import Settings
 
     from tests.admin.tools import MakeOperator
 
@@ -49,8 +51,31 @@ def test_all_that_a_participant_says_is_shown(tree: Tree, operator: Client) -> N
             assert str(one.participant.token) in said(page)
             assert f"0x{one.participant.session_id:x}" in said(page)
             assert one.since is not None
-            assert f"{localtime(one.since):%Y-%m-%d %H:%M:%S}" in said(page)
+            assert f"{localtime(one.since):%Y-%m-%d %H:%M:%S %z}" in said(page)
         assert "a peer that does not say who it is" in said(page)
+        assert re.search(r"holds, came \d.* ago .* waits for \d", said(page))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/St_Johns"])
+def test_all_times_have_one_format_and_a_zone(
+    tree: Tree, operator: Client, settings: Settings, zone: str
+) -> None:
+    settings.TIME_ZONE = zone
+    lease = zk_lease("export", 600, owner="nightly")
+    assert lease.acquire()
+    with cleared(tree):
+        stand(tree, "key", data=SAID.encode())
+        (holder,) = the_lock("key").holders
+        confirmation = operator.get(of(holder, "key", "break"))
+        operator.post(address("key", "break"), {"node": signed(confirmation)})
+        stand(tree, "key")
+        answers = [operator.get(one) for one in (LIST, address("key"), address("@leases/export"))]
+        for page in map(said, [*answers, confirmation]):
+            times = re.findall(r"\d\d:\d\d:\d\d(?: \S+)?", page)
+            assert times
+            assert all(re.fullmatch(r"\S+ [+-]\d\d30", time) for time in times)
+            assert len(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", page)) == len(times)
+        lease.release()
 
 
 def test_the_queue_is_in_order(tree: Tree, operator: Client) -> None:
