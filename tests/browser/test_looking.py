@@ -100,6 +100,26 @@ def test_two_tabs_follow_and_pause_together(
     assert other.complaints == []
 
 
+def test_a_node_name_is_shown_on_demand_and_stays_open(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    crew.hold(key, "the first")
+    tab = operator(site)
+    tab.go(detail(key))
+    name = "tr[data-state=holds] .distlock-path code"
+    tab.sees_no(name)
+    tab.click("tr[data-state=holds] .distlock-path summary")
+    tab.sees(name, text="-lock-")
+    crew.wait(key, "the second")
+    tab.sees("tr[data-node]", count=2)
+    tab.sees(name, text="-lock-")
+    tab.sees_no("tr[data-state=waits] .distlock-path code")
+    tab.click("tr[data-state=holds] a[data-action=break]")
+    tab.sees_no(".distlock-path code")
+    tab.click(".distlock-path summary")
+    tab.sees(".distlock-path code", text="-lock-")
+
+
 def test_what_the_reader_does_is_not_disturbed(
     site: Site, operator: Callable[..., Tab], crew: Crew, key: str
 ) -> None:
