@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from distlock.inspection.wait_graph import Cycle, Link
     from distlock.logs.audit import Action
 
+    from .wait_graph import Prospect
+
     LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
 else:
     LockAdminBase = admin.ModelAdmin
@@ -167,11 +169,16 @@ class LockAdmin(LockAdminBase):
         response["Distlock-Interval"] = str(reading.interval)
         return get_conditional_response(request, etag=etag, response=response) or response
 
-    def _cycles(self, reading: Reading) -> list[tuple[Cycle, list[tuple[Link, str]]]]:
-        """Return the deadlocks, and for each of their links the address of its lock."""
+    def _cycles(self, reading: Reading) -> list[tuple[Cycle, Prospect, list[tuple[Link, str]]]]:
+        """Return the deadlocks, what becomes of each, and its links with their locks' addresses."""
+        circles = reading.circles
+        if circles is None:
+            return []
         page = self._page_of(reading.using)
-        found = reading.circles.cycles if reading.circles else []
-        return [(cycle, [(link, page(link.lock)) for link in cycle.links]) for cycle in found]
+        return [
+            (cycle, circles.prospect(cycle), [(link, page(link.lock)) for link in cycle.links])
+            for cycle in circles.cycles
+        ]
 
     # --- actions --------------------------------------------------------------------------------
     #

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from distlock.conf import configuration
 from distlock.inspection import wait_graph
 from distlock.inspection.tree import snapshot
+from distlock.locks.deadlocks import BUDGET_SECONDS
 
 if TYPE_CHECKING:
     from distlock.inspection.snapshot import Snapshot
@@ -19,16 +20,50 @@ KNOWN_SECONDS: Final = 1.5
 KNOWN_TIMES: Final = 10
 
 
+#: The seconds for which a page tells how a deadlock ended.
+TOLD_SECONDS: Final = 60.0
+
+#: What becomes of a deadlock: its newest waiter gives way ``soon``, or should have (``late``);
+#: detection is ``off``; or it is a ``semaphore``'s, which detection does not count.
+Prospect: TypeAlias = Literal["soon", "late", "off", "semaphore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A deadlock that ended between two looks.
+
+    :ivar gone: the wait whose node had gone, while those of all others were there
+    :ivar at: (`time.monotonic`) the time of the second look
+    """
+
+    gone: wait_graph.Link
+    at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circles:
     """The result of a look at the wait-for graph.
 
+    :ivar ended: the deadlocks that ended a moment ago, as far as it is known how
     :ivar whole: False if not all keys could be read
+    :ivar after: the setting ``DEADLOCK_AFTER``
     """
 
     cycles: list[wait_graph.Cycle]
     links: list[wait_graph.Link]
+    ended: list[Ended]
     whole: bool
+    after: float | None
+
+    def prospect(self, cycle: wait_graph.Cycle) -> Prospect:
+        """Return what becomes of a deadlock."""
+        if self.after is None:
+            return "off"
+        if not cycle.certain:
+            return "semaphore"
+        # A look that failed is repeated once more after the same time.
+        late = 2 * self.after + BUDGET_SECONDS
+        return "late" if (cycle.youngest.seconds or 0) > late else "soon"
 
 
 _known: dict[tuple[int, str, str], tuple[float, Circles]] = {}
@@ -55,6 +90,27 @@ def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
     found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(using, budget=each)
     links = wait_graph.links(seen.locks)
     now = time.monotonic()
-    known = Circles(cycles=found, links=links, whole=not seen.cut)
+    ended = [*_ended(known, found, seen, now), *(known.ended if known else ())]
+    known = Circles(
+        cycles=found,
+        links=links,
+        ended=[one for one in ended if now - one.at < TOLD_SECONDS],
+        whole=not seen.cut,
+        after=conf.deadlock_after,
+    )
     _known[place] = now + max(KNOWN_SECONDS, KNOWN_TIMES * (now - started)), known
     return known
+
+
+def _ended(
+    before: Circles | None, found: list[wait_graph.Cycle], seen: Snapshot, now: float
+) -> list[Ended]:
+    """Return the deadlocks of the last look that ended because one waiter left."""
+    nodes = {cycle.nodes for cycle in found}
+    there = {one.participant.path for lock in seen.locks for one in lock.contenders}
+    ended = []
+    for cycle in before.cycles if before and not seen.cut else ():
+        gone = [link for link in cycle.links if link.waiter.participant.path not in there]
+        if cycle.nodes not in nodes and len(gone) == 1:
+            ended.append(Ended(gone=gone[0], at=now))
+    return ended
