@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from tests.browser.site import Site
 
 REMEMBER = "window.loaded = 'once'"
+SELECT = "selector => getSelection().selectAllChildren(document.querySelector(selector))"
+#: The key of the row with the focus, and whether the selection has the work of its holder.
+SELECTED = """
+() => [
+    document.activeElement.closest("tr").dataset.key,
+    (getSelection().toString().match(/a long job/) || [""])[0],
+]
+"""
 
 
 def row(key: str) -> str:
@@ -137,6 +145,39 @@ def test_what_the_reader_does_is_not_disturbed(
     holder.leave()
     tab.sees("tr[data-node]", count=1)
     assert not tab(lambda page: page.evaluate("document.getElementById('distlock-ensemble').open"))
+
+
+def test_rows_stay_in_order_under_the_pointer(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    keys = [f"{key}:{letter}" for letter in "abc"]
+    first, second, third = keys
+    holders = [crew.hold(one) for one in keys]
+    crew.wait(first)
+    tab = operator(site)
+    tab.go(f"{LIST}?q={key}")
+
+    def shown() -> list[str]:
+        every = "rows => rows.map(row => row.dataset.key)"
+        return tab(lambda page: page.eval_on_selector_all("tr[data-key]", every))
+
+    before = shown()
+    assert before[0] == first
+    tab(lambda page: page.hover(row(second)))
+    tab(lambda page: page.focus(f"{row(second)} a"))
+    tab(lambda page: page.evaluate(SELECT, f"{row(second)} .distlock-who"))
+    for _ in range(3):
+        crew.wait(second)
+    holders[2].leave()
+    tab.sees(f"{row(second)}[data-waiting='3']")
+    tab.sees(f"{row(third)}[data-state=gone]")
+    assert shown() == before
+    assert tab(lambda page: page.evaluate(SELECTED)) == [second, "a long job"]
+
+    tab(lambda page: page.mouse.move(0, 0))
+    tab.sees(row(third), count=0)
+    assert shown() == [second, first]
+    assert tab(lambda page: page.evaluate(SELECTED)) == [second, "a long job"]
 
 
 def test_a_text_of_ten_thousand_characters(site: Site, operator: Callable[..., Tab]) -> None:

@@ -24,6 +24,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   let announcedAt = 0;
   let paused = false;
   let stopped = false;
+  let held = false; // whether a table under the pointer keeps its order
 
   /* --- what is shown --------------------------------------------------------------------------- */
 
@@ -47,7 +48,27 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     children(old, fresh);
   }
 
+  function hovered() {
+    return page.querySelector("[data-live] tbody:hover");
+  }
+
+  /* Gives fresh rows the order of those shown, so that no click hits another row than was meant. New
+     rows come last, and rows that are gone stay, marked, until the pointer leaves. */
+  function keepOrder(old, fresh) {
+    held = true;
+    const rows = new Map([...fresh.children].map((row) => [row.id, row]));
+    const gone = (row) => {
+      const kept = row.cloneNode(true);
+      kept.dataset.state = "gone";
+      return kept;
+    };
+    fresh.prepend(...[...old.childNodes]
+      .filter((one) => one.id || one.nodeType === Node.TEXT_NODE)
+      .map((one) => (one.id ? rows.get(one.id) || gone(one) : one.cloneNode())));
+  }
+
   function children(old, fresh) {
+    if (old === hovered()) keepOrder(old, fresh);
     const known = new Map();
     for (const child of old.children) if (child.id) known.set(child.id, child);
     let at = old.firstChild;
@@ -71,17 +92,35 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   function show(html) {
     const fresh = new DOMParser().parseFromString(html, "text/html");
     const trouble = fresh.getElementById("distlock-trouble") !== null;
-    const focused = document.activeElement && document.activeElement.id;
+    const focused = document.activeElement;
+    const restore = selection();
+    held = false;
     for (const part of page.querySelectorAll("[data-live]")) {
       // While the server is away the locks stay as they were.
       if (trouble && part.dataset.live === "keep" && goodAt) continue;
       const found = fresh.getElementById(part.id);
       if (found) children(part, found);
     }
-    if (focused && document.activeElement.id !== focused && find(focused)) {
-      find(focused).focus({ preventScroll: true });
+    if (focused && document.activeElement !== focused) {
+      const again = focused.isConnected ? focused : find(focused.id);
+      if (again) again.focus({ preventScroll: true });
     }
+    restore();
     return trouble;
+  }
+
+  /* Returns a function that selects again what is selected now: rows that move lose it. */
+  function selection() {
+    const chosen = document.getSelection();
+    const { anchorNode, anchorOffset, focusNode, focusOffset, isCollapsed } = chosen;
+    const within = (node, offset) => Math.min(offset, (node.nodeValue || node.childNodes).length);
+    return () => {
+      if (isCollapsed || !anchorNode.isConnected || !focusNode.isConnected) return;
+      if (chosen.anchorNode === anchorNode && chosen.anchorOffset === anchorOffset &&
+        chosen.focusNode === focusNode && chosen.focusOffset === focusOffset) return;
+      chosen.setBaseAndExtent(anchorNode, within(anchorNode, anchorOffset),
+        focusNode, within(focusNode, focusOffset));
+    };
   }
 
   function announce(said, now) {
@@ -149,7 +188,7 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
         const html = await answer.text();
         if (request !== abort || paused) return;
         trouble = show(html);
-        etag = answer.headers.get("ETag") || "";
+        etag = (!held && answer.headers.get("ETag")) || "";
       }
       if (request !== abort) return;
       answered(trouble);
@@ -221,6 +260,12 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   pause.addEventListener("click", () => {
     remember(paused ? "0" : "1");
     setPaused(!paused, paused ? text.textLive : text.textPaused);
+  });
+  document.addEventListener("mouseover", () => {
+    if (!held || paused || stopped || hovered()) return;
+    held = false;
+    cancel();
+    ask();
   });
   document.addEventListener("visibilitychange", () => {
     if (paused || stopped) return;
