@@ -23,7 +23,7 @@ KNOWN_TIMES: Final = 10
 #: The seconds for which a page tells how a deadlock ended.
 TOLD_SECONDS: Final = 60.0
 
-#: What becomes of a deadlock: its newest waiter gives way ``soon``, or should have (``late``);
+#: The way a deadlock will end: its newest waiter gives way ``soon``, or should have (``late``);
 #: detection is ``off``; or it is a ``semaphore``'s, which detection does not count.
 Prospect: TypeAlias = Literal["soon", "late", "off", "semaphore"]
 
@@ -56,7 +56,7 @@ class Circles:
     after: float | None
 
     def prospect(self, cycle: wait_graph.Cycle) -> Prospect:
-        """Return what becomes of a deadlock."""
+        """Return how a deadlock will end."""
         if self.after is None:
             return "off"
         if not cycle.certain:
