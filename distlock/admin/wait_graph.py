@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: The least time that the result of a look is shown, in seconds, and as a multiple of its duration.
 KNOWN_SECONDS: Final = 1.5
 KNOWN_TIMES: Final = 10
-
-
 #: The seconds for which a page tells how a deadlock ended.
 TOLD_SECONDS: Final = 60.0
 
