@@ -5,16 +5,13 @@ PITFALLS 24 (uWSGI without threads), 25h (no ACL, no TLS), 31 (ATOMIC_REQUESTS),
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import Celery, signals
-from celery.fixups.django import DjangoFixup
-from django.core import checks, mail
+from django.core import mail
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
@@ -29,55 +26,16 @@ from rest_framework.viewsets import ViewSet
 from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock.session import registry
+from tests.checks.tools import found, messages
 from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from django.urls import URLResolver
     from pytest_django import Settings
     from rest_framework.request import Request
 
 
 pytestmark = pytest.mark.usefixtures("own_functions")
-
-
-def found(*, deploy: bool = False) -> list[str | None]:
-    """The ids of what `manage.py check` says of this package."""
-    return [message.id for message in messages(deploy=deploy)]
-
-
-def messages(*, deploy: bool = False, tags: list[str] | None = None) -> list[checks.CheckMessage]:
-    said = checks.run_checks(tags=tags, include_deployment_checks=deploy)
-    return [message for message in said if str(message.id).startswith("distlock")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _another_tests_function() -> Iterator[None]:
-    """A locked function that is wrong, and lives on: the garbage collector has not come yet."""
-
-    @zk_locked("<nothing>")
-    def wrong() -> None: ...
-
-    yield
-    del wrong
-
-
-@pytest.fixture(autouse=True)
-def right(settings: Settings) -> Settings:
-    """Settings with which every check is quiet."""
-    settings.DISTLOCK = {
-        "default": {
-            "HOSTS": "zk1",
-            "AUTH": [("digest", "a:b")],
-            "ACL": "creator",
-            "TLS": {"ca": "x"},
-        }
-    }
-    settings.MIDDLEWARE = [MIDDLEWARE]
-    settings.ROOT_URLCONF = Urls()
-    return settings
 
 
 @pytest.fixture
@@ -110,119 +68,6 @@ def test_e002_a_wrong_setting_of_any_alias(settings: Settings) -> None:
     assert said[0].hint == 'Write text such as "zk1:2181,zk2:2181,zk3:2181".'
     assert said[1].hint == "Did you mean 'HOSTS'?"
     assert "DISTLOCK['inventory']['TIMEOUT']" in said[2].msg
-
-
-def test_e003_a_template_that_names_no_argument() -> None:
-    @zk_locked("stock:<skew>:<user.pk>:<sku>")
-    def buy(request: HttpRequest, sku: str) -> None: ...
-
-    (message,) = messages()
-    assert message.id == "distlock.E003"
-    assert "test_e003_a_template_that_names_no_argument.<locals>.buy" in message.msg
-    assert "'skew', 'user'" in message.msg
-    assert message.hint == "It has: request, sku."
-
-
-def test_e003_is_quiet_for_templates_that_fit() -> None:
-    @zk_locked("report")
-    def report() -> None: ...
-
-    @zk_locked("<sku>:<kind>")
-    def deduct(sku: str, *, kind: str = "") -> None: ...
-
-    @zk_locked("<anything>")
-    def view(request: HttpRequest, **captured: str) -> None: ...
-
-    declared = (report, deduct, view)  # the check knows functions for as long as they live
-    assert found() == []
-    del declared
-
-
-def test_e003_says_where_the_function_is() -> None:
-    @zk_locked("<nothing>")
-    def buy() -> None: ...
-
-    line = buy.__wrapped__.__code__.co_firstlineno  # type: ignore[attr-defined]
-    (message,) = messages()
-    assert message.msg.startswith(f"{__file__}:{line}: ")
-    assert "buy" in message.msg
-    assert message.hint == "It has: none."
-
-
-TYPO = """
-from distlock import zk_locked
-
-urlpatterns = []
-
-@zk_locked("stock:<skew>")
-def buy(sku): ...
-"""
-
-
-@pytest.fixture
-def unloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The name of a module with a typo in a key, which nobody has imported."""
-    name = "module_with_a_typo"
-    (tmp_path / f"{name}.py").write_text(TYPO)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield name
-    sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def celery_app() -> Iterator[Celery]:
-    """An app as in another thread: not the current one there."""
-    app = Celery("of_the_check", set_as_current=False)
-    yield app
-    app.close()
-
-
-@pytest.mark.parametrize("tags", [None, ["distlock"]])
-def test_e003_is_found_in_views_that_nobody_has_imported(
-    tags: list[str] | None, unloaded: str, right: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Django keeps its checks in a set; here those of this app come before that of the URLs."""
-    ours_first = sorted(
-        checks.registry.registry.registered_checks,
-        key=lambda check: not check.__module__.startswith("distlock"),
-    )
-    monkeypatch.setattr(checks.registry.registry, "registered_checks", ours_first)
-    right.ROOT_URLCONF = unloaded
-    (message,) = messages(tags=tags)
-    assert message.id == "distlock.E003"
-    assert f"{unloaded}.py:6: " in message.msg
-
-
-def test_e003_is_found_in_celery_tasks_that_nobody_has_imported(
-    unloaded: str, celery_app: Celery
-) -> None:
-    celery_app.conf.include = [unloaded]
-    for tags in (None, ["distlock"]):
-        (message,) = messages(tags=tags)
-        assert message.id == "distlock.E003"
-
-
-@pytest.mark.parametrize("outside", [None, "yes"])
-def test_e003_the_import_of_tasks_runs_no_checks_within_checks(
-    outside: str | None, unloaded: str, celery_app: Celery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Celery's Django fixup runs all checks when it imports the tasks."""
-    monkeypatch.delenv("CELERY_SKIP_CHECKS", raising=False)
-    if outside:
-        monkeypatch.setenv("CELERY_SKIP_CHECKS", outside)
-    celery_app.conf.include = [unloaded]
-    fixup = DjangoFixup(celery_app)
-    signals.import_modules.connect(fixup.on_import_modules, sender=celery_app)
-    assert found() == ["distlock.E003"]
-    assert os.environ.get("CELERY_SKIP_CHECKS") == outside
-
-
-def test_w005_a_module_of_tasks_cannot_be_imported(celery_app: Celery) -> None:
-    celery_app.conf.include = ["no_such_module"]
-    (message,) = messages()
-    assert message.id == "distlock.W005"
-    assert message.msg.endswith("ModuleNotFoundError: No module named 'no_such_module'")
-    assert message.hint
 
 
 class LockedPost(View):

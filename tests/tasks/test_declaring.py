@@ -14,7 +14,7 @@ from celery import Celery, Task
 
 from distlock import LockKeyError, zk_locked
 from distlock.celery.receivers import _check
-from tests.test_checks import messages
+from tests.checks.tools import messages
 
 
 @pytest.mark.parametrize(
