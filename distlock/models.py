@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .inspection.snapshot import key_of
+from .inspection.state import key_of
 from .keys.znodes import printable
 
 

@@ -17,7 +17,7 @@ from .layout import NODE_HEIGHT, NODE_WIDTH, ROOM, lay_out
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from distlock.inspection.snapshot import Contender
+    from distlock.inspection.state import Contender
     from distlock.inspection.wait_graph import Cycle, Link
 
     from .layout import Pair, Point

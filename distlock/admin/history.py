@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.signals import request_started
 
 from distlock import signals
-from distlock.inspection.snapshot import LEADER, LEASES
+from distlock.inspection.state import LEADER, LEASES
 from distlock.keys import templates
 from distlock.process import in_child
 

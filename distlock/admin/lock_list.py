@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from unicodedata import normalize
 from urllib.parse import parse_qsl, urlencode
 
-from distlock.inspection.snapshot import Kind
+from distlock.inspection.state import Kind
 from distlock.inspection.tree import snapshot
 from distlock.keys.znodes import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from distlock.inspection.snapshot import Lock, Snapshot
+    from distlock.inspection.state import Lock, Snapshot
 
 #: The locks on a page, and the keys read for it: their order is known only when all have been read.
 PAGE_SIZE: Final = 100

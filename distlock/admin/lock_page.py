@@ -11,7 +11,7 @@ from distlock.keys.znodes import MAX_SHOWN, printable
 from distlock.locks.actions import can_be_asked, can_be_broken
 
 if TYPE_CHECKING:
-    from distlock.inspection.snapshot import Contender, Lock, Snapshot
+    from distlock.inspection.state import Contender, Lock, Snapshot
 
 #: The most holders, and the most waiters, on the page.
 DEPTH: Final = 200

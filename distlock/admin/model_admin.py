@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-    from distlock.inspection import snapshot
+    from distlock.inspection import state
     from distlock.inspection.wait_graph import Cycle, Link
     from distlock.logs.audit import Action
 
@@ -293,7 +293,7 @@ class LockAdmin(LockAdminBase):
             f"admin:distlock_lock_{view}", args=[quote(lock.pk)], current_app=self.admin_site.name
         )
 
-    def _page_of(self, using: str) -> Callable[[snapshot.Lock], str]:
+    def _page_of(self, using: str) -> Callable[[state.Lock], str]:
         """Return a function that returns the address of a lock's page."""
         return lambda lock: self._address("change", Lock.at(using, lock.name))
 

@@ -20,7 +20,7 @@ from .wait_graph import Circles, circles
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.inspection.snapshot import Snapshot
+    from distlock.inspection.state import Snapshot
 
 #: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0

@@ -13,7 +13,7 @@ from distlock.inspection.tree import snapshot
 from distlock.locks.deadlocks import BUDGET_SECONDS
 
 if TYPE_CHECKING:
-    from distlock.inspection.snapshot import Snapshot
+    from distlock.inspection.state import Snapshot
 
 #: The least time that the result of a look is shown, in seconds, and as a multiple of its duration.
 KNOWN_SECONDS: Final = 1.5

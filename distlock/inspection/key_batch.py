@@ -12,7 +12,7 @@ from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore.limits import limit_in
 from distlock.session.server_time import time_at
 
-from .snapshot import LEASES, Contender, Lock, key_of
+from .state import LEASES, Contender, Lock, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distlock.engine.bulk_reads import Outcome, Reads
     from distlock.session.server_time import Clock
 
-    from .snapshot import Mode
+    from .state import Mode
 
 #: The number of foreign nodes whose names are shown.
 FOREIGN_SHOWN: Final = 5

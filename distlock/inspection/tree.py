@@ -19,7 +19,7 @@ from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
 
 from .key_batch import locks_of
-from .snapshot import LEADER, LEASES, Snapshot, key_of
+from .state import LEADER, LEASES, Snapshot, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import NodeName
     from distlock.session.session import Session
 
-    from .snapshot import Cut, Lock
+    from .state import Cut, Lock
 
 
 def participants(

@@ -16,7 +16,7 @@ from .tree import snapshot
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from .snapshot import Contender, Lock
+    from .state import Contender, Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

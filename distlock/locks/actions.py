@@ -21,7 +21,7 @@ from .breaking import break_node
 from .revocation import revoke
 
 if TYPE_CHECKING:
-    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.inspection.state import Contender, Lock
 
 _SALT: Final = "distlock.admin"
 

@@ -32,7 +32,7 @@ from distlock.engine.bulk_reads import BATCH
 from distlock.engine.client import NoAuth, NodeExists, NoNode, ignore
 from distlock.exceptions import DeadlockDetected
 from distlock.inspection.key_batch import MODES, listed_lock
-from distlock.inspection.snapshot import Contender, Lock, key_of
+from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import participant
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import parse, read_json

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from django.db import DatabaseError
 from django.utils.translation import gettext_lazy
 
-from distlock.inspection.snapshot import key_of
+from distlock.inspection.state import key_of
 from distlock.keys.znodes import printable
 
 from .loggers import safe

@@ -20,7 +20,7 @@ from distlock.logs.audit import carry_out
 from .output import NOTHING, USAGE, contender_as_json, table, write_json
 
 if TYPE_CHECKING:
-    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.inspection.state import Contender, Lock
     from distlock.logs.audit import Action
 
 _DONE: Final = {"revoke": "asked", "break": "broken"}

@@ -19,7 +19,7 @@ from distlock.lease.nodes import LeaseHolder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.inspection.state import Contender, Lock
 
 #: Exit statuses beside 0, as in `run`: nothing found or done, wrong usage, no answer.
 NOTHING: Final = 1

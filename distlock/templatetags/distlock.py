@@ -15,7 +15,7 @@ from distlock.lease.nodes import LeaseHolder
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from distlock.inspection.snapshot import Contender
+    from distlock.inspection.state import Contender
 
 register = template.Library()
 

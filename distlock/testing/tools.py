@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from distlock.inspection.snapshot import Contender
+    from distlock.inspection.state import Contender
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from distlock.admin.drawing import MAX_NODES, draw
 from distlock.admin.layout import NODE_WIDTH
-from distlock.inspection.snapshot import Contender, Lock
+from distlock.inspection.state import Contender, Lock
 from distlock.inspection.wait_graph import Cycle, Link, cycles, links
 from distlock.keys.znodes import Participant
 from tests.testproject.templates import TEMPLATES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.admin.drawing import Drawing
-    from distlock.inspection.snapshot import Kind
+    from distlock.inspection.state import Kind
 
 NAMES = "abcdefgh"
 

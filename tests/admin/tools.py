@@ -15,7 +15,7 @@ from distlock.models import Lock
 if TYPE_CHECKING:
     from django.test import Client
 
-    from distlock.inspection.snapshot import Contender
+    from distlock.inspection.state import Contender
 
 LIST = "/admin/distlock/lock/"
 

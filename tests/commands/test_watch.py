@@ -25,7 +25,7 @@ from tests.kit.tools import PATIENCE
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.inspection.snapshot import Snapshot
+    from distlock.inspection.state import Snapshot
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
     from tests.kit.tools import Tree

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.inspection import wait_graph
-from distlock.inspection.snapshot import Contender, Kind, Lock
+from distlock.inspection.state import Contender, Kind, Lock
 from distlock.inspection.wait_graph import cycles, deadlocks, links
 from distlock.keys.znodes import Participant
 from tests.inspection.tools import cleared, found, stand

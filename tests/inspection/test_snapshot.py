@@ -17,7 +17,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.inspection.snapshot import LEADER, LEASES
+from distlock.inspection.state import LEADER, LEASES
 from distlock.inspection.tree import look
 from distlock.lease.nodes import LeaseHolder, parent_of_leases
 from distlock.locks import leader

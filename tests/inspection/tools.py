@@ -15,7 +15,7 @@ from tests.kit.tools import PATIENCE, Tree
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.inspection.snapshot import Contender, Lock, Snapshot
+    from distlock.inspection.state import Contender, Lock, Snapshot
 
 #: Somebody who alone may do anything with a node that is to be closed to us.
 NOBODY = ("nobody", "secret")

@@ -12,7 +12,7 @@ from distlock.management.acting import act, add_record, add_target, targets, wri
 from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses
 
 if TYPE_CHECKING:
-    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.inspection.state import Contender, Lock
 
 HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from django.core.management.base import BaseCommand, CommandParser
 
-    from distlock.inspection.snapshot import Lock, Snapshot
+    from distlock.inspection.state import Lock, Snapshot
     from distlock.inspection.wait_graph import Cycle
 
 HELP = "List the locks that somebody holds or waits for."

@@ -24,7 +24,7 @@ from distlock.management.output import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from distlock.inspection.snapshot import Contender, Lock, Snapshot
+    from distlock.inspection.state import Contender, Lock, Snapshot
 
 HELP = "List the Celery tasks that are queued once, or let another one be queued."
 

@@ -21,7 +21,7 @@ from distlock.management.output import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.inspection.snapshot import Contender, Lock
+    from distlock.inspection.state import Contender, Lock
 
 HELP = "Show who holds a lock, and who waits for it in which order."
 

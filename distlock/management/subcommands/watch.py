@@ -19,7 +19,7 @@ from distlock.management.subcommands.server import _ended_by_signals
 if TYPE_CHECKING:
     from django.core.management.base import BaseCommand, CommandParser
 
-    from distlock.inspection.snapshot import Lock, Snapshot
+    from distlock.inspection.state import Lock, Snapshot
 
 HELP = "Watch the locks that others wait for, or all of them, until Ctrl-C."
 
