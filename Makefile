@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types docs wheel setup clean
+.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api docs wheel setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -84,6 +84,9 @@ audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a publ
 
 types: .venv/.ready  ## mypy, strict
 	.venv/bin/python -m mypy
+
+api: .venv/.ready  ## the signatures of docs/reference/api.md, from the source
+	.venv/bin/python -m docs.site.api
 
 docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m pip install --quiet --editable '.[docs]'

@@ -200,7 +200,10 @@ class StaleToken(DistlockError):
 
     @classmethod
     def of(cls, model: type, token: int, *, newer: int) -> StaleToken:
-        """Return the error for a write to `model` with `token` to a row with `newer`."""
+        """Return the error for a write to `model` with `token` to a row with `newer`.
+
+        :meta private:
+        """
         return cls(
             f"The write to {model.__name__} with the fencing token {token} was refused: a newer "
             f"holder of the lock (token {newer}) has written the row. This hold is lost; start "

@@ -147,6 +147,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     def lock_granted(self, locked: Locked) -> None:
         """Release the lease before the run, if it ends at the start; `runs` calls this.
 
+        :meta private:
         :raises Ignore: a newer message has replaced this one
         :raises LockUnavailable: ZooKeeper does not tell whether one has
         """

@@ -36,10 +36,11 @@ class Contender:
     """One node of a lock, and its participant.
 
     :ivar participant: the node's data; a `LeaseHolder` for a persistent lease
+    :ivar mode: ``lock``, ``read``, ``write`` or ``lease``
     :ivar holds: whether it holds the lock, or else waits
     :ivar since: when the node was created, by the server's clock; for a lease, whose owners share
         one node, the time that the owner gives
-    :ivar seconds: the seconds since then
+    :ivar seconds: the seconds since then, by the same clock
     :ivar readable: False if the node's ACL does not let us read it; then only the name is known
     """
 
@@ -68,7 +69,9 @@ class Lock:
 
     :ivar key: its key; for a long key, the part that the tree has kept, and ``…``
     :ivar name: its place under the namespace; pages continue after it
-    :ivar path: its node
+    :ivar path: the path of its node
+    :ivar kind: ``mutex``, ``read/write``, ``semaphore`` (also a `zk_semaphore_mutex`), ``lease``,
+        ``leader``, or ``unknown``: only foreign nodes, or nodes that we may not list
     :ivar holding: the number of holders
     :ivar waiting: the number of waiters; those that do not queue have no node and are missing
     :ivar holders: the holders, as many as were asked for, in order
@@ -96,7 +99,7 @@ class Lock:
 
     @property
     def contenders(self) -> tuple[Contender, ...]:
-        """Holders and waiters."""
+        """Its holders, and then its waiters."""
         return self.holders + self.waiters
 
     @property
@@ -119,6 +122,9 @@ class Lock:
 class Snapshot:
     """The locks of a namespace, as read within a moment, which is no single instant.
 
+    :ivar using: the alias in ``DISTLOCK``
+    :ivar namespace: the setting ``NAMESPACE``, below which the locks are
+    :ivar locks: the locks, in order of their names, leases last
     :ivar keys: the number of selected keys, in use or not
     :ivar cut: the reason why `locks` are not all: ``page`` (there are more), ``budget`` (the time
         was up), or empty

@@ -114,6 +114,9 @@ def look(
     """Return the locks of one key: it may name a lock, a semaphore, a lease and a leader.
 
     :param key: the key, or the `name` of a lock
+    :param using: the alias in ``DISTLOCK``
+    :param depth: the number of a lock's holders, and of its waiters, to read, None for all
+    :param budget: seconds for all of it
     :raises LockKeyError: `key` is empty or no valid text
     :raises LockUnavailable: ZooKeeper did not answer in time, or refused
     """

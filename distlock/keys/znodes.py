@@ -157,6 +157,19 @@ class Participant:
     `sequence`, `token` and `session_id` are known. The same is known of a participant that
     Curator's ``Revoker`` asked to leave, since that replaces the data: `revoked` is true, and
     whether it is a peer is unknown.
+
+    :ivar path: the path of its node
+    :ivar sequence: the number of its node: its position in the queue
+    :ivar token: its fencing token
+    :ivar session_id: the id of its session
+    :ivar peer: whether another client than distlock made the node
+    :ivar revoked: whether somebody has asked it to leave
+    :ivar host: the name of its machine
+    :ivar pid: its process id there
+    :ivar worker: its thread or task
+    :ivar owner_id: the id of its owner, unique over all processes
+    :ivar label: the work it does: a request such as ``POST /buy/42``, or a Celery task
+    :ivar since: when it asked for the lock, by its own clock
     """
 
     path: str
@@ -186,7 +199,10 @@ class Participant:
     def from_node(
         cls, path: str, data: bytes, *, token: int, session_id: int
     ) -> Participant | None:
-        """Read a node. Return None if its name is neither a contender's nor a permit's."""
+        """Read a node. Return None if its name is neither a contender's nor a permit's.
+
+        :meta private:
+        """
         name = path.rpartition("/")[2]
         node = parse(name) or parse(name, _LEASE)
         if node is None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import django
 
+from docs.site import api
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -55,6 +57,12 @@ def nav(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{tree}\n```\n"
 
 
+def show_docstrings(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Show complete docstrings, with links, in the place of the signatures in the source."""
+    if page == "docs/reference/api":
+        source[0] = api.with_directives(source[0])
+
+
 def copy_pictures(app: Sphinx, _error: Exception | None) -> None:
     """Copy the pictures of HTML elements, such as the README's, which Sphinx does not look into."""
     shutil.copytree(app.srcdir / "docs/images", app.outdir / "docs/images", dirs_exist_ok=True)
@@ -62,4 +70,5 @@ def copy_pictures(app: Sphinx, _error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> None:
     app.connect("source-read", nav)
+    app.connect("source-read", show_docstrings)
     app.connect("build-finished", copy_pictures)

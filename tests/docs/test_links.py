@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import distlock
-import distlock.testing
 from tests.docs.blocks import FENCE, PAGES
 from tests.kit.helpers import ROOT
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 WITH_LINKS = [*PAGES, "CHANGELOG.md"]
 INDEX = (ROOT / "docs/index.md").read_text()
-API = (ROOT / "docs/reference/api.md").read_text()
 
 
 def prose(path: Path) -> str:
@@ -62,13 +59,3 @@ def test_links_and_anchors_are_found() -> None:
 def test_a_page_is_on_the_first_page(page: str) -> None:
     target = page.removeprefix("docs/") if page.startswith("docs/") else f"../{page}"
     assert f"]({target})" in INDEX
-
-
-@pytest.mark.parametrize("name", distlock.__all__)
-def test_a_public_name_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"distlock\.{name}\b|`{name}`", API)
-
-
-@pytest.mark.parametrize("name", distlock.testing.__all__)
-def test_a_name_of_the_testing_kit_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"distlock\.testing\.{name}\b", API)
