@@ -36,9 +36,10 @@ matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper 
 	.venv/bin/python -m pip install --quiet 'tox~=4.11'
 	.ci/matrix $(ARGS)
 
-screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/
+screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/; ARGS=admin-lock
 	@.ci/setup ps zookeeper chromium
-	.venv/bin/python -m tests.browser.screenshots
+	.venv/bin/python -m pip install --quiet 'pillow>=11'
+	.venv/bin/python -m tests.browser.screenshots $(ARGS)
 
 bench: .venv/.ready  ## distlock beside other locks: docs/performance.md; ARGS=--quick only prints
 	@.ci/setup zookeeper

@@ -122,6 +122,9 @@ class Tab:
         assert response is not None
         assert response.status == 200, (path, response.status)
 
+    def resize(self, width: int, height: int) -> None:
+        self(lambda page: page.set_viewport_size({"width": width, "height": height}))
+
     def sees(self, selector: str, *, text: str | None = None, count: int | None = None) -> None:
         """Wait until there is an element (`count`: so many), which can be seen (with this text)."""
 

@@ -1,15 +1,22 @@
-"""`make screenshots`: the pictures of the admin page in the docs, of a busy shop."""
+"""`make screenshots`: the pictures in the docs, of the busy shop's admin, wide, narrow and dark.
+
+With names of pages, `make screenshots ARGS=admin-lock`, only theirs.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
 from django.core.management import call_command
+from PIL import Image
 
 from example_project.shop.runner import WebServer, backing, environment
 from tests.browser.chromium import Chromium, Tab
@@ -22,19 +29,57 @@ if TYPE_CHECKING:
 IMAGES = ROOT / "docs" / "images"
 SETTINGS = "tests.browser.staged"
 CUSTOMERS = 10
-WIDTH = 1280
 SCHEMES = ("light", "dark")
-#: Four wait for a product, on the list and on its page.
-IN_A_RUSH = """
-(document.querySelector("tr[data-state=holds]") &&
-    document.querySelectorAll("tr[data-state=waits]").length >= 4) ||
-[...document.querySelectorAll('tr[data-key^="stock:"]')].some((row) => row.dataset.waiting >= 4)
-"""
-#: The history of a lock has a bar for each ten seconds.
+#: How long somebody has looked at the page before, so that a history has something to show.
 HISTORY_SECONDS = 75
 
 
-def main() -> None:
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """A page at a moment when there is something to see.
+
+    :ivar name: of the files: ``name-width-scheme.png``
+    :ivar path: the address
+    :ivar ready: tells, in JavaScript, whether the moment has come
+    :ivar heights: the height of the picture by its width
+    """
+
+    name: str
+    path: str
+    ready: str
+    heights: dict[int, int]
+
+
+#: Of the busy shop: four wait for a product, on the list and on its page.
+BUSY = [
+    Picture(
+        name="admin-list",
+        path=LIST,
+        ready="""[...document.querySelectorAll('tr[data-key^="stock:"]')]
+            .some((row) => row.dataset.waiting >= 4)""",
+        heights={1280: 800, 390: 844},
+    ),
+    Picture(
+        name="admin-lock",
+        path=detail("stock:camera"),
+        ready="""document.querySelector("tr[data-state=holds]") !== null &&
+            document.querySelectorAll("tr[data-state=waits]").length >= 4""",
+        heights={1280: 800, 390: 844},
+    ),
+]
+#: With a deadlock.
+STUCK = [
+    Picture(
+        name="admin-deadlock",
+        path=detail("account:bob"),
+        ready="document.querySelector('.distlock-deadlock') !== null &&"
+        " document.querySelector('.distlock-waitgraph svg') !== null",
+        heights={1280: 1000, 390: 1400},
+    ),
+]
+
+
+def main(names: list[str]) -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
     os.environ.pop("DISTLOCK_HOSTS", None)
     os.environ.pop("DATABASE_URL", None)
@@ -44,6 +89,9 @@ def main() -> None:
     from example_project.shop.tangle import tangled  # noqa: PLC0415
     from example_project.shop.traffic import Traffic  # noqa: PLC0415
 
+    busy, stuck = (
+        [one for one in pictures if not names or one.name in names] for pictures in (BUSY, STUCK)
+    )
     with ExitStack() as stack:
         stack.enter_context(backing(temporary_database=True, zookeeper=True))
         call_command("fill_shelves")
@@ -58,14 +106,15 @@ def main() -> None:
                 f"http://127.0.0.1:{server.port}", color_scheme=scheme
             )
             tab(lambda page: log_in(page, fill_shelves.USER, fill_shelves.PASSWORD))
-        one = tabs["light"]
-        one(lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))
-        take(tabs, "list", LIST, IN_A_RUSH, height=800)
-        take(tabs, "detail", detail("stock:camera"), IN_A_RUSH, height=720)
+        if busy:
+            one = tabs["light"]
+            one(lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))
+        for picture in busy:
+            take(tabs, picture)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         stack.enter_context(tangled(Path(folder)))
-        stuck = "document.querySelector('.distlock-deadlock, .distlock-waitgraph') !== null"
-        take(tabs, "deadlock", detail("account:bob"), stuck, height=1000)
+        for picture in stuck:
+            take(tabs, picture)
 
 
 def log_in(page: Page, user: str, password: str) -> None:
@@ -78,19 +127,30 @@ def log_in(page: Page, user: str, password: str) -> None:
     page.wait_for_selector("#distlock-live")
 
 
-def take(tabs: dict[str, Tab], name: str, path: str, ready: str, *, height: int) -> None:
-    """Take a picture in each theme of a moment when there is something to see.
+def take(tabs: dict[str, Tab], picture: Picture) -> None:
+    """Write the pictures of a page in each width and theme."""
+    for width, height in picture.heights.items():
+        for tab in tabs.values():
+            tab.resize(width, height)
+            tab.go(picture.path)
+        eventually(
+            lambda: all(tab(lambda page: page.evaluate(picture.ready)) for tab in tabs.values()),
+            120,
+            f"{picture.name} has something to show",
+        )
+        for scheme, tab in tabs.items():
+            taken = tab(lambda page: page.screenshot())
+            (IMAGES / f"{picture.name}-{width}-{scheme}.png").write_bytes(smaller(taken))
 
-    :param ready: says so, in JavaScript
-    """
-    for tab in tabs.values():
-        tab(lambda page: page.set_viewport_size({"width": WIDTH, "height": height}))
-        tab.go(path)
-    eventually(lambda: all(tab(lambda page: page.evaluate(ready)) for tab in tabs.values()), 120)
-    for scheme, tab in tabs.items():
-        picture = tab(lambda page: page.screenshot())
-        (IMAGES / f"admin-{name}-{scheme}.png").write_bytes(picture)
+
+def smaller(png: bytes) -> bytes:
+    """Return a picture with at most 256 colours, which has a third of the size."""
+    written = io.BytesIO()
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, kmeans=2).save(
+        written, "PNG", optimize=True
+    )
+    return written.getvalue()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
