@@ -6,7 +6,6 @@ After a text has changed: ``cd distlock``, ``django-admin makemessages --all --n
 
 from __future__ import annotations
 
-import gettext
 import re
 from collections import Counter
 from pathlib import Path
@@ -20,7 +19,7 @@ from django.utils import translation
 import distlock
 from distlock import LockBusy, LockUnavailable
 from distlock.responses import refusal
-from tests.kit.catalogues import Text, read_po, texts_of_python, texts_of_template
+from tests.kit.catalogues import Text, compiled, read_po, texts_of_python, texts_of_template
 from tests.testproject.templates import TEMPLATES
 
 if TYPE_CHECKING:
@@ -41,13 +40,6 @@ def marked() -> set[Text]:
     for path in PACKAGE.rglob("templates/**/*.html"):
         found.update(texts_of_template(path.read_text(encoding="utf-8")))
     return found
-
-
-def compiled(path: Path) -> dict[object, str]:
-    """The translations of a ``.mo`` file, by context, text and form."""
-    with path.open("rb") as file:
-        catalogue: dict[object, str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
-    return {key: value for key, value in catalogue.items() if key}
 
 
 @each

@@ -1,1 +1,1 @@
-"""The shop: products, orders, a payment stub and four ways to sell the last piece."""
+"""The shop: products, orders, a payment stub, the till, and other ways to sell the last piece."""

@@ -44,7 +44,7 @@ class Visit:
 class Page:
     """What a buyer takes from the product page."""
 
-    path: str
+    buy: str
     cookie: str
     idempotency_key: str
 
@@ -64,7 +64,8 @@ class Shop:
             if response.status != 200:
                 raise HTTPException(f"{self._path} answered {response.status}")
             cookie = response.getheader("Set-Cookie", "").partition(";")[0]
-            return Page(self._path, cookie, json.loads(body)["idempotency_key"])
+            page = json.loads(body)
+            return Page(page["buy"], cookie, page["idempotency_key"])
 
     def press_button(self, page: Page, buyer: str, visit: Visit) -> float | None:
         """Ask once. Return the seconds after which to ask again; None: the answer is final."""
@@ -72,7 +73,7 @@ class Shop:
             with closing(HTTPConnection("127.0.0.1", self._port, timeout=ANSWER_SECONDS)) as shop:
                 shop.request(
                     "POST",
-                    f"{page.path}buy/",
+                    page.buy,
                     body=urlencode({"buyer": buyer, "idempotency_key": page.idempotency_key}),
                     headers={
                         "Accept": "application/json",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from distlock import FencedModel
 
@@ -12,21 +13,23 @@ from distlock import FencedModel
 class Product(FencedModel):
     """A product, its stock, and the strategy that sells it.
 
-    Its `fence` is the highest fencing token that wrote it: only `zk_fenced` asks for it.
+    Its `fence` is the highest fencing token that wrote it. The shop always passes its hold; the
+    strategies that it is compared with do not.
     """
 
     class Strategy(models.TextChoices):
         """A key of `strategies.STRATEGIES`."""
 
-        NAIVE = "naive", "naive: read, decide, pay, write"
-        CONDITIONAL = "conditional", "conditional: one conditional UPDATE"
-        ZK = "zk", "zk: a distributed lock on ZooKeeper"
-        ZK_FENCED = "zk_fenced", "zk_fenced: the lock, and its fencing token in the database"
+        NAIVE = "naive", _("naive: read, decide, pay, write")
+        CONDITIONAL = "conditional", _("conditional: one conditional UPDATE")
+        ZK = "zk", _("zk: a distributed lock on ZooKeeper")
+        ZK_FENCED = "zk_fenced", _("zk_fenced: the lock, and its fencing token in the database")
 
     sku = models.SlugField("SKU", max_length=64, unique=True)
     name = models.CharField(max_length=200)
+    price = models.DecimalField(max_digits=8, decimal_places=2, default=10, help_text="In euros.")
     quantity = models.IntegerField(help_text="Pieces left.")
-    strategy = models.CharField(max_length=20, choices=Strategy.choices, default=Strategy.ZK)
+    strategy = models.CharField(max_length=20, choices=Strategy.choices, default=Strategy.ZK_FENCED)
 
     class Meta:
         ordering = ("name",)
@@ -45,6 +48,11 @@ class Product(FencedModel):
 
     def get_absolute_url(self) -> str:
         return reverse("shop:product", args=[self.sku])
+
+    def get_buy_url(self, ticket: str) -> str:
+        """Return where its buyer with this ticket asks for a piece."""
+        shops_own = self.strategy == self.Strategy.ZK_FENCED
+        return reverse("shop:buy" if shops_own else "shop:compare", args=[self.sku, ticket])
 
 
 class Order(models.Model):

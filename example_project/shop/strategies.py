@@ -1,9 +1,10 @@
-"""Interchangeable ways to sell a piece: only the care they take differs.
+"""Interchangeable ways to sell a piece, for comparison: only the care they take differs.
 
-Each takes the SKU, the buyer and the idempotency key, and returns the paid order or raises
-`SoldOut`, `PaymentDeclined` or, under a lock, `LockBusy`, `LockUnavailable`, `LockLost` and
-`StaleToken`. All ask the payment provider *inside* the critical section, which so spans two
-systems: the database and the provider.
+The shop's own way is `till.sell`, here under the name `zk_fenced`; the others show what each part
+of it is good for. Each takes the SKU, the buyer and the idempotency key, and returns the paid order
+or raises `SoldOut`, `PaymentDeclined` or, under a lock, `LockBusy`, `LockUnavailable` and
+`LockLost`. All ask the payment provider *inside* the critical section, which so spans two systems:
+the database and the provider.
 """
 
 from __future__ import annotations
@@ -16,12 +17,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from distlock import Hold, zk_lock
-from example_project.shop import payment
+from example_project.shop import payment, till
 from example_project.shop.models import Order, Product
-
-
-class SoldOut(Exception):
-    """No piece is left. Nothing was charged."""
+from example_project.shop.till import SoldOut
 
 
 class Strategy(Protocol):
@@ -43,43 +41,11 @@ def zk(sku: str, *, buyer: str, key: UUID) -> Order:
     """The same lines as `naive`, for one buyer of this product at a time, in all processes.
 
     A process that is stopped past the end of its session finds the lock lost at its next check,
-    and writes nothing. What remains is a stop between the last check and the COMMIT.
+    and writes nothing. What remains is a stop between the last check and the COMMIT: no fence
+    refuses that write.
     """
     with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS) as hold:
         return _sell(sku, buyer=buyer, key=key, hold=hold)
-
-
-def zk_fenced(sku: str, *, buyer: str, key: UUID) -> Order:
-    """As `zk`, and the database refuses what a former holder writes, whenever it was stopped.
-
-    The order of the steps matters. The row is claimed before it is read, so that nobody who held
-    the lock before can write once it is read. The piece is reserved after the money was set aside
-    and before it is taken, so that a refused write has cost the buyer nothing. What is left to do
-    then needs no lock: the piece and the money are this buyer's, and a repeated request goes on
-    from the reserved order.
-    """
-    with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS) as hold:
-        order = Order.objects.filter(idempotency_key=key).first()
-        if order is None:
-            product = Product.objects.fenced(hold).claim(sku=sku)
-            if product.quantity < 1:
-                payment.refund(key)
-                raise SoldOut(sku)
-            payment.authorize(key, sku=sku, buyer=buyer)
-            product.quantity -= 1
-            with transaction.atomic():
-                product.save(update_fields=["quantity"], fence=hold)
-                order = Order.objects.create(
-                    product=product,
-                    buyer=buyer,
-                    idempotency_key=key,
-                    status=Order.Status.RESERVED,
-                )
-        if order.status == Order.Status.RESERVED:
-            payment.capture(key)
-            Order.objects.filter(pk=order.pk).update(status=Order.Status.PAID)
-            order.status = Order.Status.PAID
-        return order
 
 
 def conditional(sku: str, *, buyer: str, key: UUID) -> Order:
@@ -140,7 +106,7 @@ STRATEGIES: dict[str, Strategy] = {
     "naive": naive,
     "conditional": conditional,
     "zk": zk,
-    "zk_fenced": zk_fenced,
+    "zk_fenced": till.sell,
 }
 LOCKED = {"zk", "zk_fenced"}
 """Those that hold the lock `stock:<sku>`, and must sell exactly what there is."""

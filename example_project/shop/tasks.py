@@ -9,14 +9,13 @@ from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Count, F
+from django.db.models import Count
 from django.utils import timezone
 
-from distlock import zk_lock, zk_locked
+from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from example_project.shop import payment
-from example_project.shop.models import Order, Product
+from example_project.shop import till
+from example_project.shop.models import Order
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
 
@@ -27,21 +26,7 @@ def expire_reservations() -> int:
     """Put back what was reserved and not paid in time. If another run is at it, so be it."""
     too_old = timezone.now() - timedelta(seconds=settings.RESERVED_SECONDS)
     reserved = Order.objects.filter(status=Order.Status.RESERVED, created_at__lt=too_old)
-    return sum(_put_back(order) for order in reserved.select_related("product"))
-
-
-def _put_back(order: Order) -> bool:
-    # The buyer may just now come back for it.
-    with zk_lock(f"stock:{order.product.sku}") as hold:
-        still = Order.objects.filter(pk=order.pk, status=Order.Status.RESERVED)
-        with transaction.atomic():
-            put_back, _ = still.delete()
-            if put_back:
-                stock = Product.objects.fenced(hold).filter(pk=order.product.pk)
-                stock.update(quantity=F("quantity") + 1)
-        if put_back:
-            payment.refund(order.idempotency_key)
-    return bool(put_back)
+    return sum(till.put_back(order) for order in reserved.select_related("product"))
 
 
 @task()
@@ -51,11 +36,7 @@ def sync_warehouse(sku: str, counted: int) -> int:
 
     It has to be done, and the worker has better to do than to wait for a busy product.
     """
-    product = Product.objects.get(sku=sku)
-    reserved = product.orders.filter(status=Order.Status.RESERVED).count()  # still on its shelf
-    product.quantity = max(counted - reserved, 0)
-    product.save(update_fields=["quantity"])
-    return product.quantity
+    return till.recount(sku, counted)
 
 
 @task()

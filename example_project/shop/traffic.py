@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from distlock import DistlockError, zk_lease, zk_lock, zk_rwlock, zk_semaphore
 from distlock.owner.owner import label
+from example_project.shop import till
 from example_project.shop.buyers import Shop, Visit
 from example_project.shop.models import Order, Payment, Product
 from example_project.shop.strategies import LOCKED
@@ -156,12 +157,9 @@ class Traffic:
 
 
 def restock(sku: str) -> None:
-    """Put new pieces on an empty shelf, and forget the orders and payments of a while ago.
-
-    Under the lock of the product: whoever sells meanwhile would write the old number over it.
-    """
-    with label("restock"), zk_lock(f"stock:{sku}") as hold:
-        Product.objects.fenced(hold).filter(sku=sku, quantity__lt=1).update(quantity=PIECES)
+    """Put new pieces on an empty shelf, and forget the orders and payments of a while ago."""
+    with label("restock"):
+        till.restock(sku, PIECES)
     old = {
         "buyer__startswith": "customer-",
         "created_at__lt": timezone.now() - timedelta(minutes=10),

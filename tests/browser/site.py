@@ -39,7 +39,10 @@ django.setup()
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import Client
+from example_project.shop.models import Product
 call_command("migrate", verbosity=0)
+call_command("fill_shelves")
+Product.objects.update(quantity=100)
 sessions = {}
 for name, permissions in json.loads(sys.argv[1]).items():
     user = User.objects.create_user(name, is_staff=True)
@@ -96,6 +99,7 @@ class Sites:
                     ("DATABASE_URL", f"sqlite:///{self._database}"),
                     ("DJANGO_SETTINGS_MODULE", "example_project.settings"),
                     ("DISTLOCK_HOSTS", hosts),
+                    ("LOCK_SECONDS", "10"),
                 ):
                     stack.enter_context(environment(name, value))
                 server = self._undo.enter_context(WebServer(processes=1, threads=8))

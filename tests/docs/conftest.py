@@ -49,7 +49,6 @@ def project(
         vars(made).update(names)
         monkeypatch.setitem(sys.modules, name, made)
     monkeypatch.setitem(sys.modules, "shop.models", models)
-    monkeypatch.setattr(models.Product, "price", 5, raising=False)
     monkeypatch.setenv("ZOOKEEPER_PASSWORD", "secret")
     monkeypatch.setenv("SHOP_KEY_PASSWORD", "secret")
     distlock_settings.ROOT_URLCONF = "example_project.urls"

@@ -19,7 +19,10 @@ STRATEGIES = ["naive", "conditional", "zk", "zk_fenced"]
 @pytest.fixture(autouse=True)
 def _shop(settings: Settings) -> None:
     """The site as the example project sets it up, with a payment that takes no time."""
-    for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
+    for name in (
+        *("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"),
+        *("LANGUAGES", "LOCALE_PATHS"),
+    ):
         setattr(settings, name, getattr(example_settings, name))
     settings.PAYMENT_SECONDS = 0
 
@@ -30,7 +33,7 @@ def make_product(db: None, distlock_settings: Settings) -> Callable[..., Product
     # Named above and not asked for here: pytest-django makes the databases of which it reads.
     del db, distlock_settings
 
-    def make(strategy: str = "zk", quantity: int = 3) -> Product:
+    def make(strategy: str = "zk_fenced", quantity: int = 3) -> Product:
         return Product.objects.create(
             sku=f"lamp-{uuid4().hex[:8]}", name="Lamp", quantity=quantity, strategy=strategy
         )

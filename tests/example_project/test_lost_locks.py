@@ -13,9 +13,9 @@ from uuid import uuid4
 import pytest
 
 from distlock import Hold, LockLost, StaleToken
-from example_project.shop import payment, strategies
+from example_project.shop import payment, strategies, till
 from example_project.shop.models import Order, Payment, Product
-from tests.example_project.test_views import HTML, JSON, order_form
+from tests.example_project.test_views import HTML, JSON, TICKET, order_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def test_a_stale_buyer_gets_a_piece_at_the_next_try_and_pays_once(
 def test_money_set_aside_is_let_go_when_the_stock_is_gone(make_product: MakeProduct) -> None:
     product, key = make_product("zk_fenced", quantity=0), uuid4()
     payment.authorize(key, sku=product.sku, buyer="Ada")
-    with pytest.raises(strategies.SoldOut):
+    with pytest.raises(till.SoldOut):
         strategies.buy(product, buyer="Ada", key=key)
     assert Payment.objects.get().status == "voided"
 
@@ -156,8 +156,8 @@ def test_a_script_is_told_to_ask_again(
     def refuse(*_: Any, **__: Any) -> Order:
         raise error
 
-    monkeypatch.setattr(strategies, "buy", refuse)
-    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    monkeypatch.setattr(till, "sell", refuse)
+    response = client.post(product.get_buy_url(TICKET), order_form(), headers=JSON)
     assert response.status_code == 409
     assert response["Retry-After"] == "1"
     answer = response.json()
@@ -171,7 +171,7 @@ def test_a_page_that_was_refused_as_stale_keeps_its_key(
     product = make_product("zk_fenced")
     serve_another_during(monkeypatch, "authorize", product)
     form = order_form()
-    response = client.post(f"{product.get_absolute_url()}buy/", form, headers=HTML)
+    response = client.post(product.get_buy_url(TICKET), form, headers=HTML)
     assert response.status_code == 409
     page = response.content.decode()
     assert "Nothing was charged. Please press the button again." in page
@@ -180,7 +180,7 @@ def test_a_page_that_was_refused_as_stale_keeps_its_key(
 
 
 def test_sold_out_is_final(client: Client, make_product: MakeProduct) -> None:
-    url = make_product("zk_fenced", quantity=0).get_absolute_url()
-    response = client.post(f"{url}buy/", order_form(), headers=JSON)
+    url = make_product("zk_fenced", quantity=0).get_buy_url(TICKET)
+    response = client.post(url, order_form(), headers=JSON)
     assert response.status_code == 409
     assert "Retry-After" not in response

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, transaction
 
-from example_project.shop import payment, strategies
+from example_project.shop import payment, strategies, till
 from example_project.shop.models import Order, Payment, Product
 from tests.example_project.conftest import STRATEGIES
 
@@ -30,7 +30,7 @@ def test_it_sells_what_there_is(make_product: Callable[..., Product], strategy: 
     product = make_product(strategy, quantity=2)
     orders = [strategies.buy(product, buyer="Ada", key=uuid4()) for _ in range(2)]
     assert {order.status for order in orders} == {"paid"}
-    with pytest.raises(strategies.SoldOut):
+    with pytest.raises(till.SoldOut):
         strategies.buy(product, buyer="Late", key=uuid4())
     assert left(product) == 0
     assert product.orders.count() == 2
@@ -89,7 +89,7 @@ def test_money_taken_before_a_crash_is_given_back_when_the_stock_is_gone(
 ) -> None:
     product, key = make_product(strategy, quantity=0), uuid4()
     payment.charge(key, sku=product.sku, buyer="Ada")  # ... and the worker died before the order
-    with pytest.raises(strategies.SoldOut):
+    with pytest.raises(till.SoldOut):
         strategies.buy(product, buyer="Ada", key=key)
     assert Payment.objects.get(pk=key).status == "refunded"
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
 JSON = {"Accept": "application/json"}
+TICKET = "3f2a91c0"
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
 
@@ -31,7 +32,18 @@ def test_home_lists_the_products(client: Client, make_product: Callable[..., Pro
     product = make_product(quantity=7)
     page = client.get("/").content.decode()
     assert product.get_absolute_url() in page
+    assert "€10.00" in page
     assert "<strong>7</strong> left" in page
+
+
+def test_the_shop_speaks_chinese(client: Client, make_product: Callable[..., Product]) -> None:
+    url = make_product("naive").get_absolute_url()
+    answer = client.post("/i18n/setlang/", {"language": "zh-hans", "next": url}, headers=HTML)
+    page = client.get(answer["Location"]).content.decode()
+    assert answer["Location"] == url
+    assert '<html lang="zh-hans">' in page
+    for text in ("购买一件", "剩余 <strong>3</strong> 件", "读取、判断、付款、写入"):
+        assert text in page
 
 
 @pytest.mark.django_db
@@ -62,7 +74,7 @@ def test_a_browser_is_sent_to_the_receipt(
 ) -> None:
     product = make_product()
     response = client.post(
-        f"{product.get_absolute_url()}buy/", order_form("Grace"), headers=HTML, follow=True
+        product.get_buy_url(TICKET), order_form("Grace"), headers=HTML, follow=True
     )
     order = Order.objects.get()
     assert response.redirect_chain == [(f"/orders/{order.idempotency_key}/", 302)]
@@ -71,7 +83,7 @@ def test_a_browser_is_sent_to_the_receipt(
 
 def test_a_script_gets_json(client: Client, make_product: Callable[..., Product]) -> None:
     product = make_product()
-    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    response = client.post(product.get_buy_url(TICKET), order_form(), headers=JSON)
     order = Order.objects.get()
     assert response.status_code == 201
     assert response.json() == {"order": order.pk, "url": order.get_absolute_url(), "left": 2}
@@ -80,7 +92,7 @@ def test_a_script_gets_json(client: Client, make_product: Callable[..., Product]
 def test_a_repeated_post_buys_once(client: Client, make_product: Callable[..., Product]) -> None:
     product = make_product()
     form = order_form()
-    url = f"{product.get_absolute_url()}buy/"
+    url = product.get_buy_url(TICKET)
     first, second = (client.post(url, form, headers=JSON) for _ in range(2))
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
@@ -91,8 +103,8 @@ def test_a_key_cannot_buy_something_else(
     client: Client, make_product: Callable[..., Product]
 ) -> None:
     form = order_form()
-    client.post(f"{make_product().get_absolute_url()}buy/", form, headers=JSON)
-    response = client.post(f"{make_product().get_absolute_url()}buy/", form, headers=JSON)
+    client.post(make_product().get_buy_url(TICKET), form, headers=JSON)
+    response = client.post(make_product().get_buy_url(TICKET), form, headers=JSON)
     assert response.status_code == 422
     assert Order.objects.count() == 1
 
@@ -118,7 +130,7 @@ def test_a_refusal_says_why_and_sells_nothing(
     expected: tuple[int, str],
 ) -> None:
     product = make_product(quantity=quantity)
-    response = client.post(f"{product.get_absolute_url()}buy/", form, headers=headers)
+    response = client.post(product.get_buy_url(TICKET), form, headers=headers)
     assert response.status_code == expected[0]
     assert expected[1] in response.content.decode()
     assert not Order.objects.exists()
@@ -127,15 +139,16 @@ def test_a_refusal_says_why_and_sells_nothing(
 
 
 def test_buying_takes_a_post(client: Client, make_product: Callable[..., Product]) -> None:
-    assert client.get(f"{make_product().get_absolute_url()}buy/").status_code == 405
+    assert client.get(make_product().get_buy_url(TICKET)).status_code == 405
 
 
 @pytest.mark.django_db
+@pytest.mark.usefixtures("distlock_settings")
 @pytest.mark.parametrize(
-    "path", ["/products/none/", f"/orders/{UUID(int=1)}/", "/products/none/buy/"]
+    "path", ["/products/none/", f"/orders/{UUID(int=1)}/", f"/products/none/buy/{TICKET}/"]
 )
 def test_what_is_not_there(client: Client, path: str) -> None:
-    response = client.post(path) if path.endswith("buy/") else client.get(path)
+    response = client.post(path) if "/buy/" in path else client.get(path)
     assert response.status_code == 404
 
 
@@ -143,7 +156,7 @@ def test_what_is_not_there(client: Client, path: str) -> None:
 def test_a_busy_product_answers_423(
     client: Client, make_product: Callable[..., Product], headers: dict[str, str]
 ) -> None:
-    product = make_product()
+    product, form = make_product(), order_form()
     locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -155,14 +168,16 @@ def test_a_busy_product_answers_423(
     rival.start()
     try:
         assert locked.wait(10)
-        response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=headers)
+        response = client.post(product.get_buy_url(TICKET), form, headers=headers)
     finally:
         done.set()
         rival.join()
     assert response.status_code == 423
     assert int(response["Retry-After"]) >= 1
     if headers is HTML:
-        assert "shop/shop.css" in response.content.decode()
+        page = response.content.decode()
+        assert "Another buyer is at the till" in page
+        assert f'value="{form["idempotency_key"]}"' in page  # the button repeats the purchase
     assert not Order.objects.exists()
 
 
@@ -171,7 +186,7 @@ def test_a_shop_without_zookeeper_answers_503(
 ) -> None:
     product = make_product()
     settings.DISTLOCK = {"default": {"HOSTS": "127.0.0.1:1", "CONNECT_TIMEOUT": 0.2}}
-    response = client.post(f"{product.get_absolute_url()}buy/", order_form(), headers=JSON)
+    response = client.post(product.get_buy_url(TICKET), order_form(), headers=JSON)
     assert response.status_code == 503
     assert int(response["Retry-After"]) >= 1
     assert not Order.objects.exists()
@@ -182,9 +197,25 @@ def test_a_shop_without_zookeeper_answers_503(
 def test_the_admin_shows_the_shop(
     client: Client, make_product: Callable[..., Product], model: str
 ) -> None:
-    client.post(f"{make_product().get_absolute_url()}buy/", order_form())
+    client.post(make_product().get_buy_url(TICKET), order_form())
     client.force_login(get_user_model().objects.create_superuser("demo"))
     assert client.get(f"/admin/shop/{model}/").status_code == 200
+
+
+def test_the_admin_leaves_the_stock_to_the_till(
+    client: Client, make_product: Callable[..., Product]
+) -> None:
+    product = make_product(quantity=0)
+    client.force_login(get_user_model().objects.create_superuser("demo"))
+    change = f"/admin/shop/product/{product.pk}/change/"
+    form = {"sku": product.sku, "name": "Old lamp", "price": 5, "strategy": "zk", "quantity": 99}
+    assert client.post(change, form).status_code == 302
+    product.refresh_from_db()
+    assert (product.name, product.quantity, product.fence) == ("Old lamp", 0, 0)
+    client.post("/admin/shop/product/", {"action": "restock", "_selected_action": [product.pk]})
+    product.refresh_from_db()
+    assert product.quantity > 0
+    assert product.fence > 0
 
 
 @pytest.mark.django_db

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gettext
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,3 +86,10 @@ def read_po(path: Path) -> dict[Text, list[str]]:
             assert text not in found, text
             found[text] = [value for name, value in fields.items() if name.startswith("msgstr")]
     return found
+
+
+def compiled(path: Path) -> dict[object, str]:
+    """The translations of a ``.mo`` file, by context, text and form."""
+    with path.open("rb") as file:
+        catalogue: dict[object, str] = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+    return {key: value for key, value in catalogue.items() if key}

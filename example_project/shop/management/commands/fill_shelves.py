@@ -6,16 +6,17 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand
+from django.utils.translation import gettext_noop as _
 
 from example_project.shop.models import Product
 
 USER = "demo"
 PASSWORD = "demo"  # noqa: S105 - the shop answers on loopback only
 PRODUCTS = (
-    ("lamp", "Desk lamp", Product.Strategy.NAIVE),
-    ("kettle", "Copper kettle", Product.Strategy.CONDITIONAL),
-    ("radio", "Pocket radio", Product.Strategy.ZK),
-    ("camera", "Instant camera", Product.Strategy.ZK_FENCED),
+    ("lamp", _("Desk lamp"), 49, Product.Strategy.NAIVE),
+    ("kettle", _("Copper kettle"), 65, Product.Strategy.CONDITIONAL),
+    ("radio", _("Pocket radio"), 89, Product.Strategy.ZK),
+    ("camera", _("Instant camera"), 129, Product.Strategy.ZK_FENCED),
 )
 
 
@@ -23,9 +24,10 @@ class Command(BaseCommand):
     help = "Add what is missing of the demo products and the demo login."
 
     def handle(self, *_: Any, **__: Any) -> None:
-        for sku, name, strategy in PRODUCTS:
+        for sku, name, price, strategy in PRODUCTS:
             Product.objects.get_or_create(
-                sku=sku, defaults={"name": name, "quantity": 10, "strategy": strategy}
+                sku=sku,
+                defaults={"name": name, "price": price, "quantity": 10, "strategy": strategy},
             )
         users = get_user_model().objects
         if not users.filter(username=USER).exists():

@@ -1,23 +1,25 @@
-// The buy button without a page change. A busy shop (423), one whose lock service is down (503) or
-// one that lost its lock on the way (409 with Retry-After) says when to come back: the button counts down and asks again by itself, with the same
-// idempotency key, so that no answer that got lost on the way can buy twice.
+// The buy button without a page change. While the request waits for the lock of the product, the
+// page asks once a second for its place in the line. A busy shop (423), one whose lock service is
+// down (503) or one that lost its lock on the way (409 with Retry-After) says when to come back: the
+// page asks again by itself, with the same idempotency key, so that no answer that got lost on the
+// way can buy twice.
 "use strict";
 
 const form = document.getElementById("buy");
 const button = form.querySelector("button");
 const message = document.getElementById("message");
 const stock = document.getElementById("stock");
-const label = button.textContent;
+const line = document.getElementById("line");
+const texts = document.getElementById("texts").dataset;
 const TRIES = 10;
 const LOST_ANSWER_SECONDS = 2;
-const REASONS = {
-  409: "The shop stood still for a moment. You will not be charged twice.",
-  423: "Many people are buying this right now.",
-};
+const REASONS = { 409: texts.still, 423: texts.busy };
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
 function say(text, tone = "", link = null) {
+  // A screen reader reads what changes, and only that.
+  if (!link && message.textContent === text) return;
   message.textContent = text;
   message.className = `message ${tone}`;
   if (link) {
@@ -30,25 +32,47 @@ function say(text, tone = "", link = null) {
 
 function showStock(left) {
   stock.classList.toggle("gone", left < 1);
-  stock.textContent = left < 1 ? "Sold out" : " left";
-  if (left >= 1) {
-    const number = document.createElement("strong");
-    number.textContent = left;
-    stock.prepend(number);
+  if (left < 1) {
+    stock.textContent = texts.gone;
+    return;
+  }
+  const [before, after] = texts.left.split("{left}");
+  const number = document.createElement("strong");
+  number.textContent = left;
+  stock.replaceChildren(before, number, after);
+}
+
+function showPlace(place) {
+  // The length of the way is the first place that is known.
+  if (line.hidden) line.max = place + 1;
+  line.value = line.max - place;
+  line.hidden = false;
+  say(place > 0 ? texts.waiting.replace("{place}", place) : texts.till);
+}
+
+async function followLine(signal) {
+  while (!signal.aborted) {
+    try {
+      const response = await fetch(form.dataset.line, { signal });
+      const { place } = response.ok ? await response.json() : { place: null };
+      if (place !== null) showPlace(place);
+    } catch {
+      // The answer to the purchase counts, not this one.
+    }
+    await pause(1);
   }
 }
 
-async function countDown(seconds, reason) {
-  say(reason);
-  const end = performance.now() + seconds * 1000;
-  for (let left = seconds; left > 0; left = Math.ceil((end - performance.now()) / 1000)) {
-    button.textContent = `Trying again in ${left} s`;
-    await pause(Math.min(1, (end - performance.now()) / 1000));
-  }
-  button.textContent = "Buying …";
+async function comeBack(seconds, reason) {
+  line.hidden = true;
+  say(reason.replace("{seconds}", seconds));
+  await pause(seconds);
+  say(texts.asking);
 }
 
 async function post() {
+  const following = new AbortController();
+  followLine(following.signal);
   try {
     return await fetch(form.action, {
       method: "POST",
@@ -57,6 +81,8 @@ async function post() {
     });
   } catch {
     return null; // no answer: the order may exist or not; the same key finds out
+  } finally {
+    following.abort();
   }
 }
 
@@ -64,33 +90,33 @@ async function buy() {
   for (let attempt = 1; attempt <= TRIES; attempt++) {
     const response = await post();
     if (response === null) {
-      await countDown(LOST_ANSWER_SECONDS, "The connection was lost. You will not be charged twice.");
+      await comeBack(LOST_ANSWER_SECONDS, texts.lost);
       continue;
     }
     if (response.headers.has("Retry-After")) {
       const seconds = Number.parseInt(response.headers.get("Retry-After"), 10) || 1;
-      await countDown(seconds, REASONS[response.status] || "The shop cannot sell for a moment.");
+      await comeBack(seconds, REASONS[response.status] || texts.closed);
       continue;
     }
     const isJson = response.headers.get("Content-Type")?.includes("json");
     return { ok: response.ok, ...(isJson ? await response.json() : {}) };
   }
-  return { ok: false, detail: "Still busy. Nothing was charged; please try again." };
+  return { ok: false, detail: texts.late };
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   button.disabled = true;
-  button.textContent = "Buying …";
-  say("");
+  say(texts.asking);
   const answer = await buy();
+  line.hidden = true;
   if (typeof answer.left === "number") showStock(answer.left);
-  button.textContent = label;
   if (answer.ok) {
     // The button stays off: this page's key has been used.
-    say(`Order ${answer.order} is yours.`, "good", { url: answer.url, text: "See the receipt" });
+    const link = { url: answer.url, text: texts.receipt };
+    say(texts.yours.replace("{order}", answer.order), "good", link);
   } else {
-    say(answer.detail || "Something went wrong. Please try again.", "bad");
+    say(answer.detail || texts.wrong, "bad");
     button.disabled = answer.left < 1;
   }
 });
