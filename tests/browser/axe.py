@@ -21,13 +21,8 @@ async () => (await axe.run({exclude: [".breadcrumbs"]})).violations.map((one) =>
 """
 
 
-def serious_findings(page: Page) -> list[dict[str, object]]:
-    """Return what keeps somebody from using the page, as far as a program can tell."""
-    return [one for one in findings(page) if one["impact"] in {"serious", "critical"}]
-
-
 def findings(page: Page) -> list[dict[str, object]]:
-    """Return all findings, also those that matter little."""
+    """Return what keeps somebody from using the page, as far as a program can tell."""
     if not AXE.exists():
         pytest.skip("axe-core was not found. Type: .ci/setup axe")
     page.evaluate(AXE.read_text())

@@ -1,4 +1,4 @@
-"""For everybody: axe-core's findings, both themes, narrow screens."""
+"""For everybody: axe-core finds nothing in any state, wide or narrow, light or dark."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.axe import serious_findings
-from tests.browser.site import LIST, detail
+from distlock.testing.ports import free_ports
+from tests.browser.axe import findings
+from tests.browser.site import LIST, chroot, detail
+from tests.browser.test_deadlocks import circle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from distlock.testing.server import ZooKeeper
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
-    from tests.browser.site import Site
+    from tests.browser.site import Site, Sites
 
 OVERFLOW = """
 () => {
@@ -47,9 +50,34 @@ FILTER = """
 () => {
     const box = (id) => document.getElementById(id).getBoundingClientRect();
     const [list, filter] = [box("distlock-body"), box("changelist-filter")];
-    return [filter.left >= list.right, filter.top >= list.bottom];
+    return [filter.left >= list.right, filter.bottom <= list.top];
 }
 """
+OPEN_FILTERS = "document.querySelector('#changelist-filter > details').open = true"
+
+
+class Looks:
+    """One page in four windows: light and dark, wide and narrow."""
+
+    def __init__(self, operator: Callable[..., Tab], site: Site) -> None:
+        self.tabs = {
+            (scheme, width): operator(
+                site, color_scheme=scheme, viewport={"width": width, "height": 800}
+            )
+            for scheme in ("light", "dark")
+            for width in (1280, 390)
+        }
+
+    def each(self, act: Callable[[Tab], object]) -> None:
+        for tab in self.tabs.values():
+            act(tab)
+
+    def check(self, state: str) -> None:
+        """Assert that everybody can use the page in this state."""
+        for look, tab in self.tabs.items():
+            assert (state, look, tab(findings)) == (state, look, [])
+            assert (state, look, tab(lambda page: page.evaluate(OVERFLOW))) == (state, look, [])
+            assert (tab(lambda page: page.evaluate(LIGHTNESS)) < 128) == (look[0] == "dark")
 
 
 @pytest.fixture
@@ -65,7 +93,7 @@ def pages(crew: Crew, key: str) -> Callable[[Tab], Iterator[str]]:
         yield "list"
         tab.go(f"{LIST}?q=nobody-has-this")
         tab.sees("#distlock-nothing")
-        yield "empty list"
+        yield "nothing found"
         tab.go(detail(key))
         tab.sees("tr[data-node]", count=2)
         yield "detail"
@@ -78,20 +106,88 @@ def pages(crew: Crew, key: str) -> Callable[[Tab], Iterator[str]]:
     return visit
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_finding(
-    site: Site,
-    operator: Callable[..., Tab],
-    pages: Callable[[Tab], Iterator[str]],
-    scheme: str,
+def test_each_page(
+    site: Site, operator: Callable[..., Tab], pages: Callable[[Tab], Iterator[str]]
 ) -> None:
-    tab = operator(site, color_scheme=scheme)
-    for page in pages(tab):
-        assert (page, tab(serious_findings)) == (page, [])
-        assert (tab(lambda page: page.evaluate(LIGHTNESS)) < 128) == (scheme == "dark")
+    looks = Looks(operator, site)
+    for states in zip(*map(pages, looks.tabs.values()), strict=True):
+        looks.check(states[0])
 
 
-@pytest.mark.parametrize("width", [360, 800, 1280])
+def test_the_states_of_the_list(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    ended, _ = crew.hold(f"{key}:ended"), crew.hold(f"{key}:held")
+    looks = Looks(operator, site)
+    looks.each(lambda tab: tab.go(f"{LIST}?q={key}"))
+    looks.each(lambda tab: tab(lambda page: page.hover("tr[data-key]")))
+    ended.leave()
+    looks.each(lambda tab: tab.sees("tr[data-state=gone]"))
+    looks.check("an ended row")
+    # Wide, the filters can be seen, but axe looks only into what is open.
+    looks.each(
+        lambda tab: tab(
+            lambda page: page.evaluate("document.querySelector('nav details').open = true")
+        )
+    )
+    looks.each(lambda tab: tab.sees("#distlock-filter-contended"))
+    looks.check("open filters")
+    looks.each(lambda tab: tab.click("#distlock-filter-contended"))
+    looks.each(lambda tab: tab.sees("#distlock-nothing"))
+    looks.check("a chosen filter")
+
+
+def test_the_states_of_the_page_of_a_lock(
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+) -> None:
+    crew.hold(key)
+    waiter = crew.wait(key)
+    looks = Looks(operator, site)
+    looks.each(lambda tab: tab.go(detail(key)))
+    looks.each(lambda tab: tab.click("tr[data-state=waits] .distlock-path summary"))
+    looks.check("an open node name")
+    crew._workers.remove(waiter)
+    looks.each(lambda tab: tab(lambda page: page.hover("tr[data-state=waits]")))
+    waiter.leave()
+    looks.each(lambda tab: tab.sees("tr[data-state=gone]"))
+    looks.check("an ended row")
+    looks.each(lambda tab: tab.click("#distlock-pause"))
+    looks.each(lambda tab: tab.sees("#distlock-live[data-state=paused]"))
+    looks.check("paused")
+
+
+def test_a_deadlock_and_its_end(site: Site, operator: Callable[..., Tab], key: str) -> None:
+    looks = Looks(operator, site)
+    with circle(site, key, after=None) as (keys, _):
+        looks.each(lambda tab: tab.go(detail(keys[0])))
+        looks.each(lambda tab: tab.sees("[data-prospect]"))
+        looks.check("a deadlock that is being resolved")
+        looks.each(lambda tab: tab.sees("[data-prospect=late]"))
+        looks.check("a deadlock that should have ended")
+        first = next(iter(looks.tabs.values()))
+        first.click("tr[data-state=waits] a[data-action=break]")
+        first.click("#distlock-confirm input[type=submit]")
+        looks.each(lambda tab: tab.sees("[data-ended]"))
+        looks.check("a deadlock that has ended")
+
+
+def test_a_server_away(operator: Callable[..., Tab], sites: Sites) -> None:
+    (port,) = free_ports(1)
+    looks = Looks(operator, sites.at(f"127.0.0.1:{port}"))
+    looks.each(lambda tab: tab.go(LIST))
+    looks.each(lambda tab: tab.sees("#distlock-stale"))
+    looks.each(lambda tab: tab.sees("#distlock-unavailable"))
+    looks.check("an outage")
+
+
+def test_no_locks(operator: Callable[..., Tab], sites: Sites, zookeeper: ZooKeeper) -> None:
+    looks = Looks(operator, sites.at(chroot(zookeeper.hosts)))
+    looks.each(lambda tab: tab.go(LIST))
+    looks.each(lambda tab: tab.sees("#distlock-nothing", text="Nobody holds"))
+    looks.check("an empty list")
+
+
+@pytest.mark.parametrize("width", [360, 800])
 def test_nothing_sticks_out_of_the_screen(
     site: Site,
     operator: Callable[..., Tab],
@@ -114,7 +210,7 @@ def test_the_way_to_a_page_looks_as_on_pages_of_django(
 
 
 @pytest.mark.parametrize(("width", "beside"), [(1280, True), (360, False)])
-def test_the_filter_is_beside_the_list_or_below(
+def test_the_filter_is_beside_the_list_or_above(
     site: Site, operator: Callable[..., Tab], width: int, beside: bool
 ) -> None:
     tab = operator(site, viewport={"width": width, "height": 800})

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from kazoo.exceptions import NoNodeError
 from playwright.sync_api import expect
 
+from distlock.keys.templates import znode_name
 from tests.browser.site import LIST, NAMESPACE, detail
-from tests.kit.helpers import spawn_python
+from tests.kit.helpers import raw_client, spawn_python
 from tests.kit.losses import said, tell
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def circle(
     """Three processes, each of which holds one lock and waits for the next one's."""
     keys = [f"{key}:{letter}" for letter in "abc"]
     with ExitStack() as stack:
+        stack.callback(forget, site, keys)
         processes = [
             stack.enter_context(
                 spawn_python(
@@ -63,6 +66,14 @@ def circle(
         for process in processes:
             tell(process)
         yield keys, processes
+
+
+def forget(site: Site, keys: list[str]) -> None:
+    """Remove the locks of killed processes: other tests would see a deadlock for a while."""
+    with raw_client(site.hosts) as client:
+        for key in keys:
+            with suppress(NoNodeError):
+                client.delete(f"{NAMESPACE}/{znode_name(key)}", recursive=True)
 
 
 def outcomes(processes: list[subprocess.Popen[str]]) -> list[tuple[str, float]]:

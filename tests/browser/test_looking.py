@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.site import LIST, detail
@@ -147,14 +148,15 @@ def test_what_the_reader_does_is_not_disturbed(
     assert not tab(lambda page: page.evaluate("document.getElementById('distlock-ensemble').open"))
 
 
+@pytest.mark.parametrize("width", [1280, 390])
 def test_rows_stay_in_order_under_the_pointer(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str, width: int
 ) -> None:
     keys = [f"{key}:{letter}" for letter in "abc"]
     first, second, third = keys
     holders = [crew.hold(one) for one in keys]
     crew.wait(first)
-    tab = operator(site)
+    tab = operator(site, viewport={"width": width, "height": 720})
     tab.go(f"{LIST}?q={key}")
 
     def shown() -> list[str]:
