@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api docs wheel setup clean
+.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -27,7 +27,7 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 # Without bytecode, each of the hundreds of processes of a run would compile the package again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
-	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
+	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper that this machine has
@@ -89,6 +89,10 @@ types: .venv/.ready  ## mypy, strict
 api: .venv/.ready  ## the signatures of docs/reference/api.md, from the source
 	.venv/bin/python -m docs.site.api
 
+tutorial: .venv/.ready  ## type docs/tutorial.md, and write the seconds of each command into it
+	@.ci/setup curl
+	.venv/bin/python -m tests.packaging.tutorial
+
 docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m pip install --quiet --editable '.[docs]'
 	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . build/site
@@ -97,7 +101,7 @@ wheel: .venv/.ready  ## the package as one file, to install elsewhere: dist/
 	.venv/bin/python -m build --no-isolation --wheel
 
 setup: .venv/.ready  ## only the set-up of all the above
-	@.ci/setup --optional ps zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
+	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 
 clean:  ## remove what these targets made
 	rm -rf .venv build dist tests/browser/node_modules *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

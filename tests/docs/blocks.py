@@ -20,6 +20,9 @@ PAGES = sorted(
     for path in [ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")]
 )
 
+#: The pages that `tests/packaging` types into a new project: here their blocks are only compiled.
+TYPED = {"docs/tutorial.md", "docs/how-to/from-nothing.md"}
+
 #: Before a block that cannot run, with the reason: it is compiled all the same.
 _ONLY_COMPILED = re.compile(r"<!-- not run: (?P<reason>.+) -->\n\s*\Z")
 FENCE = re.compile(r"(?ms)^(?P<indent> *)```(?P<language>[\w{}-]*)\n(?P<text>.*?)^(?P=indent)```$")
@@ -59,7 +62,7 @@ def blocks(page: str) -> Iterator[Block]:
             text.count("\n", 0, fence.start()) + 1,
             fence["language"],
             dedent(fence["text"]),
-            marked["reason"] if marked else "",
+            marked["reason"] if marked else "tests/packaging types it" * (page in TYPED),
         )
 
 

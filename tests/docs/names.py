@@ -35,7 +35,6 @@ VALUES: dict[str, Names] = {
     "docs/discussion/fairness.md": {"zk_lock": zk_lock},
     "docs/how-to/choose-a-lock.md": {"shop": "a:b", "number": 1, "title": "<b>"},
     "docs/how-to/fencing.md": {"sku": "lamp"},
-    "docs/how-to/from-nothing.md": {"INSTALLED_APPS": [], "MIDDLEWARE": []},
     "docs/how-to/leases.md": {"task_id": "4f0c"},
     "docs/how-to/lost-locks.md": {"sku": "lamp"},
     "docs/how-to/metrics.md": {"registry": CollectorRegistry()},

@@ -43,7 +43,7 @@ def parse(line: str) -> argparse.Namespace:
     app = get_commands()[name]
     command = app if isinstance(app, BaseCommand) else load_command_class(app, name)
     parser = command.create_parser("manage.py", name)
-    return parser.parse_args([a for a in arguments if a not in {">/dev/null", "&"}])
+    return parser.parse_args([a for a in arguments if a not in {">/dev/null", "&", "wait)"}])
 
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS)

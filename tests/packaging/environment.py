@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 #: For a command on a busy machine, in seconds.
@@ -23,9 +23,11 @@ class Environment:
     """Needs no network: what the wheel requires is linked from the environment of the tests.
 
     Only what its metadata names is there, so a requirement that it forgets is missed.
+
+    :param extras: of the wheel
     """
 
-    def __init__(self, folder: Path, wheel: Path) -> None:
+    def __init__(self, folder: Path, wheel: Path, *, extras: Sequence[str] = ()) -> None:
         venv.create(folder, symlinks=True)
         self.python = folder / "bin/python"
         (self.packages,) = folder.glob("lib/python*/site-packages")
@@ -36,7 +38,7 @@ class Environment:
             timeout=PATIENCE,
         )
         (self.distribution,) = metadata.distributions(path=[str(self.packages)])
-        self._link_requirements_of(self.distribution)
+        self._link_requirements_of(self.distribution, extras)
 
     def run(self, *arguments: str | Path, cwd: Path, status: int = 0, **options: Any) -> str:
         """Run this Python, which ends with `status`; return all that it has written."""
@@ -79,16 +81,28 @@ class Environment:
             start_new_session=True,
         )
 
-    def _link_requirements_of(self, distribution: metadata.Distribution) -> None:
+    def _link_requirements_of(
+        self, distribution: metadata.Distribution, extras: Sequence[str] = ()
+    ) -> None:
         for requirement in map(Requirement, distribution.requires or ()):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                self._link(metadata.distribution(requirement.name))
+            marker = requirement.marker
+            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ["", *extras]):
+                self._link(metadata.distribution(requirement.name), sorted(requirement.extras))
 
-    def _link(self, distribution: metadata.Distribution) -> None:
+    def _link(self, distribution: metadata.Distribution, extras: Sequence[str]) -> None:
         tops = {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}
         links = {self.packages / top: distribution.locate_file(top) for top in tops}
         if all(link.is_symlink() for link in links):
             return
         for link, target in links.items():
             link.symlink_to(str(target))
-        self._link_requirements_of(distribution)
+        for script in distribution.entry_points.select(group="console_scripts"):
+            self._write_script(script)
+        self._link_requirements_of(distribution, extras)
+
+    def _write_script(self, script: metadata.EntryPoint) -> None:
+        path = self.python.with_name(script.name)
+        path.write_text(
+            f"#!{self.python}\nfrom {script.module} import {script.attr}\n{script.attr}()\n"
+        )
+        path.chmod(0o755)

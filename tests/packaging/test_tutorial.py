@@ -1,0 +1,88 @@
+"""The tutorial can be typed from the first line to the last, in an empty folder."""
+
+from __future__ import annotations
+
+import re
+import urllib.request
+from http.cookiejar import CookieJar
+from shutil import which
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.packaging import typist
+from tests.packaging.environment import Environment
+from tests.packaging.typist import PAGE, Typist, alike, assert_shown, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.packaging.conftest import Built
+
+#: What the environment of the test stands for.
+INSTALLATION = (
+    "python3 -m venv .venv",
+    ". .venv/bin/activate",
+    "python -m pip install '/path/to/the/clone[celery]'",
+)
+
+
+@pytest.mark.skipif(not which("curl"), reason="no curl here: .ci/setup curl")
+def test_the_tutorial_can_be_typed(built: Built, tmp_path: Path) -> None:
+    Environment(tmp_path / ".venv", built.wheel, extras=["celery"])
+    with Typist(tmp_path, installed=INSTALLATION) as reader:
+        for block in blocks():
+            reader.type(block)
+            if "distlock list" in block.text:
+                assert row("stock:lamp", of=admin_page(reader.site))
+        typed = [command for command, _ in reader.typed]
+    assert set(INSTALLATION) < set(typed)
+
+
+def admin_page(site: str) -> str:
+    """Log in as the user of the tutorial, and return the page of all locks."""
+    cookies = CookieJar()
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(cookies))
+    address = f"http://{site}/admin/login/?next=/admin/distlock/lock/"
+    opener.open(address).close()
+    (token,) = [cookie.value for cookie in cookies if cookie.name == "csrftoken"]
+    form = {"username": "admin", "password": "secret", "csrfmiddlewaretoken": token}
+    with opener.open(address, urlencode(form).encode()) as page:
+        return str(page.read(), "utf-8")
+
+
+def row(key: str, *, of: str) -> bool:
+    return bool(re.search(rf"{key}.*MainThread", of, re.DOTALL))
+
+
+def test_each_block_of_the_page_has_a_purpose() -> None:
+    fences = re.findall("(?m)^```", PAGE.read_text(encoding="utf-8"))
+    assert 2 * len(list(blocks())) == len(fences)
+
+
+def test_the_page_says_how_long_each_command_took() -> None:
+    commands = [
+        line for block in blocks() if block.kind == "sh" for line in block.text.splitlines()
+    ]
+    assert re.findall(r"(?m)^\| `(.+)` \| [\d.]+ \|$", PAGE.read_text("utf-8")) == commands
+
+
+@pytest.mark.parametrize(
+    "block", ["A line.\n\n```python\npass\n```", "A line.\n\n```\nls\n```", "```sh\nls\n```"]
+)
+def test_a_block_without_a_purpose_is_found(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n{block}\n")
+    monkeypatch.setattr(typist, "PAGE", page)
+    with pytest.raises(ValueError, match="What is this block for"):
+        list(blocks())
+
+
+def test_only_times_and_processes_may_differ() -> None:
+    assert_shown("a 1.0s web1:12 MainThread\n…\nc\n", "a  23.4s host:4 MainThread\nb\nb\nc\n")
+    assert alike("Retry-After: 3") == alike("Retry-After: 2")
+    with pytest.raises(AssertionError, match="The page shows"):
+        assert_shown("8 left.\n", "9 left.\n")
