@@ -125,11 +125,7 @@ def test_the_states_of_the_list(
     looks.each(lambda tab: tab.sees("tr[data-state=gone]"))
     looks.check("an ended row")
     # Wide, the filters can be seen, but axe looks only into what is open.
-    looks.each(
-        lambda tab: tab(
-            lambda page: page.evaluate("document.querySelector('nav details').open = true")
-        )
-    )
+    looks.each(lambda tab: tab(lambda page: page.evaluate(OPEN_FILTERS)))
     looks.each(lambda tab: tab.sees("#distlock-filter-contended"))
     looks.check("open filters")
     looks.each(lambda tab: tab.click("#distlock-filter-contended"))
@@ -140,15 +136,13 @@ def test_the_states_of_the_list(
 def test_the_states_of_the_page_of_a_lock(
     site: Site, operator: Callable[..., Tab], crew: Crew, key: str
 ) -> None:
-    crew.hold(key)
-    waiter = crew.wait(key)
+    holder, _ = crew.hold(key), crew.wait(key)
     looks = Looks(operator, site)
     looks.each(lambda tab: tab.go(detail(key)))
     looks.each(lambda tab: tab.click("tr[data-state=waits] .distlock-path summary"))
     looks.check("an open node name")
-    crew._workers.remove(waiter)
     looks.each(lambda tab: tab(lambda page: page.hover("tr[data-state=waits]")))
-    waiter.leave()
+    holder.leave()
     looks.each(lambda tab: tab.sees("tr[data-state=gone]"))
     looks.check("an ended row")
     looks.each(lambda tab: tab.click("#distlock-pause"))
