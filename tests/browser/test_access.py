@@ -193,10 +193,11 @@ def test_nothing_sticks_out_of_the_screen(
         assert (page, tab(lambda page: page.evaluate(OVERFLOW))) == (page, [])
 
 
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_way_to_a_page_looks_as_on_pages_of_django(
-    site: Site, operator: Callable[..., Tab], pages: Callable[[Tab], Iterator[str]]
+    site: Site, operator: Callable[..., Tab], pages: Callable[[Tab], Iterator[str]], width: int
 ) -> None:
-    tab = operator(site)
+    tab = operator(site, viewport={"width": width, "height": 800})
     tab.go("/admin/distlock/")
     djangos = tab(lambda page: page.evaluate(BREADCRUMBS))
     for page in pages(tab):
