@@ -77,7 +77,7 @@ lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, la
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
-	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md distlock
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md example_project/README.md distlock
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'

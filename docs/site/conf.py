@@ -26,7 +26,10 @@ project = "distlock"
 copyright = "the distlock authors"  # noqa: A001 - Sphinx's name
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**"]
+include_patterns = [
+    *("README.md", "CHANGELOG.md", "benchmarks/README.md", "example_project/README.md"),
+    "docs/**",
+]
 exclude_patterns = ["docs/site/**"]
 
 myst_heading_anchors = 4

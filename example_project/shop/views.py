@@ -85,7 +85,7 @@ def explains_refusals(view: BuyView) -> BuyView:
 @require_POST
 @explains_refusals
 @zk_locked("stock:<sku>", timeout=settings.LOCK_SECONDS)
-def buy(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:  # noqa: ARG001 - see `line`
+def buy(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:
     """Buy one piece: one buyer of a product at a time, in all processes, first come first served.
 
     Answers 201 (200 for a key that bought before), 409 sold out, 402 payment declined,
@@ -99,7 +99,7 @@ def buy(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:  # noqa: A
 
 @require_POST
 @explains_refusals
-def compare(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:  # noqa: ARG001 - see `line`
+def compare(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:
     """Buy one piece as the product's strategy does it, with less care: for `manage.py sale`."""
     product = get_object_or_404(Product, sku=sku)
     return purchase(request, product, functools.partial(strategies.buy, product))
@@ -107,7 +107,7 @@ def compare(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:  # noq
 
 @require_safe
 @never_cache
-def line(_: HttpRequest, sku: str, ticket: str) -> HttpResponse:
+def line(request: HttpRequest, sku: str, ticket: str) -> HttpResponse:
     """Where a buyer is in the line of a product, for the page that waits: 0 is at the till.
 
     The path of a buyer's request is in its node in the lock's queue, and ends with the ticket.

@@ -1,4 +1,4 @@
-"""`make screenshots`: the pictures in the docs, of the busy shop's admin, wide, narrow and dark.
+"""`make screenshots`: the pictures in the docs, of the shop and its admin, wide, narrow and dark.
 
 With names of pages, `make screenshots ARGS=admin-lock`, only theirs.
 """
@@ -50,6 +50,22 @@ class Picture:
     heights: dict[int, int]
 
 
+#: Of the shop, with seven before the buyer. (The switch of the language needs a Chinese font.)
+SHOP = [
+    Picture(
+        name="shop-home",
+        path="/",
+        ready="document.querySelector('a.button') !== null",
+        heights={1280: 580},
+    ),
+    Picture(
+        name="shop-line",
+        path="/products/camera/",
+        ready="""document.querySelector("#buy button:enabled")?.click(),
+            !document.getElementById("line").hidden""",
+        heights={1280: 735},
+    ),
+]
 #: Of the busy shop: four wait for a product, on the list and on its page.
 BUSY = [
     Picture(
@@ -88,9 +104,11 @@ def main(names: list[str]) -> None:
     from example_project.shop.management.commands import fill_shelves  # noqa: PLC0415
     from example_project.shop.tangle import tangled  # noqa: PLC0415
     from example_project.shop.traffic import Traffic  # noqa: PLC0415
+    from tests.browser.crew import Crew  # noqa: PLC0415
 
-    busy, stuck = (
-        [one for one in pictures if not names or one.name in names] for pictures in (BUSY, STUCK)
+    shop, busy, stuck = (
+        [one for one in pictures if not names or one.name in names]
+        for pictures in (SHOP, BUSY, STUCK)
     )
     with ExitStack() as stack:
         stack.enter_context(backing(temporary_database=True, zookeeper=True))
@@ -98,7 +116,6 @@ def main(names: list[str]) -> None:
         for name, value in (("PAYMENT_SECONDS", "0.8"), ("LOCK_SECONDS", "15")):
             stack.enter_context(environment(name, value))
         server = stack.enter_context(WebServer(processes=1, threads=CUSTOMERS + 8))
-        stack.enter_context(Traffic(server.port, customers=CUSTOMERS))
         chromium = stack.enter_context(Chromium())
         tabs: dict[str, Tab] = {}
         for scheme in SCHEMES:
@@ -106,6 +123,16 @@ def main(names: list[str]) -> None:
                 f"http://127.0.0.1:{server.port}", color_scheme=scheme
             )
             tab(lambda page: log_in(page, fill_shelves.USER, fill_shelves.PASSWORD))
+        if shop:
+            with Crew() as crew:
+                crew.hold("stock:camera")
+                for _ in range(6):
+                    crew.wait("stock:camera")
+                for picture in shop:
+                    take(tabs, picture)
+        if not (busy or stuck):
+            return
+        stack.enter_context(Traffic(server.port, customers=CUSTOMERS))
         if busy:
             one = tabs["light"]
             one(lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))

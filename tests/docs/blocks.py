@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in [ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")]
+    for path in [
+        *(ROOT / f"{folder}README.md" for folder in ("", "benchmarks/", "example_project/")),
+        *ROOT.glob("docs/**/*.md"),
+    ]
 )
 
 #: The pages that `tests/packaging` types into a new project: here their blocks are only compiled.
