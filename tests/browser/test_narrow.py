@@ -57,13 +57,14 @@ def press_tab_until(page: Page, condition: str) -> None:
     raise AssertionError(f"Tab never comes to {condition}")
 
 
+@pytest.mark.parametrize("width", [320, 390, 1024])
 def test_each_cell_is_a_labelled_line(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
+    site: Site, operator: Callable[..., Tab], crew: Crew, key: str, width: int
 ) -> None:
     key = f"{key}:{'long' * 30}"
     crew.hold(key, "a job with a long name, " * 5)
     crew.wait(key)
-    tab = operator(site, viewport=NARROW)
+    tab = operator(site, viewport={"width": width, "height": 800})
     for path, rows in ((f"{LIST}?q={key}", "tr[data-key]"), (detail(key), "tr[data-node]")):
         tab.go(path)
         tab.sees(rows)
