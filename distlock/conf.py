@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cache
 from importlib.util import find_spec
-from ipaddress import IPv6Address
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +25,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
+from .engine.ensemble import hosts_error, joined
 from .engine.roles import is_roles
 from .keys import templates
 
@@ -114,7 +112,7 @@ def configuration(alias: str = "default") -> Configuration:
         for name, value in options.items()
     }
     if "hosts" in values:
-        values["hosts"] = _joined(values["hosts"])
+        values["hosts"] = joined(values["hosts"])
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
     values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
     return Configuration(alias=alias, **values)
@@ -187,39 +185,7 @@ def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
 
 def _is_embedded(options: Mapping[Any, Any]) -> bool:
     hosts = options.get("HOSTS")
-    return hosts_error(hosts) is None and _joined(hosts) == EMBEDDED
-
-
-def _joined(hosts: Any) -> str:
-    """Return a ``HOSTS`` value as one text, without spaces around servers, as kazoo needs it."""
-    text = hosts if isinstance(hosts, str) else ",".join(hosts)
-    return ",".join(server.strip() for server in text.split(","))
-
-
-def hosts_error(hosts: object) -> str | None:
-    """Return the mistake in a ``HOSTS`` value, or None."""
-    parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
-    if not parts or not all(isinstance(part, str) for part in parts):
-        return "not a string"
-    servers, _, chroot = _joined(parts).partition("/")
-    for server in servers.split(","):
-        found = _SERVER.fullmatch(server)
-        if not found or not 0 < int(found["port"] or 2181) < 65536:
-            return f"{server!r} is no host:port"
-        if found["v6"] and not _is_ipv6(found["v6"]):
-            return f"{server!r} is no IPv6 address"
-    if chroot and any(name in ("", ".", "..") for name in chroot.split("/")):
-        return f"/{chroot} is no path"
-    return None
-
-
-_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
-
-
-def _is_ipv6(text: str) -> bool:
-    with suppress(ValueError):
-        return bool(IPv6Address(text))
-    return False
+    return hosts_error(hosts) is None and joined(hosts) == EMBEDDED
 
 
 def _seconds(value: object, least: float = 0) -> bool:
