@@ -43,6 +43,8 @@ IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")
 LABELS = ("route", "path")
 ACL_NAMES = ("open", "creator")
+#: The most that ``HISTORY`` can be.
+MOST_EVENTS: Final = 1_000_000
 #: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
 EMBEDDED: Final = "embedded"
 #: The limits of an embedded server, in a few words.
@@ -79,6 +81,10 @@ class Configuration:
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
     max_node_bytes: int = 750_000
+    #: The number of events that the database keeps of this alias; 0 keeps no history.
+    history: int = 0
+    #: The least wait or hold that the history has, unless something went wrong.
+    history_slow: float = 1.0
 
     @property
     def embedded(self) -> bool:
@@ -284,6 +290,14 @@ _RULES: dict[str, tuple[Any, str]] = {
     "MAX_NODE_BYTES": (
         lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
         "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
+    ),
+    "HISTORY": (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MOST_EVENTS,
+        f"a number of events from 0 (no history) to {MOST_EVENTS}",
+    ),
+    "HISTORY_SLOW": (
+        lambda v: (v == 0 and not isinstance(v, bool)) or _seconds(v),
+        "a number of seconds from 0 up (or a timedelta); 0 records each hold",
     ),
     "NODE_DATA": (lambda v: v in NODE_DATA, " or ".join(map(repr, NODE_DATA))),
     "LABEL": (lambda v: v in LABELS, " or ".join(map(repr, LABELS))),

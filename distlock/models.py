@@ -1,18 +1,18 @@
-"""Represents a lock to Django's permissions and the admin's log, without a table.
+"""Defines the models: a lock, which has no table, and an event of the history, which has one.
 
-The locks are in ZooKeeper. The model gives them a content type, three permissions, and a name for
-the admin's log. django-rq has its admin page in the same way.
+The locks are in ZooKeeper. `Lock` gives them a content type, three permissions, and a name for the
+admin's log. django-rq has its admin page in the same way.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 from urllib.parse import quote, unquote
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
-from .inspection.state import key_of
+from .inspection.state import LEADER, LEASES, key_of
 from .keys.znodes import printable
 
 
@@ -53,3 +53,51 @@ class Lock(models.Model):
     def key(self) -> str:
         """Its key, as far as the tree has kept it."""
         return key_of(self.name)[0]
+
+
+class LockEvent(models.Model):
+    """An event of a lock in some process, as the `history` keeps it. Times are seconds."""
+
+    #: The most characters of a text, and of the details.
+    LONGEST: Final = 255
+    LONGEST_DETAIL: Final = 1000
+
+    class Kind(models.TextChoices):
+        """The kinds of events."""
+
+        HELD = "held", _("held and released")
+        BUSY = "busy", _("waited in vain")
+        FAILED = "failed", _("failed")
+        DEADLOCK = "deadlock", _("gave way in a deadlock")
+        LOST = "lost", _("lost")
+        ASKED = "asked", _("asked to release")
+        BROKEN = "broken", _("broken")
+        DROPPED = "dropped", _("events are missing")
+
+    using = models.CharField(_("alias"), max_length=LONGEST)
+    #: The place under the namespace, the same for a mutex, a lease and a leader of one key.
+    name = models.CharField(_("place"), max_length=LONGEST)
+    key = models.CharField(_("key"), max_length=LONGEST)
+    kind = models.CharField(_("event"), max_length=10, choices=Kind)
+    at = models.DateTimeField(_("time"), db_index=True)
+    waited = models.FloatField(_("waited"), null=True)
+    held_for = models.FloatField(_("held"), null=True)
+    owner = models.CharField(_("owner"), max_length=LONGEST)
+    hostname = models.CharField(_("host"), max_length=LONGEST)
+    pid = models.PositiveIntegerField(_("process"))
+    token = models.BigIntegerField(_("token"), null=True)
+    detail = models.CharField(_("details"), max_length=LONGEST_DETAIL)
+
+    class Meta:
+        verbose_name = _("event")
+        verbose_name_plural = _("history")
+        default_permissions = ()
+        indexes: ClassVar = [models.Index(fields=["using", "name", "at"], name="distlock_of_lock")]
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.get_kind_display()}"
+
+    @staticmethod
+    def place(name: str) -> str:
+        """Return the `name` of the events of a lock with this `Lock.name`."""
+        return name.removeprefix(LEADER).removeprefix(f"{LEASES}/")

@@ -46,6 +46,9 @@ lock_lost = _Signal()
 lock_contended = _Signal()
 #: An acquire failed with an error: ``waited`` (seconds), ``error``.
 lock_failed = _Signal()
+#: An operator asked a participant to release, or broke its lock: ``action`` (``"revoke"`` or
+#: ``"break"``), ``target`` (`locks.actions.Target`), ``operator`` and ``reason`` (texts).
+operator_acted = _Signal()
 
 
 class Subject(Protocol):

@@ -48,6 +48,9 @@ DISTLOCK: dict[str, dict[str, Any]] = {
         # A request's node names its path, which has the buyer's ticket: so a page finds its place
         # in the line.
         "LABEL": "path",
+        # The last events of all processes, for the admin: each hold of half a second or longer.
+        "HISTORY": 10_000,
+        "HISTORY_SLOW": 0.5,
     }
 }
 

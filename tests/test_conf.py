@@ -139,6 +139,8 @@ def test_every_setting_arrives(settings: Settings) -> None:
             "RETRY_AFTER": timedelta(seconds=3),
             "NODE_DATA": "owner",
             "DEADLOCK_AFTER": timedelta(seconds=7),
+            "HISTORY": 1_000_000,
+            "HISTORY_SLOW": timedelta(milliseconds=500),
         },
     }
     assert configuration("inventory") == Configuration(
@@ -156,6 +158,8 @@ def test_every_setting_arrives(settings: Settings) -> None:
         retry_after=3.0,
         node_data="owner",
         deadlock_after=7.0,
+        history=1_000_000,
+        history_slow=0.5,
     )
 
 
@@ -168,6 +172,13 @@ def test_no_setting_is_without_a_rule() -> None:
 def test_a_timeout_of_none_waits_for_ever(settings: Settings) -> None:
     settings.DISTLOCK = {"default": {"TIMEOUT": None}}
     assert configuration().timeout is None
+
+
+def test_the_history_is_off_by_default_and_may_have_each_hold(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {}, "other": {"HISTORY": 0, "HISTORY_SLOW": 0}}
+    assert configuration().history == configuration("other").history == 0
+    assert configuration().history_slow == 1
+    assert configuration("other").history_slow == 0
 
 
 def test_deadlocks_are_looked_for_before_a_default_wait_ends_or_not_at_all(
@@ -204,6 +215,8 @@ BAD_VALUES: dict[str, list[Any]] = {
     "IN_TRANSACTION": ["ignore", None, True, ""],
     "BUSY_STATUS": [200, 399, 600, "423", None, 423.0],
     "RETRY_AFTER": [0, -1, None, "1", math.nan],
+    "HISTORY": [None, -1, 0.5, "100", True, 1_000_001],
+    "HISTORY_SLOW": [None, -1, math.nan, math.inf, "1", False],
     "DEADLOCK_AFTER": [0, -1, math.nan, math.inf, "5", False, timedelta(0)],
     "NODE_DATA": ["none", None, "", True],
 }

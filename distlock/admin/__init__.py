@@ -3,8 +3,8 @@
 `model_admin` has the views, and Django's autodiscovery registers it from here. Each request makes
 one `reading`, within a budget of seconds, for all parts of a page: the list of locks (`lock_list`),
 one lock (`lock_page`), this process's session and the servers (`session_panel`), and the waits as a
-graph (`wait_graph`, `drawing`, `layout`). `history` keeps the last ten minutes of this process's
-locks, and `sparkline` draws them.
+graph (`wait_graph`, `drawing`, `layout`). `history` shows the events that
+`distlock.history` has recorded.
 """
 
 from __future__ import annotations

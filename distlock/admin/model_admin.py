@@ -1,7 +1,7 @@
 """Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
 
 They read `inspection` within `BUDGET` seconds. When ZooKeeper does not answer, the page reports it.
-There is no table and no form: the model is `models.Lock`, the views are here.
+No table and no form is behind them: the model is `models.Lock`, the views are here.
 `static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
 work by links and forms.
 """
@@ -130,7 +130,7 @@ class LockAdmin(LockAdminBase):
             "revoke_address": self._address("revoke", lock),
             "break_address": self._address("break", lock),
             "entries": self._log_entries(lock),
-            "history": history.of(lock.name, lock.using),
+            "history": reading.attempt(partial(history.of, lock)),
             "drawing": reading.drawing(lock.name),
             "seen": found and found.seen,
         }

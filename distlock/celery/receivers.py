@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from celery import current_task, signals
 
 from distlock import checks, decorators
+from distlock.history.recorder import flush
 from distlock.locks.leftovers import release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
@@ -76,6 +77,7 @@ def _beat_starts(sender: Any, **_: Any) -> None:
 
 def _child_ends(**_: Any) -> None:
     close_sessions()
+    flush()
 
 
 def connect() -> None:

@@ -88,7 +88,7 @@ class BatchMember(Grant):
         self.handoff = handoff
         #: Whether it does not wait.
         self.trying = try_only
-        self._data = data
+        self.data = data
         self._settled = settled
 
     @property
@@ -199,7 +199,7 @@ class BatchMember(Grant):
     def new_batch_node(self, batch: Batch) -> BatchNode:
         """Return a node that says what one of this member would say."""
         session, advance = self.session, batch.advance
-        data = json.dumps({**json.loads(self._data or b"{}"), "owner": uuid4().hex})
+        data = json.dumps({**json.loads(self.data or b"{}"), "owner": uuid4().hex})
         node = BatchNode(session, self.path, key=self.key, data=data.encode(), settled=advance)
         node.listen(lambda _: session.soon(advance))
         return node

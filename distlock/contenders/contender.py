@@ -71,7 +71,7 @@ class QueuedContender(Wire, Driver, Grant):
         self.key = key
         self.kind = policy.kind
         self.shared = policy.shared and policy.spot is None  # which keeps the others out
-        self._data = data
+        self.data = data
         self._settled = settled
         self._on_revoke = on_revoke
         self._watchers = {}

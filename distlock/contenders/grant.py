@@ -32,6 +32,8 @@ class Grant:
     kind = znodes.LOCK
     #: Whether others may hold at the same time.
     shared = False
+    #: The data that describes its owner.
+    data = b""
     #: Why the grant was lost.
     lost_reason: Reason = "session"
     #: When the hold is given up at the latest, by `engine.deadline.now`.

@@ -56,6 +56,7 @@ class SemaphoreContender(Driver):
         self.session = session
         self.path = f"{path}/{LEASES}"
         self.key = key
+        self.data = data
         self.granted = False
         self.left = False
         #: The permits, once granted.
@@ -173,7 +174,12 @@ class Permit(QueuedContender):
 
     def __init__(self, of: SemaphoreContender, machine: Machine) -> None:
         super().__init__(
-            of.session, of.path, policy=machine.policy, key=of.key, data=b"", settled=_nobody_waits
+            of.session,
+            of.path,
+            policy=machine.policy,
+            key=of.key,
+            data=of.data,
+            settled=_nobody_waits,
         )
         self.machine = machine
         machine.me = self
@@ -198,7 +204,7 @@ class QueueWire(Wire):
         self._of = of
         self.session = of.session
         self.path = path
-        self._data = data
+        self.data = data
         self._watchers = {}
         #: The nodes that the caller deletes itself: their names and sessions.
         self._deleting: dict[str, int] = {}

@@ -32,7 +32,7 @@ class Wire:
     session: Session
     path: str
     #: The data of a node, which describes its owner.
-    _data: bytes
+    data: bytes
     #: When the server was last asked for a node (`time.monotonic`).
     asked_at = 0.0
     #: The number of the connection that the machine knows of.
@@ -128,7 +128,7 @@ class Wire:
             also = make.listing(path), partial(self._answered, self._connection, e.Listed)
         self.session.create_contender(
             f"{path}/{create.name}",
-            self._data,
+            self.data,
             partial(self._created, self._connection),
             self._delete_orphan,
             sequential=create.sequential,

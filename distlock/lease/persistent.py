@@ -223,12 +223,13 @@ class PersistentLease:
                 return None
             hold = note(identity, operation, sender=PersistentLease)
             if operation.fresh:
+                hold.waited = attempt.waited
                 signals.announce(
                     signals.lock_acquired,
                     PersistentLease,
                     hold,
                     hold=hold,
-                    waited=attempt.waited,
+                    waited=hold.waited,
                 )
             if block is not None:
                 self._blocks.enter(block, hold)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from django.core import signing
 from django.utils.translation import gettext, ngettext
 
+from distlock.inspection.state import key_of
 from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
 from distlock.session.registry import session_for
@@ -78,6 +79,16 @@ class Target:
         if (target.using, target.name) != (using, name) or not inside:
             raise signing.BadSignature
         return target
+
+    @property
+    def key(self) -> str:
+        """The key of its lock, as far as the tree has kept it."""
+        return key_of(self.name)[0]
+
+    @property
+    def template(self) -> str:
+        """The template of the key, which the tree does not have."""
+        return ""
 
     # --- acting ---------------------------------------------------------------------------------
 

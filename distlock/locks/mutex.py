@@ -296,10 +296,11 @@ class Mutex(KeyLock):
         contender = attempt.contender
         path = f"{contender.path}/{node.name}"
         hold = Hold(self.key, path, node.token, contender, using=self.using, template=self.template)
+        hold.waited = attempt.waited
         owner.held[self._id] = Held(Mutex, hold, contender)
         if self.options.max_hold is not None:
             contender.give_up_after(self.options.max_hold)
-        signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=attempt.waited)
+        signals.announce(signals.lock_acquired, Mutex, hold, hold=hold, waited=hold.waited)
         return hold
 
     def _held_by(self, owner: Owner) -> Held:

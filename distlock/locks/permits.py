@@ -207,6 +207,7 @@ class Permits(KeyLock):
             node = cast("Node", permit.node)
             path = f"{permit.path}/{node.name}"
             hold = Hold(self.key, path, node.token, permit, using=self.using)
+            hold.waited = attempt.waited
             held = Held(type(self), hold, permit)
             taken.append(held)
             keep(permits, held)
@@ -217,7 +218,7 @@ class Permits(KeyLock):
                 type(self),
                 held.hold,
                 hold=held.hold,
-                waited=attempt.waited,
+                waited=hold.waited,
             )
         return taken[0].hold
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from django.db import DatabaseError
 from django.utils.translation import gettext_lazy
 
-from distlock.inspection.state import key_of
 from distlock.keys.znodes import printable
+from distlock.signals import announce, operator_acted
 
 from .loggers import safe
 
@@ -88,6 +88,9 @@ def carry_out(
     logger.warning("%s tried to %s: %s.", operator, what, outcome)
     if entry is not None:
         _complete(entry, action, target, reason, done=done)
+    if done:
+        facts = {"action": action, "target": target, "operator": operator, "reason": reason}
+        announce(operator_acted, type(target), target, **facts)
     return done
 
 
@@ -129,7 +132,7 @@ def _words(action: Action, target: Target) -> _Words:
 def _text(message: str | Promise, target: Target, reason: str = "") -> str:
     text = str(message) % {
         "who": target.who,
-        "lock": printable(key_of(target.name)[0]),
+        "lock": printable(target.key),
         "node": printable(target.path),
         "token": target.token,
     }

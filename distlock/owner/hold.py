@@ -34,7 +34,10 @@ class Hold:
     :ivar path: the path of the lock node
     :ivar token: the fencing token, an int that rises from holder to holder of one key
     :ivar acquired_at: when the lock was granted, an aware `datetime`
+    :ivar waited: the seconds that the acquire waited
     """
+
+    waited = 0.0
 
     def __init__(
         self, key: str, path: str, token: int, grant: Grant, *, using: str, template: str = ""
@@ -153,10 +156,12 @@ grant_of: Final[Callable[[Hold], Grant]] = attrgetter("_grant")
 
 #: Advice for a holder that learns of the loss at the end.
 TOO_LATE = "The work under it may have collided with another holder's."
-_REASONS = {
+#: The reasons of a loss (`Hold.lost_reason`), in words.
+REASONS: Final = {
     "session": "its ZooKeeper session has ended, or could not be proven alive in time",
     "broken": "its node is gone, as when an operator breaks a lock",
     "max_hold": "it was held for longer than its max_hold, and was given up",
+    "expired": "it was not renewed in time",
 }
 
 
@@ -164,7 +169,7 @@ def lost(
     hold: Hold, advice: str = "Somebody else may hold it. Stop, and do not write."
 ) -> LockLost:
     """Return the error that reports the loss of `hold`, with its reason."""
-    why = _REASONS[hold.lost_reason or "session"]
+    why = REASONS[hold.lost_reason or "session"]
     return LockLost(f"The lock {hold.key!r} is lost: {why}. {advice}", hold=hold)
 
 

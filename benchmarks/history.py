@@ -1,0 +1,91 @@
+"""Measure what the history of locks costs: acquire and release with it, against without it.
+
+python -m benchmarks.history [--rounds 30] [--cycles 500]
+
+The kinds run in interleaved rounds in one process, with a ZooKeeper of its own and a database file
+of SQLite. ``on`` records nothing, since all holds are short; ``all`` has ``HISTORY_SLOW = 0`` and
+records each hold. It prints the medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import django
+from django.conf import settings
+
+from distlock.testing.server import ZooKeeper
+
+KINDS: Final = {"off": {}, "on": {"HISTORY": 1000}, "all": {"HISTORY": 1000, "HISTORY_SLOW": 0}}
+WARM_UP: Final = 200
+
+
+def measure(rounds: int, cycles: int) -> dict[str, list[list[float]]]:
+    """Return the microseconds of a cycle in each round, by kind: on the clock, and of processor."""
+    # These need the settings.
+    from distlock import zk_lock  # noqa: PLC0415
+    from distlock.history import receivers  # noqa: PLC0415
+
+    taken: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
+    kept = settings.DISTLOCK
+    for _ in range(rounds):
+        for kind in KINDS:
+            settings.DISTLOCK = {} if kind == "off" else kept
+            receivers.connect()  # or disconnect
+            settings.DISTLOCK = kept
+            lock = zk_lock("cycle", using=kind)
+            for number in range(WARM_UP + cycles):
+                if number == WARM_UP:
+                    began = time.perf_counter(), time.process_time()
+                lock.acquire()
+                lock.release()
+            ended = time.perf_counter(), time.process_time()
+            taken[kind].append([1e6 * (b - a) / cycles for a, b in zip(began, ended, strict=True)])
+    return taken
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--cycles", type=int, default=500)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder, ZooKeeper() as zookeeper:
+        alias = {"HOSTS": zookeeper.hosts, "NAMESPACE": "/history"}
+        settings.configure(
+            INSTALLED_APPS=["distlock"],
+            USE_TZ=True,
+            DATABASES={
+                "default": {
+                    "ENGINE": "django.db.backends.sqlite3",
+                    "NAME": os.fspath(Path(folder) / "history.sqlite3"),
+                }
+            },
+            DISTLOCK={kind: {**alias, **more} for kind, more in KINDS.items()},
+        )
+        django.setup()
+        from django.core.management import call_command  # noqa: PLC0415
+
+        from distlock.history.recorder import flush  # noqa: PLC0415
+        from distlock.session.registry import close_sessions  # noqa: PLC0415
+
+        call_command("migrate", verbosity=0)
+        taken = measure(options.rounds, options.cycles)
+        close_sessions()
+        flush()
+    for at, name in enumerate(("on the clock", "of processor time")):
+        base = median(one[at] for one in taken["off"])
+        for kind, values in taken.items():
+            found = median(one[at] for one in values)
+            sys.stdout.write(f"{kind:4} {found:6.1f} µs {name}, {found / base:.2f} times\n")
+
+
+if __name__ == "__main__":
+    main()

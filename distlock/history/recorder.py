@@ -1,0 +1,271 @@
+"""Writes events to the database, on one thread for each process that has any.
+
+Callers only put an event into a queue. The thread writes a batch about once a second, so a killed
+process takes its last second with it. While the database is away, the queue keeps what fits; what
+does not is counted, and a row tells how much is missing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from datetime import datetime, timezone
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from django.conf import settings
+from django.core import mail
+from django.db import (
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    close_old_connections,
+    connections,
+    router,
+    transaction,
+)
+from django.utils.timezone import make_naive
+
+from distlock import process
+from distlock.conf import configuration
+from distlock.inspection.state import LEADER
+from distlock.keys.templates import znode_name
+from distlock.keys.znodes import printable, read_json, text_in
+from distlock.logs.loggers import safe
+from distlock.models import LockEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+logger = safe(logging.getLogger("distlock"))
+
+#: The seconds between two batches, and the most rows of one.
+BATCH_SECONDS: Final = 1.0
+BATCH: Final = 500
+#: The most events that wait to be written.
+MOST: Final = 5000
+#: The seconds until a batch is tried again.
+RETRY_SECONDS: Final = 2.0
+#: The most seconds by which writing the rest delays the end of a process.
+END_SECONDS: Final = 2.0
+#: How often a problem is logged, in seconds.
+REPEAT_SECONDS: Final = 60.0
+#: An alias is pruned after this part of its bound was written.
+_PART: Final = 10
+
+#: These may end by themselves, or once somebody has migrated.
+_PASSING: Final = (OperationalError, InterfaceError, ProgrammingError)
+
+
+class Event(NamedTuple):
+    """An event, as far as its caller knows it.
+
+    :ivar owner: the data of its node, or a text
+    :ivar name: the `Lock.name`, if the key alone does not tell
+    """
+
+    kind: LockEvent.Kind
+    using: str
+    key: str
+    at: float
+    owner: bytes | str = b""
+    waited: float | None = None
+    held_for: float | None = None
+    token: int | None = None
+    detail: str = ""
+    name: str = ""
+
+    def row(self) -> LockEvent:
+        """Return the event as a row of this process."""
+        at, key = datetime.fromtimestamp(self.at, timezone.utc), self.key.removeprefix(LEADER)
+        return LockEvent(
+            kind=self.kind,
+            using=self.using,
+            key=_cut(key),
+            name=LockEvent.place(self.name or (key and znode_name(key))),
+            at=at if settings.USE_TZ else make_naive(at),
+            waited=self.waited,
+            held_for=self.held_for,
+            owner=_cut(_who(self.owner)),
+            hostname=_cut(process.this.host),
+            pid=process.this.pid,
+            token=self.token,
+            detail=_cut(self.detail, LockEvent.LONGEST_DETAIL),
+        )
+
+
+def _cut(text: str, most: int = LockEvent.LONGEST) -> str:
+    return printable(text, most - 1)  # without the mark of the cut
+
+
+def _who(owner: bytes | str) -> str:
+    """Return an owner in words, without its host and process, which have columns of their own."""
+    if isinstance(owner, str):
+        return owner
+    said = read_json(owner)
+    label, worker = text_in(said.get("label")), text_in(said.get("worker"))
+    return (
+        f"{label} ({worker})" if label and worker else label or worker or text_in(said.get("owner"))
+    )
+
+
+class Recorder:
+    """The events of this process that wait to be written, and the thread that writes them."""
+
+    def __init__(self) -> None:
+        # Unlike other queues, a signal handler may put into it on top of a put.
+        self._events: SimpleQueue[Event | threading.Event] = SimpleQueue()
+        #: The events that were not recorded, by alias; and how many of them rows tell.
+        self._dropped: Counter[str] = Counter()
+        self._told: Counter[str] = Counter()
+        #: The rows written since an alias was pruned.
+        self._unpruned: dict[str, int] = {}
+        #: A thread takes this to become the one that writes.
+        self._role = [self]
+        self._hurry = threading.Event()
+        self._logged_at = -REPEAT_SECONDS
+
+    # --- for callers -----------------------------------------------------------------------------
+
+    def record(self, event: Event) -> None:
+        """Record an event, soon. Never blocks."""
+        if self._events.qsize() < MOST:
+            self._events.put(event)
+        else:
+            self._dropped[event.using] += 1
+        if self._role:
+            _flush_when_a_child_ends()
+            # Not with Thread.start(), which takes a lock that an interrupted line may hold.
+            with suppress(RuntimeError):  # there can be no thread: Python shuts down
+                _thread.start_new_thread(self._run, ())
+
+    def flush(self, timeout: float = END_SECONDS) -> bool:
+        """Write what is there, and wait for that; return whether it was tried in time."""
+        if self._role and self._events.empty():
+            return True
+        written = threading.Event()
+        self._events.put(written)
+        self._hurry.set()
+        return written.wait(timeout)
+
+    # --- on the thread ---------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._role.pop()
+        except IndexError:  # another thread was faster
+            return
+        threading.current_thread().name = "distlock-history"
+        while True:
+            found = [self._events.get()]
+            if self._events.qsize() < BATCH:
+                self._hurry.wait(BATCH_SECONDS)
+            with suppress(Empty):
+                while len(found) < BATCH:
+                    found.append(self._events.get_nowait())
+            self._write([one for one in found if isinstance(one, Event)])
+            if self._events.empty():
+                self._hurry.clear()
+            for one in found:
+                if isinstance(one, threading.Event):
+                    one.set()
+
+    def _write(self, events: Sequence[Event]) -> None:
+        """Write a batch, however long the database is away, while there is room for more."""
+        while events:
+            close_old_connections()
+            try:
+                database = router.db_for_write(LockEvent)
+                self._insert(database, events)
+                written, events = Counter(event.using for event in events), ()
+                self._prune(database, written)
+            except Exception as error:  # noqa: BLE001 - the thread must go on
+                self._log(error)
+                full = self._events.qsize() >= MOST
+                # A process that ends does not wait for the database to come back.
+                if full or not isinstance(error, _PASSING) or self._hurry.wait(RETRY_SECONDS):
+                    self._dropped.update(event.using for event in events)
+                    events = ()
+        close_old_connections()
+
+    def _insert(self, database: str, events: Sequence[Event]) -> None:
+        dropped = self._dropped.copy() - self._told
+        now, kind = time.time(), LockEvent.Kind.DROPPED
+        missing = [
+            Event(kind=kind, using=using, key="", at=now, detail=str(count))
+            for using, count in dropped.items()
+        ]
+        transaction.set_autocommit(True, using=database)
+        LockEvent.objects.using(database).bulk_create(
+            [event.row() for event in (*events, *missing)]
+        )
+        self._told.update(dropped)
+
+    def _prune(self, database: str, written: Counter[str]) -> None:
+        """Delete the oldest rows of an alias: first, and each time that a part of it is new."""
+        for using, count in written.items():
+            bound = configuration(using).history
+            self._unpruned[using] = self._unpruned.get(using, bound) + count
+            if 0 < bound <= _PART * self._unpruned[using]:
+                self._unpruned[using] = 0
+                rows = LockEvent.objects.using(database).filter(using=using)
+                for oldest in rows.order_by("-id").values_list("id", flat=True)[bound : bound + 1]:
+                    rows.filter(id__lte=oldest).delete()
+
+    def _log(self, error: Exception) -> None:
+        now = time.monotonic()
+        if now - self._logged_at < REPEAT_SECONDS:
+            return
+        self._logged_at = now
+        logger.error(
+            "The history of locks cannot be written: %s. %sEvents that were dropped: %d.",
+            error,
+            "Run `manage.py migrate distlock`. " if _table_is_missing() else "",
+            self._dropped.total(),
+        )
+
+
+def _table_is_missing() -> bool:
+    with suppress(Exception):
+        tables = connections[router.db_for_write(LockEvent)].introspection.table_names()
+        return LockEvent._meta.db_table not in tables  # noqa: SLF001 - documented
+    return False
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+_recorder = Recorder()
+
+
+def record(event: Event) -> None:
+    """Record an event of this process, but not in a test run, whose database is not ours."""
+    if not hasattr(mail, "outbox"):
+        _recorder.record(event)
+
+
+def flush() -> None:
+    """Write what is there, within `END_SECONDS`, at the end of a process."""
+    _recorder.flush()
+
+
+def _flush_when_a_child_ends() -> None:
+    """Flush at the end of a multiprocessing child, which runs no ``atexit``."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, flush, exitpriority=90)  # after the sessions
+
+
+@process.in_child
+def _forget_the_parent() -> None:
+    """In a forked child: the parent writes its own events."""
+    global _recorder  # noqa: PLW0603 - one per process
+    _recorder = Recorder()
+
+
+atexit.register(flush)

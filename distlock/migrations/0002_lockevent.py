@@ -1,0 +1,62 @@
+"""The table of the history, which stays empty without the setting ``HISTORY``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from django.db import migrations, models
+
+if TYPE_CHECKING:
+    from django.db.migrations.operations.base import Operation
+
+
+class Migration(migrations.Migration):
+    dependencies: ClassVar[list[tuple[str, str]]] = [("distlock", "0001_initial")]
+
+    operations: ClassVar[list[Operation]] = [
+        migrations.CreateModel(
+            name="LockEvent",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("using", models.CharField(max_length=255, verbose_name="alias")),
+                ("name", models.CharField(max_length=255, verbose_name="place")),
+                ("key", models.CharField(max_length=255, verbose_name="key")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("held", "held and released"),
+                            ("busy", "waited in vain"),
+                            ("failed", "failed"),
+                            ("deadlock", "gave way in a deadlock"),
+                            ("lost", "lost"),
+                            ("asked", "asked to release"),
+                            ("broken", "broken"),
+                            ("dropped", "events are missing"),
+                        ],
+                        max_length=10,
+                        verbose_name="event",
+                    ),
+                ),
+                ("at", models.DateTimeField(db_index=True, verbose_name="time")),
+                ("waited", models.FloatField(null=True, verbose_name="waited")),
+                ("held_for", models.FloatField(null=True, verbose_name="held")),
+                ("owner", models.CharField(max_length=255, verbose_name="owner")),
+                ("hostname", models.CharField(max_length=255, verbose_name="host")),
+                ("pid", models.PositiveIntegerField(verbose_name="process")),
+                ("token", models.BigIntegerField(null=True, verbose_name="token")),
+                ("detail", models.CharField(max_length=1000, verbose_name="details")),
+            ],
+            options={
+                "verbose_name": "event",
+                "verbose_name_plural": "history",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["using", "name", "at"], name="distlock_of_lock")],
+            },
+        ),
+    ]

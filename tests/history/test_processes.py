@@ -1,0 +1,211 @@
+"""Processes that record events and end, fork, or write to one table together."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from distlock.models import LockEvent
+from tests.history.conftest import keys
+from tests.kit.celery_tools import fleet
+from tests.kit.helpers import eventually, spawn_python
+from tests.kit.tools import PATIENCE
+from tests.servers.conftest import database, site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from distlock.testing.server import ZooKeeper
+    from tests.kit.services import Redis
+    from tests.servers.site import Site
+
+__all__ = ["database", "site"]
+
+PREAMBLE = """
+import os, sys, threading, time
+import django; django.setup()
+
+from distlock.history import recorder
+from tests.history.tools import refuse
+"""
+
+
+def environment(options: dict[str, Any], **more: Any) -> dict[str, str]:
+    """What a process needs to keep a history in this database."""
+    project = {
+        "DATABASES": {"default": options},
+        "DISTLOCK": {"default": {"HISTORY": 1000, **more}},
+    }
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.testproject.settings",
+        "TESTPROJECT": json.dumps(project, default=str),
+    }
+
+
+@pytest.fixture
+def run(options: dict[str, Any], table: None) -> Callable[..., str]:  # noqa: ARG001
+    """Runs a program to its end, with this database, and returns what it prints."""
+
+    def run(code: str, **more: Any) -> str:
+        with spawn_python(PREAMBLE + code, environment=environment(options, **more)) as process:
+            out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return out
+
+    return run
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", "raise SystemExit"])
+def test_the_end_of_a_process_writes_the_rest(run: Callable[..., str], end: str) -> None:
+    run(f"refuse('last')\n{end}")
+    assert keys() == ["last"]
+
+
+def test_a_full_queue_is_written_at_the_end(run: Callable[..., str]) -> None:
+    run("for number in range(2000): refuse(f'k{number}')", HISTORY=5000)
+    assert keys() == [f"k{number}" for number in range(2000)]
+
+
+def test_a_process_without_events_starts_no_thread(run: Callable[..., str]) -> None:
+    out = run("print(threading.active_count(), recorder._recorder.flush())")
+    assert out == "1 True\n"
+
+
+def test_a_process_ends_in_time_when_the_database_is_away(
+    run: Callable[..., str], options: dict[str, Any]
+) -> None:
+    options.update({"HOST": "127.0.0.1", "PORT": "1", "NAME": "/no/such/folder/file"})
+    out = run("refuse()\nimport atexit; began = time.monotonic()\nprint(began)")
+    assert out
+
+
+# --- forks ---------------------------------------------------------------------------------------
+
+FORK = """
+refuse("parent before")
+child = os.fork()
+if not child:
+    assert recorder._recorder._events.empty()
+    refuse("child")
+    sys.exit(0)
+assert os.waitpid(child, 0)[1] == 0
+refuse("parent after")
+"""
+
+IN_THE_MIDDLE = """
+for number in range(200):
+    refuse("parent")
+    child = os.fork()
+    if not child:
+        refuse("child")
+        recorder.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+CHILDREN = """
+import multiprocessing
+context = multiprocessing.get_context("fork")
+refuse("parent")
+children = [context.Process(target=refuse, args=[f"child {number}"]) for number in range(3)]
+for child in children: child.start()
+for child in children: child.join()
+assert [child.exitcode for child in children] == [0, 0, 0]
+"""
+
+
+def test_a_forked_child_writes_its_own_events_and_the_parent_its_own(
+    run: Callable[..., str],
+) -> None:
+    run(FORK)
+    assert sorted(keys()) == ["child", "parent after", "parent before"]
+    assert LockEvent.objects.values("pid").distinct().count() == 2
+
+
+# SQLite's own state in memory does not survive a fork during a write.
+@pytest.mark.parametrize("options", ["postgresql"], indirect=True)
+def test_forks_in_the_middle_of_a_batch_lose_nothing_and_repeat_nothing(
+    run: Callable[..., str],
+) -> None:
+    run(IN_THE_MIDDLE)
+    assert sorted(keys()) == ["child"] * 200 + ["parent"] * 200
+
+
+def test_children_of_multiprocessing_write_at_their_end(run: Callable[..., str]) -> None:
+    run(CHILDREN)
+    assert sorted(keys()) == ["child 0", "child 1", "child 2", "parent"]
+
+
+# --- several processes ---------------------------------------------------------------------------
+
+
+def test_the_bound_is_kept_with_two_processes_writing(
+    options: dict[str, Any], run: Callable[..., str]
+) -> None:
+    code = f"{PREAMBLE}\nfor number in range(1000):\n    refuse()\n    time.sleep(0.002)"
+    said = environment(options, HISTORY=100)
+    most = 0
+    with (
+        spawn_python(code, environment=said) as one,
+        spawn_python(code, environment=said) as other,
+    ):
+        while one.poll() is None or other.poll() is None:
+            # A batch of each comes on top.
+            most = max(most, LockEvent.objects.count())
+        assert (one.wait(), other.wait()) == (0, 0)
+    assert most <= 100 + 2 * 600
+    run("refuse('last')", HISTORY=100)  # prunes first
+    assert LockEvent.objects.count() == 100
+    assert keys()[-1] == "last"
+
+
+def test_a_worker_of_gunicorn_records_what_it_does(site: Site) -> None:
+    """With the application loaded before the fork, and at the worker's end."""
+    with site.database.connect() as connection:
+        connection.execute(TABLE)
+    name = site.database.make_counter()
+    with site.gunicorn("--preload", HISTORY=1000, HISTORY_SLOW=0) as server:
+        status, said = server.post(f"/function/{name}/")
+        assert status == 200
+        server.stop()
+    with site.database.connect() as connection:
+        rows = connection.execute("SELECT kind, key, owner, pid FROM distlock_lockevent").fetchall()
+    assert [row[:2] for row in rows] == [("held", f"counter:{name}")]
+    assert rows[0][2].startswith("POST /function/<name>/")
+    assert rows[0][3] == said["pid"]
+
+
+TABLE = """
+CREATE TABLE distlock_lockevent (
+    id bigserial PRIMARY KEY, "using" text, name text, key text, kind text, at timestamptz,
+    waited float, held_for float, owner text, hostname text, pid int, token bigint, detail text
+)
+"""
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize("options", ["sqlite"], indirect=True)
+def test_a_child_of_a_celery_worker_records_what_its_tasks_do(
+    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    key = f"k-{uuid4().hex[:12]}"
+    with fleet(zookeeper, tmp_path, redis.new_database(), HISTORY=1000, HISTORY_SLOW=0) as one:
+        project = json.loads(one.environment()["TESTPROJECT"])
+        project["DATABASES"]["default"] = options
+        said = {"TESTPROJECT": json.dumps(project)}
+        with one.worker(concurrency=1, environment=said):
+            result = one.task("pass_by").delay(key, "actor")
+            result.get(timeout=PATIENCE)
+        # The worker has ended: a second is not up yet.
+    eventually(lambda: keys() == [key], PATIENCE)
+    (found,) = LockEvent.objects.all()
+    assert "pass_by" in found.owner
+    assert found.pid != os.getpid()
