@@ -57,7 +57,7 @@ def row(key: str, *, of: str) -> bool:
 
 
 def test_each_block_of_the_page_has_a_purpose() -> None:
-    fences = re.findall("(?m)^```", PAGE.read_text(encoding="utf-8"))
+    fences = re.findall("(?m)^ *```", PAGE.read_text(encoding="utf-8"))
     assert 2 * len(list(blocks())) == len(fences)
 
 
