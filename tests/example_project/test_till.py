@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from django.contrib.admin import site
 from django.core.cache import cache
 from django.test import Client
 
@@ -48,6 +50,16 @@ def test_each_write_has_the_fence(
     product.refresh_from_db()
     assert product.quantity == after
     assert product.fence > 0
+
+
+def test_a_form_of_the_admin_does_not_undo_a_sale(make_product: MakeProduct, rf: Any) -> None:
+    product = make_product(quantity=3)
+    till.sell(product.sku, buyer="Ada", key=uuid4())
+    product.name = "Old lamp"  # by a form that was opened before the sale
+    form = SimpleNamespace(changed_data=["name"])
+    site._registry[Product].save_model(rf.post("/"), product, form, change=True)
+    product.refresh_from_db()
+    assert (product.name, product.quantity) == ("Old lamp", 2)
 
 
 def test_a_request_that_waits_has_a_place_in_the_line(

@@ -51,15 +51,17 @@ function showPlace(place) {
 }
 
 async function followLine(signal) {
-  while (!signal.aborted) {
+  // Most answers come before the first look: a short line needs none.
+  for (let seconds = 0.3; ; seconds = 1) {
+    await pause(seconds);
+    if (signal.aborted) return;
     try {
       const response = await fetch(form.dataset.line, { signal });
       const { place } = response.ok ? await response.json() : { place: null };
-      if (place !== null) showPlace(place);
+      if (place !== null && !signal.aborted) showPlace(place);
     } catch {
       // The answer to the purchase counts, not this one.
     }
-    await pause(1);
   }
 }
 
