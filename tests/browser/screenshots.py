@@ -31,7 +31,7 @@ SETTINGS = "tests.browser.staged"
 CUSTOMERS = 10
 SCHEMES = ("light", "dark")
 #: How long somebody has looked at the page before, so that a history has something to show.
-HISTORY_SECONDS = 75
+HISTORY_SECONDS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,8 @@ BUSY = [
         name="admin-list",
         path=LIST,
         ready="""[...document.querySelectorAll('tr[data-key^="stock:"]')]
-            .some((row) => row.dataset.waiting >= 4)""",
+            .some((row) => row.dataset.waiting >= 4) &&
+            !document.querySelector(".distlock-note")""",
         heights={1280: 800, 390: 844},
     ),
     Picture(
@@ -80,7 +81,7 @@ BUSY = [
         path=detail("stock:camera"),
         ready="""document.querySelector("tr[data-state=holds]") !== null &&
             document.querySelectorAll("tr[data-state=waits]").length >= 4""",
-        heights={1280: 800, 390: 844},
+        heights={1280: 1000, 390: 960},
     ),
 ]
 #: With a deadlock.
@@ -90,7 +91,7 @@ STUCK = [
         path=detail("account:bob"),
         ready="document.querySelector('.distlock-deadlock') !== null &&"
         " document.querySelector('.distlock-waitgraph svg') !== null",
-        heights={1280: 1000, 390: 1400},
+        heights={1280: 1000, 390: 1515},
     ),
 ]
 
