@@ -121,8 +121,10 @@ class Recorder:
     def __init__(self) -> None:
         # Unlike other queues, a signal handler may put into it on top of a put.
         self._events: SimpleQueue[Event | threading.Event] = SimpleQueue()
-        #: The events that were not recorded, by alias; and how many of them rows tell.
-        self._dropped: Counter[str] = Counter()
+        #: By alias: the events without room in the queue, those whose batch was given up, and how
+        #: many of both the rows tell. Callers change the first, and the thread the others.
+        self._refused: Counter[str] = Counter()
+        self._given_up: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         #: The rows written since an alias was pruned.
         self._unpruned: dict[str, int] = {}
@@ -138,7 +140,7 @@ class Recorder:
         if self._events.qsize() < MOST:
             self._events.put(event)
         else:
-            self._dropped[event.using] += 1
+            self._refused[event.using] += 1
         if self._role:
             _flush_when_a_child_ends()
             # Not with Thread.start(), which takes a lock that an interrupted line may hold.
@@ -153,6 +155,11 @@ class Recorder:
         self._events.put(written)
         self._hurry.set()
         return written.wait(timeout)
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """The number of events that were not recorded, by alias."""
+        return self._refused.copy() + self._given_up.copy()
 
     # --- on the thread ---------------------------------------------------------------------------
 
@@ -179,23 +186,23 @@ class Recorder:
     def _write(self, events: Sequence[Event]) -> None:
         """Write a batch, however long the database is away, while there is room for more."""
         while events:
-            close_old_connections()
             try:
+                close_old_connections()
                 database = router.db_for_write(LockEvent)
                 self._insert(database, events)
                 written, events = Counter(event.using for event in events), ()
                 self._prune(database, written)
+                close_old_connections()
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 self._log(error)
                 full = self._events.qsize() >= MOST
                 # A process that ends does not wait for the database to come back.
                 if full or not isinstance(error, _PASSING) or self._hurry.wait(RETRY_SECONDS):
-                    self._dropped.update(event.using for event in events)
+                    self._given_up.update(event.using for event in events)
                     events = ()
-        close_old_connections()
 
     def _insert(self, database: str, events: Sequence[Event]) -> None:
-        dropped = self._dropped.copy() - self._told
+        dropped = self.dropped - self._told
         now, kind = time.time(), LockEvent.Kind.DROPPED
         missing = [
             Event(kind=kind, using=using, key="", at=now, detail=str(count))
@@ -227,7 +234,7 @@ class Recorder:
             "The history of locks cannot be written: %s. %sEvents that were dropped: %d.",
             error,
             "Run `manage.py migrate distlock`. " if _table_is_missing() else "",
-            self._dropped.total(),
+            self.dropped.total(),
         )
 
 

@@ -101,7 +101,7 @@ refuse("parent after")
 """
 
 IN_THE_MIDDLE = """
-for number in range(200):
+for number in range(60):
     refuse("parent")
     child = os.fork()
     if not child:
@@ -136,7 +136,7 @@ def test_forks_in_the_middle_of_a_batch_lose_nothing_and_repeat_nothing(
     run: Callable[..., str],
 ) -> None:
     run(IN_THE_MIDDLE)
-    assert sorted(keys()) == ["child"] * 200 + ["parent"] * 200
+    assert sorted(keys()) == ["child"] * 60 + ["parent"] * 60
 
 
 def test_children_of_multiprocessing_write_at_their_end(run: Callable[..., str]) -> None:
@@ -150,7 +150,7 @@ def test_children_of_multiprocessing_write_at_their_end(run: Callable[..., str])
 def test_the_bound_is_kept_with_two_processes_writing(
     options: dict[str, Any], run: Callable[..., str]
 ) -> None:
-    code = f"{PREAMBLE}\nfor number in range(1000):\n    refuse()\n    time.sleep(0.002)"
+    code = f"{PREAMBLE}\nfor number in range(500):\n    refuse()\n    time.sleep(0.002)"
     said = environment(options, HISTORY=100)
     most = 0
     with (

@@ -165,14 +165,13 @@ def test_rows_wait_for_a_missing_table_and_the_log_says_what_to_do_once(
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("options", ["postgresql"], indirect=True)  # SQLite is a file
 def test_rows_wait_for_a_database_that_is_away(
     own_recorder: Recorder,
     options: dict[str, Any],
     use: Callable[..., Any],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    if "postgresql" not in options["ENGINE"]:
-        pytest.skip("SQLite is a file")
     with (
         TcpProxy(options["HOST"], int(options["PORT"])) as link,
         use({**options, "PORT": str(link.port), "CONN_MAX_AGE": None}),
@@ -203,7 +202,7 @@ def test_what_does_not_fit_is_dropped_counted_and_told(
     sent = 50
     for key in names(sent):
         own_recorder.record(event(key))
-    eventually(lambda: own_recorder._dropped["default"] >= sent - 10, PATIENCE)
+    eventually(lambda: own_recorder.dropped["default"] >= sent - 10, PATIENCE)
     create_table()
     own_recorder.record(event("after"))
 
@@ -237,10 +236,8 @@ def test_the_end_of_a_process_does_not_wait_for_a_database_that_is_away(
 
 
 @with_table
+@pytest.mark.parametrize("options", ["postgresql"], indirect=True)  # SQLite has one writer
 def test_a_transaction_of_the_caller_does_not_hold_rows_back(own_recorder: Recorder) -> None:
-    connections["default"].close()
-    if connections["default"].vendor == "sqlite":
-        pytest.skip("SQLite has one writer")
     with transaction.atomic():
         LockEvent.objects.create(**vars_of("in the transaction"))
         record(event())
@@ -297,7 +294,7 @@ def test_a_signal_handler_may_interrupt_any_line_and_record_itself(
         signal.signal(signal.SIGALRM, before)
     assert count
     assert own_recorder.flush(PATIENCE)
-    dropped = own_recorder._dropped["default"]
+    dropped = own_recorder.dropped["default"]
     assert LockEvent.objects.filter(kind="busy").count() + dropped == sent + count
 
 
