@@ -201,10 +201,10 @@ def test_a_child_of_a_celery_worker_records_what_its_tasks_do(
         project = json.loads(one.environment()["TESTPROJECT"])
         project["DATABASES"]["default"] = options
         said = {"TESTPROJECT": json.dumps(project)}
-        with one.worker(concurrency=1, environment=said):
+        # A child ends right after its task.
+        with one.worker("--max-tasks-per-child=1", concurrency=1, environment=said):
             result = one.task("pass_by").delay(key, "actor")
             result.get(timeout=PATIENCE)
-        # The worker has ended: a second is not up yet.
     eventually(lambda: keys() == [key], PATIENCE)
     (found,) = LockEvent.objects.all()
     assert "pass_by" in found.owner

@@ -124,15 +124,15 @@ def test_the_oldest_rows_of_an_alias_are_pruned(
 def test_each_new_process_prunes_with_its_first_batch(
     own_recorder: Recorder, history: SetOptions
 ) -> None:
-    history(HISTORY=5)
-    for key in names(5):
+    history(HISTORY=20)
+    for key in names(20):
         record(event(key))
     own_recorder.flush()
     for _ in range(3):  # as three commands that have one event each
         other = Recorder()
         other.record(event())
         assert other.flush()
-    assert keys() == ["k3", "k4", KEY, KEY, KEY]
+    assert keys() == [*names(20)[3:], KEY, KEY, KEY]
 
 
 # --- faults --------------------------------------------------------------------------------------
