@@ -12,9 +12,7 @@ import asyncio
 import concurrent.futures
 import importlib
 import logging
-import socket
 import ssl
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +49,7 @@ from .credentials import sasl_options, tls_context
 from .ensemble import hosts
 from .handler import Handler, guarded, report_bug
 from .requests import Requests, access_list
+from .serving import Submitting
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -169,7 +168,7 @@ def refusal(answer: Any) -> Exception | None:
     return None if isinstance(error, NoNode | NoAuth) else error
 
 
-class Client(KazooClient, Requests):  # type: ignore[misc]
+class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 
     :param changed: called on the connection thread when a connection came (True) or went (False),
@@ -201,8 +200,7 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
-        #: The connection thread calls these.
-        self.steps: deque[Callable[[], None]] = deque()
+        self.steps = deque()
         self._acl = access_list(conf)
         self._conf = conf
         if conf.embedded:  # not on the connection thread, as above
@@ -262,16 +260,6 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         return self.session_id, self._session_passwd
 
     @property
-    def server(self) -> str:
-        """Host and port of the server that it is connected to, empty without a connection."""
-        connected = self._connection._socket
-        try:
-            host, port = connected.getpeername()[:2]
-        except (AttributeError, OSError):  # there is none, or it has just been closed
-            return ""
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    @property
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
         return float(self._connection.negotiated_timeout)
@@ -281,54 +269,6 @@ class Client(KazooClient, Requests):  # type: ignore[misc]
         """Return the reason why it cannot connect, if one is known."""
         trouble: BaseException | None = self._connection.trouble
         return trouble
-
-    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
-        """Send requests in one go from the calling thread, or let the connection thread do it.
-
-        The latter sends what it submits itself, for it sends all that a reply leads to in one go;
-        what comes after something that is queued; what is submitted while another thread sends; and
-        everything with TLS. Never blocks.
-
-        :param calls: each request, and where its outcome goes
-        :param first: before all others, where they must be queued
-        """
-        connection, queue = self._connection, self._queue
-        wire = connection.wire
-        if (
-            wire is None
-            or queue
-            or connection.thread == threading.get_ident()
-            or not wire.transmit(*calls)
-        ):
-            self._queue_up(queue.extendleft if first else queue.extend, calls)
-        elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
-            connection.wake()
-
-    def soon(self, step: Callable[[], None]) -> None:
-        """Call `step` on the connection thread while there is a connection; never blocks."""
-        self._queue_up(self.steps.append, step)
-
-    def _queue_up(self, queue: Callable[[Any], None], what: Any) -> None:
-        """Queue something for the connection thread, and wake that.
-
-        kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
-        or Ctrl-C too.
-        """
-        try:
-            queue(what)
-            self._connection.wake()
-        except BaseException:  # it may have landed between the two
-            self._connection.wake()
-            raise
-
-    def drop(self) -> None:
-        """Close a connection that gives no answer, and connect anew; from any thread."""
-        connected = self._connection._socket
-        if connected is not None:
-            self._connection.given_up = connected
-            with suppress(OSError):
-                # An SSLSocket's own would make it a plain one, in which others may be sending.
-                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def pass_on(self, event: bytes, offset: int) -> None:
         # Calls the watchers of an event, ours and the users'; on the connection thread.

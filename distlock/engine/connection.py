@@ -12,13 +12,11 @@
 from __future__ import annotations
 
 import logging
-import select
 import ssl
 import struct
 import threading
 import time
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -41,38 +39,27 @@ from kazoo.retry import ForceRetryError
 
 from distlock.logs.loggers import safe
 
-from .handler import ConnectionWithReasons, report_once, take_all
+from .handler import ConnectionWithReasons, report_once
 from .requests import Borrowed
+from .serving import MANY, WOULD_BLOCK, Serving
 from .wire import Wire, packed
-
-if TYPE_CHECKING:
-    from .client import Reply
 
 logger = safe(logging.getLogger("distlock"))
 
 _LENGTH: Final = struct.Struct("!i")
 #: The number of the request, the transaction that the server has seen last, an error or 0.
 _HEADER: Final = struct.Struct("!iqi")
-#: How much is read, or sent, in one go, in bytes.
-_MANY: Final = 65536
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
-#: How often the connection thread looks whether another thread still sends, and how long one send
-#: may take. A longer one has been interrupted, and the connection is dropped.
-_LOOK_SECONDS: Final = 0.005
-_SEND_SECONDS: Final = 0.25
-_WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
 
 
-class Connection(ConnectionWithReasons):
+class Connection(Serving, ConnectionWithReasons):
     """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
 
     negotiated_timeout = 0.0
     connect_timeout = 1.0
-    #: Whether the server has acknowledged the end of the session.
-    closed_session = False
     #: When the last connection was lost.
     lost_at = 0.0
 
@@ -81,18 +68,8 @@ class Connection(ConnectionWithReasons):
         #: Whether a server has ever taken the credentials.
         self._admitted = False
         self._reported: set[tuple[Any, ...]] = set()
-        #: Where any thread may send; None while there is no connection, and with TLS.
-        self.wire: Wire | None = None
-        #: The connection thread.
-        self.thread = 0
-        #: Whether that sleeps, or is about to.
-        self.asleep = False
-        #: When the wire was found busy (`time.monotonic`), None if it was free at the last look.
-        self._busy_since: float | None = None
         #: Bytes from the server that are not read yet.
         self._unread = bytearray()
-        #: Whether the server has sent anything since it was asked last.
-        self._heard = True
 
     def zk_loop(self) -> None:
         self.thread = threading.get_ident()
@@ -121,149 +98,25 @@ class Connection(ConnectionWithReasons):
     # --- serving ---------------------------------------------------------------------------------
 
     def _read_socket(self, read_timeout: float) -> Any:
-        """Serve the connection until it ends. kazoo's loop comes here once.
-
-        kazoo goes round its loop once for each request and each reply. This one sends all that is
-        queued in one go, takes all replies that are there, and sleeps where nothing is to be done.
-        """
-        client, wire, waking = self.client, self.wire, self._read_sock
-        inputs = select.poll()
-        inputs.register(self._socket, select.POLLIN)
-        inputs.register(waking, select.POLLIN)
-        interval = self.negotiated_timeout / 3
-        ping_at = time.monotonic() + interval
-        self._heard = True
-        while not self.closed_session:
-            self.asleep = True  # before it looks for work: see `wake`
-            rest = wire.rest if wire is not None else self._socket.pending()
-            work = client.steps or client._queue or rest
-            patience = self._send_queued(read_timeout) if work else 0.0
-            more = work and (client.steps or client._queue or wire is None or wire.rest)
-            if not (patience or more):
-                patience = max(ping_at - time.monotonic(), 0.0)
-            ready = dict(inputs.poll(patience * 1000))
-            self.asleep = False
-            if ready.pop(waking.fileno(), None):
-                waking.recv(_MANY)
-            if client.steps:  # what was posted before a request comes before the reply to that
-                take_all(client.steps)
-            if ready or wire is None:  # what TLS has decrypted does not show on the socket
-                self._receive()
-            if time.monotonic() >= ping_at:
-                self._send_ping(read_timeout)
-                ping_at = time.monotonic() + interval
+        # kazoo's loop comes here once, not once for each request and each reply.
+        self.serve(read_timeout)
         return CLOSE_RESPONSE
 
-    def wake(self) -> None:
-        """Wake the connection thread, after something was queued for it; from any thread.
+    packed = staticmethod(packed)
 
-        It looks for work after it has said that it sleeps. So a thread that is interrupted between
-        queueing a request and waking it leaves a request that the next wake-up sends, and no state.
-        """
-        waking = self._write_sock
-        if waking is None:
-            raise ConnectionError("The connection has been closed.")
-        if self.asleep:
-            try:  # noqa: SIM105 - suppress() makes three calls
-                waking.send(b"\0")
-            except BlockingIOError:  # full, and so awake
-                pass
+    def _ask_for_life(self, timeout: float) -> None:
+        self._send_ping(timeout)
 
-    # --- sending ---------------------------------------------------------------------------------
-
-    def _send_queued(self, timeout: float) -> float:
-        """Do and send what is queued; return for how many seconds another thread may keep it."""
-        if self.client.steps:
-            take_all(self.client.steps)
-        queue, wire = self.client._queue, self.wire
-        if wire is None:
-            self._send_all(queue, timeout)
-        elif queue or wire.rest:
-            if not self._reserve(wire):
-                return self._time_to_next_look(wire)
-            try:
-                message, wire.rest = wire.rest, b""
-                if message:
-                    self._write(message, timeout)
-                self._send_all(queue, timeout)
-                wire.sent_at = time.monotonic()
-            finally:
-                wire.lock.release()
-            self._busy_since = None
-        return 0.0
-
-    def _reserve(self, wire: Wire) -> bool:
-        """Keep other threads from sending; return False while one does."""
-        if not wire.lock.acquire(blocking=False):
-            return False
-        if wire.unfinished:
-            wire.lock.release()
-            raise ConnectionDropped("A send was interrupted.")
-        return True
-
-    def _time_to_next_look(self, wire: Wire) -> float:
-        """Return how long another thread may go on sending, in seconds.
-
-        A signal handler may run in the middle of a send, and wait for an answer itself.
-        """
-        now = time.monotonic()
-        if self._busy_since is None:
-            self._busy_since = now
-        if now - max(self._busy_since, wire.sent_at) >= _SEND_SECONDS:
-            raise ConnectionDropped("A send was interrupted.")
-        return _LOOK_SECONDS
-
-    def _send_all(self, queue: deque[tuple[Any, Reply | None]], timeout: float) -> None:
-        parts: list[bytes] = []
-        length = 0
-        while queue and length < _MANY:
-            request, reply = queue.popleft()
-            try:
-                xid, message = packed(request)
-            except Exception as error:  # noqa: BLE001 - in kazoo it would end the thread
-                if reply is not None:
-                    reply.set_exception(error)
-                continue
-            parts.append(message)
-            length += len(message)
-            self.client._pending.append((request, reply, xid))
-        if parts:
-            self._write(b"".join(parts), timeout)
-
-    def _send_ping(self, connect_timeout: float) -> None:
-        """Ask whether the server is there, unless nothing has come since it was asked last."""
-        if not self._heard:
-            raise ConnectionDropped("The server does not answer.")
-        wire = self.wire
-        if wire is None:
-            self._heard = False
-            super()._send_ping(connect_timeout)
-        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
-            self._heard = not wire.unanswered  # every request is a ping, too
-        elif not wire.rest and self._reserve(wire):
-            self._heard = False
-            try:
-                super()._send_ping(connect_timeout)
-            finally:
-                wire.lock.release()
-
-    def _write(self, message: bytes, timeout: float) -> None:
-        try:
-            message = message[self._socket.send(message) :]
-        except _WOULD_BLOCK:
-            pass
-        except OSError as error:
-            raise ConnectionDropped(f"A request could not be sent: {error}.") from error
-        if message:
-            super()._write(message, timeout)
+    def _finish(self, message: bytes, timeout: float) -> None:
+        ConnectionWithReasons._write(self, message, timeout)
 
     # --- receiving -------------------------------------------------------------------------------
 
     def _receive(self) -> None:
         """Take what has come, and act on each reply and each watch event in it."""
         try:
-            chunk = self._socket.recv(_MANY)
-        except _WOULD_BLOCK:
+            chunk = self._socket.recv(MANY)
+        except WOULD_BLOCK:
             return
         if not chunk:
             raise ConnectionDropped("The server has closed the connection.")

@@ -19,11 +19,14 @@ import time
 from collections import deque
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionLoss
 
 from distlock.keys.limits import MAX_INT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: A request, where its outcome goes (None for nowhere), and its number.
 Sent: TypeAlias = "tuple[Any, Any, int]"
@@ -47,12 +50,18 @@ class Wire(socket.socket):
     """A connected TCP socket that does not block.
 
     :param connected: the socket; the wire takes over its descriptor
+    :param pack: returns a number for a request, and the request as bytes
     """
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        pack: Callable[[Any], tuple[int, bytes]] = packed,
+    ) -> None:
         family, kind, protocol = connected.family, connected.type, connected.proto
         super().__init__(family, kind, protocol, fileno=connected.detach())
         self.setblocking(False)
+        self._pack = pack
         #: Held by the thread that sends.
         self.lock = threading.Lock()
         #: Requests that the server has not answered yet, in the order in which they were sent.
@@ -75,7 +84,7 @@ class Wire(socket.socket):
         sent: list[Sent] = []
         message = b""
         for request, reply in calls:
-            number, part = packed(request)
+            number, part = self._pack(request)
             sent.append((request, reply, number))
             message += part
         if not self.lock.acquire(blocking=False):

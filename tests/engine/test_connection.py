@@ -211,7 +211,7 @@ class Unforeseen(BaseException):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, MemoryError, RecursionError, Unforeseen])
-@pytest.mark.parametrize("where", ["_receive", "_send_queued", "_send_ping"])
+@pytest.mark.parametrize("where", ["_receive", "_send_queued", "_ping"])
 def test_an_unknown_error_is_logged_once_and_leads_to_a_reconnection(
     where: str,
     error: type[BaseException],

@@ -22,17 +22,17 @@ from kazoo.protocol.connection import ConnectionDropped
 
 from distlock.conf import configuration
 from distlock.engine import client as client_module
-from distlock.engine import connection as connection_module
+from distlock.engine import serving as serving_module
 from distlock.engine import wire as wire_module
 from distlock.engine.client import Client, Reply
-from distlock.engine.connection import _SEND_SECONDS
+from distlock.engine.serving import _SEND_SECONDS
 from distlock.engine.wire import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import FrameType
 
-SOURCES = {module.__file__ for module in (client_module, connection_module, wire_module)}
+SOURCES = {module.__file__ for module in (client_module, serving_module, wire_module)}
 REQUESTS = 3
 #: How many lines are between two acts of others.
 DISTANCES = (1, 3, 8, 21)
@@ -202,7 +202,7 @@ def busy_rig() -> Iterator[Rig]:
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of the connection, which passes as the test says."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(connection_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(serving_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

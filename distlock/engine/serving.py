@@ -1,0 +1,289 @@
+"""Serves one connection: sends what is queued, takes what comes, and sleeps in between.
+
+Everything happens on the connection thread, but for `Serving.wake`. The connections to ZooKeeper
+and to Redis differ in what they send and read, and in how they connect.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.protocol.connection import ConnectionDropped
+
+from .handler import take_all
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable
+
+    from .client import Reply
+    from .wire import Wire
+
+#: How much is read, or sent, in one go, in bytes.
+MANY: Final = 65536
+#: How often the connection thread looks whether another thread still sends, and how long one send
+#: may take. A longer one has been interrupted, and the connection is dropped.
+_LOOK_SECONDS: Final = 0.005
+_SEND_SECONDS: Final = 0.25
+WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
+
+
+class Serving:
+    """The loop of a connection; a subclass connects, and knows the protocol.
+
+    It has `client`, with the queue of its requests; `negotiated_timeout`, in seconds; and a pair of
+    sockets, `_read_sock` and `_write_sock`, by which other threads wake it.
+    """
+
+    client: Any
+    negotiated_timeout: float
+    _socket: Any
+    _read_sock: socket.socket
+    _write_sock: socket.socket | None
+
+    #: Whether the server has acknowledged the end of the session.
+    closed_session = False
+    #: Where any thread may send; None while there is no connection, and with TLS.
+    wire: Wire | None = None
+    #: The connection thread.
+    thread = 0
+    #: Whether that sleeps, or is about to.
+    asleep = False
+    #: When the wire was found busy (`time.monotonic`), None if it was free at the last look.
+    _busy_since: float | None = None
+    #: Whether the server has sent anything since it was asked last.
+    _heard = True
+    #: When it is asked next (`time.monotonic`).
+    _ping_at = 0.0
+
+    # --- what a subclass has ---------------------------------------------------------------------
+
+    def packed(self, request: Any) -> tuple[int, bytes]:
+        """Return a new number for a request, and the request as bytes."""
+        raise NotImplementedError
+
+    def _receive(self) -> None:
+        """Take what has come, and act on each reply and each watch event in it."""
+        raise NotImplementedError
+
+    def _ask_for_life(self, timeout: float) -> None:
+        """Send a ping."""
+        raise NotImplementedError
+
+    def _finish(self, message: bytes, timeout: float) -> None:
+        """Send the end of a message, of which the kernel has taken the beginning; may block."""
+        raise NotImplementedError
+
+    # --- serving ---------------------------------------------------------------------------------
+
+    def serve(self, read_timeout: float) -> None:
+        """Serve the connection until its session is closed.
+
+        Send all that is queued in one go, take all replies that are there, and sleep where nothing
+        is to be done.
+
+        :raises ConnectionDropped: the connection has ended
+        """
+        client, wire, waking = self.client, self.wire, self._read_sock
+        inputs = select.poll()
+        inputs.register(self._socket, select.POLLIN)
+        inputs.register(waking, select.POLLIN)
+        interval = self.negotiated_timeout / 3
+        self._ping_at = time.monotonic() + interval
+        self._heard = True
+        while not self.closed_session:
+            self.asleep = True  # before it looks for work: see `wake`
+            rest = wire.rest if wire is not None else self._socket.pending()
+            work = client.steps or client._queue or rest
+            patience = self._send_queued(read_timeout) if work else 0.0
+            more = work and (client.steps or client._queue or wire is None or wire.rest)
+            if not (patience or more):
+                patience = max(self._ping_at - time.monotonic(), 0.0)
+            ready = dict(inputs.poll(patience * 1000))
+            self.asleep = False
+            if ready.pop(waking.fileno(), None):
+                waking.recv(MANY)
+            if client.steps:  # what was posted before a request comes before the reply to that
+                take_all(client.steps)
+            if ready or wire is None:  # what TLS has decrypted does not show on the socket
+                self._receive()
+            if time.monotonic() >= self._ping_at:
+                self._ping_at = time.monotonic() + interval
+                self._ping(read_timeout)
+
+    def wake(self) -> None:
+        """Wake the connection thread, after something was queued for it; from any thread.
+
+        It looks for work after it has said that it sleeps. So a thread that is interrupted between
+        queueing a request and waking it leaves a request that the next wake-up sends, and no state.
+        """
+        waking = self._write_sock
+        if waking is None:
+            raise ConnectionError("The connection has been closed.")
+        if self.asleep:
+            try:  # noqa: SIM105 - suppress() makes three calls
+                waking.send(b"\0")
+            except BlockingIOError:  # full, and so awake
+                pass
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    def _send_queued(self, timeout: float) -> float:
+        """Do and send what is queued; return for how many seconds another thread may keep it."""
+        if self.client.steps:
+            take_all(self.client.steps)
+        queue, wire = self.client._queue, self.wire
+        if wire is None:
+            self._send_all(queue, timeout)
+        elif queue or wire.rest:
+            if not self._reserve(wire):
+                return self._time_to_next_look(wire)
+            try:
+                message, wire.rest = wire.rest, b""
+                if message:
+                    self._write(message, timeout)
+                self._send_all(queue, timeout)
+                wire.sent_at = time.monotonic()
+            finally:
+                wire.lock.release()
+            self._busy_since = None
+        return 0.0
+
+    def _reserve(self, wire: Wire) -> bool:
+        """Keep other threads from sending; return False while one does."""
+        if not wire.lock.acquire(blocking=False):
+            return False
+        if wire.unfinished:
+            wire.lock.release()
+            raise ConnectionDropped("A send was interrupted.")
+        return True
+
+    def _time_to_next_look(self, wire: Wire) -> float:
+        """Return how long another thread may go on sending, in seconds.
+
+        A signal handler may run in the middle of a send, and wait for an answer itself.
+        """
+        now = time.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        if now - max(self._busy_since, wire.sent_at) >= _SEND_SECONDS:
+            raise ConnectionDropped("A send was interrupted.")
+        return _LOOK_SECONDS
+
+    def _send_all(self, queue: deque[tuple[Any, Reply | None]], timeout: float) -> None:
+        parts: list[bytes] = []
+        length = 0
+        while queue and length < MANY:
+            request, reply = queue.popleft()
+            try:
+                xid, message = self.packed(request)
+            except Exception as error:  # noqa: BLE001 - in kazoo it would end the thread
+                if reply is not None:
+                    reply.set_exception(error)
+                continue
+            parts.append(message)
+            length += len(message)
+            self.client._pending.append((request, reply, xid))
+        if parts:
+            self._write(b"".join(parts), timeout)
+
+    def _ping(self, timeout: float) -> None:
+        """Ask whether the server is there, unless nothing has come since it was asked last."""
+        if not self._heard:
+            raise ConnectionDropped("The server does not answer.")
+        wire = self.wire
+        if wire is None:
+            self._heard = False
+            self._ask_for_life(timeout)
+        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
+            self._heard = not wire.unanswered  # every request is a ping, too
+        elif not wire.rest and self._reserve(wire):
+            self._heard = False
+            try:
+                self._ask_for_life(timeout)
+            finally:
+                wire.lock.release()
+
+    def _write(self, message: bytes, timeout: float) -> None:
+        try:
+            message = message[self._socket.send(message) :]
+        except WOULD_BLOCK:
+            pass
+        except OSError as error:
+            raise ConnectionDropped(f"A request could not be sent: {error}.") from error
+        if message:
+            self._finish(message, timeout)
+
+
+class Submitting:
+    """How a client passes on requests, from any thread, to the wire or to the connection thread."""
+
+    #: The connection thread calls these.
+    steps: deque[Callable[[], None]]
+    _connection: Any
+    #: Requests for the connection thread to send.
+    _queue: deque[tuple[Any, Reply | None]]
+
+    @property
+    def server(self) -> str:
+        """Host and port of the server that it is connected to, empty without a connection."""
+        connected = self._connection._socket
+        try:
+            host, port = connected.getpeername()[:2]
+        except (AttributeError, OSError):  # there is none, or it has just been closed
+            return ""
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
+        """Send requests in one go from the calling thread, or let the connection thread do it.
+
+        The latter sends what it submits itself, for it sends all that a reply leads to in one go;
+        what comes after something that is queued; what is submitted while another thread sends; and
+        everything with TLS. Never blocks.
+
+        :param calls: each request, and where its outcome goes
+        :param first: before all others, where they must be queued
+        """
+        connection, queue = self._connection, self._queue
+        wire = connection.wire
+        if (
+            wire is None
+            or queue
+            or connection.thread == threading.get_ident()
+            or not wire.transmit(*calls)
+        ):
+            self._queue_up(queue.extendleft if first else queue.extend, calls)
+        elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
+            connection.wake()
+
+    def soon(self, step: Callable[[], None]) -> None:
+        """Call `step` on the connection thread while there is a connection; never blocks."""
+        self._queue_up(self.steps.append, step)
+
+    def _queue_up(self, queue: Callable[[Any], None], what: Any) -> None:
+        """Queue something for the connection thread, and wake that.
+
+        kazoo's own ``_call`` catches every exception while it wakes the thread, a soft time limit
+        or Ctrl-C too.
+        """
+        try:
+            queue(what)
+            self._connection.wake()
+        except BaseException:  # it may have landed between the two
+            self._connection.wake()
+            raise
+
+    def drop(self) -> None:
+        """Close a connection that gives no answer, and connect anew; from any thread."""
+        connected = self._connection._socket
+        if connected is not None:
+            self._connection.given_up = connected
+            with suppress(OSError):
+                # An SSLSocket's own would make it a plain one, in which others may be sending.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
