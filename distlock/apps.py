@@ -20,9 +20,10 @@ class DistlockConfig(AppConfig):
         from . import checks  # noqa: PLC0415
         from .history import receivers as history  # noqa: PLC0415
         from .logs import receivers as logs  # noqa: PLC0415
-        from .session import termination  # noqa: PLC0415
+        from .session import engines, termination  # noqa: PLC0415
 
         checks.register()
+        engines.load()
         logs.connect()
         termination.release_in_commands()
         history.connect()

@@ -51,7 +51,7 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     return [
         Error(problem.message, hint=problem.hint, id="distlock.E002")
         for alias, options in aliases.items()
-        for problem in conf.problems(alias, options)
+        for problem in rules.problems(alias, options)
     ]
 
 
@@ -61,7 +61,7 @@ def check_embedded(**_: Any) -> list[CheckMessage]:
     return [
         Error(problem.message, hint=problem.hint, id="distlock.E007")
         for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
-        for problem in conf.embedded_problems(alias, options)
+        for problem in rules.embedded_problems(alias, options)
     ]
 
 

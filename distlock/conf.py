@@ -1,33 +1,27 @@
 """Reads the only setting, ``DISTLOCK``: a dict of aliases, like ``DATABASES``.
 
-Reading it never connects. `problems` finds mistakes, for the system checks and for `configuration`,
-which refuses wrong settings.
+Reading it never connects. `distlock.rules` finds mistakes, which `configuration` refuses.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from functools import cache
-from importlib.util import find_spec
-from os import PathLike
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.apps import apps
 from django.conf import settings
-from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from .engine.ensemble import hosts_error, joined
-from .engine.roles import is_roles
-from .keys import templates
+from .engine.ensemble import joined
+from .rules import EMBEDDED, REDIS, ZOOKEEPER, embedded_problems, problems
 
 
 class _Unset(Enum):
@@ -38,17 +32,6 @@ class _Unset(Enum):
 
 #: Means "not given" where None has a meaning (`timeout=None` waits for ever).
 UNSET: Final = _Unset.UNSET
-
-IN_TRANSACTION = ("raise", "allow")
-NODE_DATA = ("full", "owner")
-LABELS = ("route", "path")
-ACL_NAMES = ("open", "creator")
-#: The most that ``HISTORY`` can be.
-MOST_EVENTS: Final = 1_000_000
-#: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
-EMBEDDED: Final = "embedded"
-#: The limits of an embedded server, in a few words.
-ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +68,18 @@ class Configuration:
     history: int = 0
     #: The least wait or hold that the history has, unless something went wrong.
     history_slow: float = 1.0
+    #: With Redis, the number of replicas that must confirm a lock before it counts.
+    replicas: int = 0
+
+    @property
+    def engine(self) -> str:
+        """The package of `distlock.engine` for these servers, as ``HOSTS`` names them."""
+        return REDIS if "://" in self.hosts else ZOOKEEPER
 
     @property
     def embedded(self) -> bool:
         """Whether it uses the embedded server that all processes of the user share."""
         return self.hosts == EMBEDDED
-
-
-class Problem(NamedTuple):
-    """A mistake in the setting, and the way to correct it."""
-
-    message: str
-    hint: str
 
 
 @cache
@@ -121,6 +104,7 @@ def configuration(alias: str = "default") -> Configuration:
         values["hosts"] = joined(values["hosts"])
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
     values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
+    values.pop("engine", None)  # it agrees with ``HOSTS``
     return Configuration(alias=alias, **values)
 
 
@@ -144,164 +128,6 @@ def _forget(*, setting: str, **_: Any) -> None:
 
 
 setting_changed.connect(_forget)
-
-
-def problems(alias: str, options: object) -> Iterator[Problem]:
-    """Yield the mistakes in the options of one alias."""
-    where = f"DISTLOCK[{alias!r}]"
-    if not isinstance(options, Mapping):
-        yield Problem(f"{where} is not a dict.", 'Write {"HOSTS": "127.0.0.1:2181"}.')
-        return
-    for name in options:
-        if name not in _RULES:
-            near = difflib.get_close_matches(str(name).upper(), _RULES, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(_RULES)}."
-            yield Problem(f"{where} has an unknown setting {name!r}.", hint)
-    for name, (accepts, expected) in _RULES.items():
-        if name in options and not accepts(options[name]):
-            shown = repr(options[name])
-            # Somebody may have written user:password@host.
-            value = "" if name in _SECRET or "@" in shown else f": {shown:.200}"
-            yield Problem(f"{where}[{name!r}] is not valid{value}.", f"Write {expected}.")
-    if _has_sasl(options) and find_spec("puresasl") is None:
-        yield Problem(
-            f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
-            "Install django-distlock[sasl].",
-        )
-    if _is_embedded(options) and (options.get("TLS") is not None or _has_sasl(options)):
-        yield Problem(
-            f"{where} has TLS or SASL, which the embedded server does not know.",
-            "Remove TLS, and give AUTH no other scheme than digest.",
-        )
-
-
-def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
-    """Yield the reason why one alias may not use the embedded server: it is for development.
-
-    Runners of tests set ``DEBUG`` to False, and make an ``outbox``.
-    """
-    development = settings.DEBUG or hasattr(mail, "outbox")
-    if isinstance(options, Mapping) and _is_embedded(options) and not development:
-        yield Problem(
-            f"DISTLOCK[{alias!r}]['HOSTS'] is {EMBEDDED!r}, and DEBUG is False: the embedded "
-            f"server is {ABOUT_EMBEDDED}.",
-            'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181".',
-        )
-
-
-def _is_embedded(options: Mapping[Any, Any]) -> bool:
-    hosts = options.get("HOSTS")
-    return hosts_error(hosts) is None and joined(hosts) == EMBEDDED
-
-
-def _seconds(value: object, least: float = 0) -> bool:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value) and value > 0 and value >= least
-
-
-def _namespace(value: object) -> bool:
-    if not isinstance(value, str) or not value.startswith("/") or not value.strip("/"):
-        return False
-    names = value.rstrip("/").split("/")[1:]
-    return all(name and templates.znode_name(name) == name for name in names)
-
-
-def _auth(value: object) -> bool:
-    return value is None or (
-        isinstance(value, list | tuple)
-        and all(
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(isinstance(text, str) and text for text in pair)
-            for pair in value
-        )
-    )
-
-
-def _acl(value: object) -> bool:
-    if isinstance(value, str):
-        return value in ACL_NAMES
-    return (isinstance(value, list) and bool(value)) or is_roles(value)
-
-
-def _tls(value: object) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, Mapping) or not set(value) <= _TLS_OPTIONS:
-        return False
-    files = [value[name] for name in ("ca", "cert", "key") if name in value]
-    switches = [value[name] for name in ("verify", "check_hostname") if name in value]
-    return (
-        all(isinstance(path, str | PathLike) for path in files)
-        and all(isinstance(switch, bool) for switch in switches)
-        # These would be ignored without a message:
-        and ("cert" in value or "key" not in value)
-        and (value.get("verify", True) or not value.get("check_hostname"))
-    )
-
-
-def _has_sasl(options: Mapping[Any, Any]) -> bool:
-    pairs = options.get("AUTH")
-    return _auth(pairs) and "sasl" in [scheme for scheme, _ in pairs or ()]
-
-
-_TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
-_SECRET = {"AUTH", "TLS", "ACL"}
-_A_TIME = "a number of seconds above 0 (or a timedelta)"
-
-# name → (test of a value, what it should be)
-_RULES: dict[str, tuple[Any, str]] = {
-    "HOSTS": (lambda v: hosts_error(v) is None, 'text such as "zk1:2181,zk2:2181,zk3:2181"'),
-    "NAMESPACE": (_namespace, 'a path such as "/distlock", of letters, digits and _ . : -'),
-    "TIMEOUT": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None to wait for ever"),
-    "SESSION_TIMEOUT": (
-        lambda v: _seconds(v, least=1),
-        (
-            "a number of seconds from 1 up (or a timedelta): servers grant two ticks or more, "
-            "4 s by default, and below 1 s a pause of two thirds of a second would lose all locks"
-        ),
-    ),
-    "CONNECT_TIMEOUT": (_seconds, _A_TIME),
-    "AUTH": (_auth, 'a list of pairs such as [("digest", "user:password")]'),
-    "ACL": (
-        _acl,
-        (
-            '"open", "creator" (with AUTH), a list of kazoo ACL objects, or a dict of "app", '
-            '"operators" and perhaps "readers", each a list of pairs such as '
-            '("digest", "user:" + its digest) or ("sasl", "user")'
-        ),
-    ),
-    "TLS": (
-        _tls,
-        (
-            'a dict with any of "ca", "cert", "key" (paths), "key_password", "verify" and '
-            '"check_hostname" (True or False); key needs cert, check_hostname needs verify'
-        ),
-    ),
-    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, " or ".join(map(repr, IN_TRANSACTION))),
-    "BUSY_STATUS": (lambda v: isinstance(v, int) and 400 <= v < 600, "a status from 400 to 599"),
-    "RETRY_AFTER": (_seconds, _A_TIME),
-    "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
-    "STRICT": (lambda v: isinstance(v, bool), "True or False"),
-    "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
-    "MAX_NODE_BYTES": (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
-        "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
-    ),
-    "HISTORY": (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MOST_EVENTS,
-        f"a number of events from 0 (no history) to {MOST_EVENTS}",
-    ),
-    "HISTORY_SLOW": (
-        lambda v: (v == 0 and not isinstance(v, bool)) or _seconds(v),
-        "a number of seconds from 0 up (or a timedelta); 0 records each hold",
-    ),
-    "NODE_DATA": (lambda v: v in NODE_DATA, " or ".join(map(repr, NODE_DATA))),
-    "LABEL": (lambda v: v in LABELS, " or ".join(map(repr, LABELS))),
-}
 
 
 def positive_seconds(value: object, name: str) -> float | None:

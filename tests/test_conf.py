@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kazoo.hosts import collect_hosts
 from kazoo.security import make_digest_acl
 
-from distlock.conf import Configuration, configuration, problems, seconds
+from distlock.conf import Configuration, configuration, seconds
+from distlock.rules import problems
 from distlock.engine.ensemble import hosts_error
 
 if TYPE_CHECKING:

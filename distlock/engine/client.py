@@ -206,7 +206,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         if conf.embedded:  # not on the connection thread, as above
             importlib.import_module("distlock.embedded.shared")
         self._changed = changed
-        self.outage = Outage(conf.hosts)
+        self.outage = Outage(f"ZooKeeper at {conf.hosts}")
         #: Whether it will never connect again.
         self.stopped = False
         #: The client on the same session that users have.
@@ -280,6 +280,10 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         """Drop the watch callbacks on `path`, once the server has removed its watches."""
         (self._child_watchers if children else self._data_watchers).pop(path, None)
+
+    def explain(self, error: BaseException | None) -> str:
+        """Return what a user should read when the server answered `error`, or None for nothing."""
+        return explain(error, self._conf)
 
     def say_goodbye(self, seconds: float) -> bool:
         """End the session on the server; return whether it has answered that the session is over.

@@ -1,4 +1,4 @@
-"""The session reaper: a program that ends the ZooKeeper sessions of processes that have died.
+"""The session reaper: a program that ends the sessions of processes that have died.
 
 `session.reaper` starts it beside a master process, as ``python session_reaper.py``. The master
 and its forked children report their sessions to it over the socket that is its standard input. It
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
 
-#: The seconds for which it tries to end a session while ZooKeeper is away. A new leader gives every
-#: session its full timeout again.
+#: The seconds for which it tries to end a session while the servers are away. A new leader gives
+#: every session its full timeout again.
 TRY_SECONDS: Final = 60.0
 #: The seconds that a server may take for each answer before the reaper asks the next server.
 ANSWER_SECONDS: Final = 2.0
@@ -180,14 +180,14 @@ def _end(pid: int, report: Mapping[str, Any]) -> None:
         ended = end_session(report, TRY_SECONDS)
     except OSError as error:
         text = (
-            f"Process {pid} died, and its ZooKeeper session (alias {report['alias']!r}) could not "
+            f"Process {pid} died, and its session (alias {report['alias']!r}) could not "
             f"be ended: {error!r:.500}. Its locks are free after the session timeout."
         )
     else:
         if not ended:  # it was over before
             return
         text = (
-            f"Process {pid} died without closing its ZooKeeper session (alias "
+            f"Process {pid} died without closing its session (alias "
             f"{report['alias']!r}). The session was ended, and its locks are free."
         )
     _log(report["log"], text)
@@ -215,9 +215,10 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
 
     The report has the ``session`` and its ``password``, the ``servers`` as pairs of host and port,
     the session's ``timeout`` in seconds, ``tls`` (the setting, or None), ``auth`` (pairs of scheme
-    and credentials) and ``libraries``, the folder in which pure-sasl is installed.
+    and credentials) and ``libraries``, the folder in which pure-sasl is installed. For Redis it has
+    ``commands`` in place of the last three, each of which the server answers with a line.
 
-    :param timeout: seconds for which it tries while ZooKeeper is away
+    :param timeout: seconds for which it tries while the servers are away
     :return: whether the session was alive
     :raises OSError: no server could be asked, or none accepted the credentials
     """
@@ -230,6 +231,8 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
         for host, port in servers:
             try:
                 with _connect(host, port, report["tls"], min(remaining, ANSWER_SECONDS)) as server:
+                    if "commands" in report:
+                        return _end_in_redis(server, report["commands"])
                     if not _resume(server, report):
                         return alive
                     alive = True
@@ -246,6 +249,11 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
 
 
 def _connect(host: str, port: int, tls: Mapping[str, Any] | None, timeout: float) -> socket.socket:
+    if not port:  # the path of a Unix socket
+        local = socket.socket(socket.AF_UNIX)
+        local.settimeout(timeout)
+        local.connect(host)
+        return local
     plain = socket.create_connection((host, port), timeout)
     if tls is None:
         return plain
@@ -269,6 +277,20 @@ def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
     context.check_hostname = verify and tls.get("check_hostname", True)
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     return context
+
+
+def _end_in_redis(server: socket.socket, commands: list[str]) -> bool:
+    """Send commands, of which the last ends the session; return whether it was alive."""
+    replies = server.makefile("rb")
+    line = b""
+    for command in commands:
+        server.sendall(command.encode())
+        line = replies.readline()
+        if not line:
+            raise ConnectionError("The server closed the connection.")
+        if line.startswith(b"-"):
+            raise Refused(line[1:].decode(errors="replace").strip())
+    return line == b":1\r\n"
 
 
 def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:

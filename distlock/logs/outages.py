@@ -1,4 +1,4 @@
-"""Logs an outage of ZooKeeper: when it begins, once a minute, and when it is over."""
+"""Logs an outage of the servers: when it begins, once a minute, and when it is over."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REPEAT_SECONDS: Final = 60.0
 class Outage:
     """The times without a connection; used on the connection thread.
 
-    :param hosts: the servers, as the lines name them
+    :param servers: as the lines name them, such as ``ZooKeeper at zk1:2181``
     """
 
-    def __init__(self, hosts: str) -> None:
-        self._hosts = hosts
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
         #: When it began, and when it was logged last (`time.monotonic`); None while there is none.
         self._began_at: float | None = None
         self._logged_at = 0.0
@@ -32,15 +32,15 @@ class Outage:
         if self._began_at is None:
             self._began_at = self._logged_at = now
             logger.warning(
-                "There is no connection to ZooKeeper at %s: %s. distlock keeps trying.",
-                self._hosts,
+                "There is no connection to %s: %s. distlock keeps trying.",
+                self._servers,
                 reason,
             )
         elif now - self._logged_at >= REPEAT_SECONDS:
             self._logged_at = now
             logger.warning(
-                "There has been no connection to ZooKeeper at %s for %.0f s: %s.",
-                self._hosts,
+                "There has been no connection to %s for %.0f s: %s.",
+                self._servers,
                 now - self._began_at,
                 reason,
             )
@@ -49,8 +49,8 @@ class Outage:
         """Log that there is a connection again, if there was none."""
         if self._began_at is not None:
             logger.warning(
-                "The connection to ZooKeeper at %s is back after %.1f s.",
-                self._hosts,
+                "The connection to %s is back after %.1f s.",
+                self._servers,
                 time.monotonic() - self._began_at,
             )
             self._began_at = None

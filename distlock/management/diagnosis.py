@@ -13,7 +13,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.checks import check_middleware, check_uwsgi
-from distlock.conf import ABOUT_EMBEDDED, configuration
+from distlock.conf import configuration
+from distlock.rules import ABOUT_EMBEDDED
 from distlock.engine.bulk_reads import Reads
 from distlock.engine.deadline import TICKS
 from distlock.engine.ensemble import members

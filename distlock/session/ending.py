@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from django.views.decorators.debug import sensitive_variables
 
+from distlock.rules import REDIS
 from distlock.engine import session_reaper
 from distlock.engine.ensemble import servers
 
@@ -31,6 +32,10 @@ _LIBRARIES = str(Path(_sasl.origin).parents[1]) if _sasl and _sasl.origin else "
 @sensitive_variables()  # error mails show variables
 def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
     """Return the facts that `session_reaper.end_session` needs to end a session."""
+    if conf.engine == REDIS:
+        from distlock.engine.redis import ending  # noqa: PLC0415 - of the extra [redis]
+
+        return ending.report(conf, session_id, password)
     addresses = [urlsplit(f"//{server}") for server in servers(conf)]
     return {
         "alias": conf.alias,
@@ -47,7 +52,7 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
 def end_session(conf: Configuration, session_id: int, password: bytes, timeout: float) -> bool:
     """End a dead process's session on the server, which frees its locks.
 
-    :param timeout: seconds to keep trying while ZooKeeper is away
+    :param timeout: seconds to keep trying while the servers are away
     :return: whether the session was alive
     :raises OSError: no server could be asked, or none accepted the credentials
     """

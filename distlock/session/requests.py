@@ -23,7 +23,6 @@ from distlock.engine.client import (
     NotConnected,
     Reply,
     SessionOver,
-    explain,
     failure,
 )
 from distlock.engine.deadline import SessionDeadline, now
@@ -316,7 +315,7 @@ class SessionRequests:
         error = error or self._client.trouble
         conf = self.conf
         return LockUnavailable(
-            explain(error, conf), key=key, retry_after=conf.retry_after, using=conf.alias
+            self._client.explain(error), key=key, retry_after=conf.retry_after, using=conf.alias
         )
 
 

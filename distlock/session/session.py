@@ -23,6 +23,7 @@ from distlock.engine.shared_client import share
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
+from .engines import client_of
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
 from .requests import SessionRequests
@@ -49,8 +50,9 @@ MANY_BYTES = 100_000
 BATCH = 500
 CLOSE_MANY_SECONDS = 5.0
 
+
 #: Makes the client of a session. `distlock.testing` puts one here that needs no server.
-new_client: Callable[[Configuration, Callable[[bool, int], None]], Client] = Client
+new_client: Callable[[Configuration, Callable[[bool, int], None]], Client] = client_of
 
 #: Gets the configuration of a session, its id, and its password or None; see `observe_sessions`.
 Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"

@@ -39,6 +39,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from distlock.embedded.watches import Kind
+from distlock.engine.client import explain
 from distlock.engine.handler import guarded
 from distlock.engine.requests import Requests, access_list
 
@@ -86,6 +87,7 @@ class MemoryClient(Requests):
         self.chroot = slash + chroot
         self._acl = access_list(conf)
         self._changed = changed
+        self._conf = conf
         self._timeout = conf.session_timeout
         self._data_watchers: dict[str, set[Callable[[Any], None]]] = {}
         self._child_watchers: dict[str, set[Callable[[Any], None]]] = {}
@@ -143,6 +145,9 @@ class MemoryClient(Requests):
 
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         (self._child_watchers if children else self._data_watchers).pop(path, None)
+
+    def explain(self, error: BaseException | None) -> str:
+        return explain(error, self._conf)
 
     def say_goodbye(self, seconds: float) -> bool:
         self.stopped = True

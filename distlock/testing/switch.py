@@ -17,10 +17,10 @@ from django.core.signals import setting_changed
 from django.test import override_settings
 
 from distlock.embedded.tree import MemoryTree
-from distlock.engine.client import Client
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session import session as session_module
+from distlock.session.engines import client_of
 from distlock.session.registry import sessions
 
 from .embedded import EmbeddedProcess, embedded_process
@@ -28,6 +28,8 @@ from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from distlock.engine.client import Client
 
 #: The one of this module's blocks that this process is in.
 _in_use: list[str] = []
@@ -57,7 +59,7 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
             yield tree
         finally:
             current().release_all()
-            session_module.new_client = Client
+            session_module.new_client = client_of
             _begin_anew()
             tree.closed.set()
 

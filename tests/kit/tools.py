@@ -17,9 +17,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from distlock.rules import REDIS
 from distlock.contenders import waiting
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
+from distlock.session.ending import end_session
 from distlock.session.registry import session_for, sessions
 from distlock.testing.memory_client import MemoryClient
 
@@ -132,6 +134,14 @@ def await_connection(using: str = "default") -> Session:
     return session
 
 
+def expire_in_redis(session: Session) -> int:
+    """End a session on the server, and return its id."""
+    number, password = session._client.credentials
+    end_session(session.conf, number, password, timeout=PATIENCE)
+    eventually(lambda: session.id != number, PATIENCE, "another session")
+    return number
+
+
 def expire(hosts: str, session: Session) -> int:
     """End a session on the server, and return its id: a second client takes it over and closes it.
 
@@ -141,6 +151,8 @@ def expire(hosts: str, session: Session) -> int:
         number = session.id
         session._client.expire()
         return number
+    if session.conf.engine == REDIS:
+        return expire_in_redis(session)
     # Its `client_id` is None in an outage.
     number, password = session._client._session_id, session._client._session_passwd
     deadline = time.monotonic() + 2 * PATIENCE

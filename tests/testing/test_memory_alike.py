@@ -24,7 +24,7 @@ from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
-from tests.testing.sides import Side, World
+from tests.testing.sides import Side, World, configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,13 +76,13 @@ class Alike(Compared):
     @initialize()
     def begin(self) -> None:
         root = f"/alike-{uuid4()}"
-        self.worlds = [
-            World(Client, self.hosts, root),
-            World(self.in_memory(MemoryTree()), self.hosts, root),
-        ]
+        self.worlds = [World(Client, self.hosts, root), self.other(root)]
         self.count = 0
         self.begin_at(root)
         self.both(0, lambda make: make.persistent(root, b""))
+
+    def other(self, root: str) -> World:
+        return World(self.in_memory(MemoryTree()), self.hosts, root)
 
     @staticmethod
     def in_memory(tree: MemoryTree) -> Callable[..., MemoryClient]:
@@ -201,7 +201,7 @@ def test_containers_go_when_they_have_had_a_child_and_not_before(zookeeper: ZooK
     root = f"/reaped-{uuid4()}"
     tree = MemoryTree()
     for make in (Client, partial(MemoryClient, tree=tree)):
-        side = Side(make, zookeeper.hosts)
+        side = Side(make, configuration(zookeeper.hosts))
         used, new = (side.client.container(f"{root}/{name}") for name in ("used", "new"))
         child = f"{root}/used/child"
         side.ask_all([side.client.persistent(root, b""), used, new])
@@ -221,7 +221,7 @@ def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
     no_watcher = -121
     monkeypatch.delitem(EXCEPTIONS, no_watcher, raising=False)
     make = partial(MemoryClient, tree=MemoryTree()) if in_memory else Client
-    side = Side(make, zookeeper.hosts)
+    side = Side(make, configuration(zookeeper.hosts))
     try:
         assert type(side.ask(lambda make: make.unwatching("/"))) is APIError
     finally:
@@ -242,6 +242,6 @@ def test_the_client_in_memory_has_all_that_a_session_uses() -> None:
 def test_both_tell_a_session_the_same_of_themselves() -> None:
     """Properties of the one may be attributes of the other."""
     told = {name for name, member in vars(Client).items() if isinstance(member, property)}
-    side = Side(partial(MemoryClient, tree=MemoryTree()), "nowhere:1")
+    side = Side(partial(MemoryClient, tree=MemoryTree()), configuration("nowhere:1"))
     assert {name for name in told if not hasattr(side.client, name)} == set()
     side.client.say_goodbye(1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.conf import ABOUT_EMBEDDED
+from distlock.rules import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.testing.install import ServerNotInstalled, WrongHome
 from distlock.testing.ports import require_free

@@ -1,0 +1,12 @@
+"""Redis and Valkey in the place of ZooKeeper, for the same locks.
+
+The server keeps a small tree of nodes with functions of its own (``tree.lua``): sessions with
+deadlines, ephemeral and sequential nodes, versions, transactions, watches. `requests` names what a
+session asks of it, `client` and `connection` carry that over one connection, on which the events of
+watches come in order with the replies. `address` reads ``HOSTS`` and connects with redis-py, and
+`errors` explains what the server refuses. `library` loads the functions.
+
+What a lock can promise here is in `docs/discussion/redis.md`.
+"""
+
+from __future__ import annotations

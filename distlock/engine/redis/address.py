@@ -1,0 +1,133 @@
+"""Reads ``HOSTS`` as URLs of Redis, and connects with redis-py.
+
+===================================================  ==============================================
+``redis://user:password@host:6379/0``                one server, and the number of its database
+``rediss://host:6380/0?ssl_ca_certs=/path``          the same with TLS
+``unix:///run/redis.sock?db=0``                      a server on this machine
+``redis+sentinel://s1:26379,s2:26379/service/0``     the primary that the Sentinels name
+===================================================  ==============================================
+
+Parameters after the ``?`` are those of redis-py's connections; a user and password before the
+Sentinels' names are those of the primary.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+import redis.connection
+import redis.sentinel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distlock.conf import Configuration
+
+_SENTINEL: Final = re.compile(
+    r"(?P<scheme>rediss?)\+sentinel://"
+    r"((?P<credentials>[^@/]*)@)?(?P<sentinels>[^@/?]+)/(?P<service>[^/?]+)(?P<rest>(/\d+)?(\?.*)?)"
+)
+_PORT: Final = 26379
+
+# redis-py has no types for these.
+_connection: Any = redis.connection
+_sentinel: Any = redis.sentinel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where the server is.
+
+    :ivar options: those of redis-py's connection; without host and port for a `service`
+    :ivar sentinels: host and port of each Sentinel
+    :ivar service: the name of the primary, as the Sentinels know it
+    :ivar shown: as messages name it, without credentials
+    """
+
+    shown: str
+    options: Mapping[str, Any]
+    sentinels: tuple[tuple[str, int], ...] = ()
+    service: str = ""
+
+    def connect(self, timeout: float) -> Any:
+        """Return a connection of redis-py, after its greeting, with RESP3.
+
+        :param timeout: seconds for each step
+        :raises redis.RedisError: as redis-py says
+        """
+        options = dict(self.options)
+        kind = options.pop("connection_class", _connection.Connection)
+        if self.service:
+            options["host"], options["port"] = self._primary(timeout)
+        connection = kind(
+            **options,
+            protocol=3,
+            socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+        )
+        connection.connect()
+        return connection
+
+    def server(self, timeout: float) -> tuple[str, int]:
+        """Return host and port, or the path of a Unix socket and 0.
+
+        :param timeout: seconds for each Sentinel
+        """
+        if self.service:
+            return self._primary(timeout)
+        if "path" in self.options:
+            return self.options["path"], 0
+        return self.options.get("host", "localhost"), self.options.get("port", 6379)
+
+    def _primary(self, timeout: float) -> tuple[str, int]:
+        options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+        sentinel = _sentinel.Sentinel(list(self.sentinels), sentinel_kwargs=options)
+        try:
+            host, port = sentinel.discover_master(self.service)
+        finally:
+            for one in sentinel.sentinels:
+                one.close()
+        return host, port
+
+
+def address(hosts: str) -> Address:
+    """Return what ``HOSTS`` says.
+
+    :raises ValueError: it is no URL of Redis; the message says what is wrong
+    """
+    found = _SENTINEL.fullmatch(hosts)
+    if found is None:
+        options = _connection.parse_url(hosts)
+        return Address(options=options, shown=_shown(options))
+    at = f"{found['credentials']}@" if found["credentials"] else ""
+    options = _connection.parse_url(f"{found['scheme']}://{at}{found['service']}{found['rest']}")
+    del options["host"]
+    sentinels = tuple(_host_and_port(one) for one in found["sentinels"].split(","))
+    shown = ",".join(f"{host}:{port}" for host, port in sentinels)
+    service = unquote(found["service"])
+    return Address(
+        options=options,
+        sentinels=sentinels,
+        service=service,
+        shown=f"{service} of the Sentinels {shown}",
+    )
+
+
+def where(conf: Configuration) -> str:
+    """Return how messages name the server."""
+    return f"Redis at {address(conf.hosts).shown}"
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    if "path" in options:
+        return str(options["path"])
+    host, port = options.get("host", "localhost"), options.get("port", 6379)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    host, _, port = server.strip().rpartition(":")
+    return (host.strip("[]"), int(port)) if host else (server.strip("[]"), _PORT)

@@ -1,0 +1,209 @@
+"""A client whose server is Redis; stands in for `distlock.engine.client.Client`.
+
+As there, everything happens on the connection thread: requests are answered in order, watches fire
+between the answers where the changes were, and no callback runs in the thread of a caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import ConnectionLoss
+
+from distlock.engine.client import Reply
+from distlock.engine.handler import guarded
+from distlock.engine.serving import Submitting
+from distlock.logs.outages import Outage
+
+from .address import where
+from .connection import RedisConnection
+from .errors import RedisRefused
+from .requests import Requests, good_bye
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distlock.conf import Configuration
+
+#: The watch events, by the first letter of their message.
+_DELETED: Final = "D"
+_CHANGED: Final = "C"
+
+
+class RedisClient(Submitting, Requests):
+    """One connection that keeps itself up, and its session of the moment.
+
+    A method without a docstring here has that of `Client`.
+
+    :param changed: called on the connection thread when a connection came (True) or went (False),
+        with the id of the session, 0 for none
+    """
+
+    #: A Redis has none.
+    chroot = ""
+    _connection: RedisConnection
+
+    def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
+        self._conf = conf
+        self._changed = changed
+        self.steps = deque()
+        self._queue = deque()
+        #: Requests that the server has not answered yet, in their order: with it, where the outcome
+        #: goes, and how many answers it has.
+        self.unanswered: deque[Any] = deque()
+        self.stopped = False
+        self._live = False
+        #: The callbacks of watches, by path: of a node, and of the names of its children.
+        self._data_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        self._child_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        #: Nodes that too few replicas have confirmed, to be deleted.
+        self._given_back: set[str] = set()
+        self._connection = RedisConnection(self, conf)
+        self.outage = Outage(where(conf))
+
+    # --- what a session uses ---------------------------------------------------------------------
+
+    def connect(self) -> None:
+        self._connection.routine.start()
+
+    @property
+    def session_id(self) -> int:
+        return self._connection.session_id
+
+    @property
+    def credentials(self) -> tuple[int, bytes]:
+        return self._connection.session_id, self._connection.password
+
+    @property
+    def session_timeout(self) -> float:
+        return self._connection.negotiated_timeout
+
+    @property
+    def trouble(self) -> BaseException | None:
+        return self._connection.trouble
+
+    def forget_watchers(self, path: str, *, children: bool = False) -> None:
+        (self._child_watchers if children else self._data_watchers).pop(path, None)
+
+    def explain(self, error: BaseException | None) -> str:
+        if isinstance(error, RedisRefused):
+            return str(error)
+        server = where(self._conf)
+        if error is None:
+            return f"{server} did not answer in time. Is it running, and reachable?"
+        return f"{server} could not serve the request: {error!r}."
+
+    def say_goodbye(self, seconds: float) -> bool:
+        self.stopped = True
+        self._queue.append((good_bye(), None))
+        with suppress(OSError):  # it has ended already
+            self._connection.wake()
+        routine = self._connection.routine
+        if routine.ident is not None and routine is not threading.current_thread():
+            routine.join(seconds)
+        return self._connection.closed_session
+
+    # --- on the connection thread ----------------------------------------------------------------
+
+    def answers_to(self, unanswered: deque[Any]) -> None:
+        """Take the requests of a new wire."""
+        self.unanswered = unanswered
+
+    @property
+    def _pending(self) -> deque[Any]:
+        return self.unanswered
+
+    def connected(self) -> None:
+        """Report a connection, and repeat what must not be forgotten."""
+        self._live = True
+        self.outage.end()
+        if not self.stopped:  # what was queued in the instant of the loss is not wanted any more
+            self._fail_queued()
+        guarded(self._changed, True, self._connection.session_id)
+        for path in self._given_back:
+            self._delete(path)
+
+    def disconnected(self) -> None:
+        """Report that there is no connection, and that what was asked gets no answer."""
+        connection = self._connection
+        if not self.stopped:
+            self.outage.note(connection.reason)
+        if not self._live:
+            return
+        self._live = False
+        guarded(self._changed, False, connection.session_id)
+        wire, connection.wire = connection.wire, None
+        if wire is not None:
+            wire.close()
+        while self.unanswered:
+            _, reply, _ = self.unanswered.popleft()
+            if reply is not None:
+                reply.set_exception(ConnectionLoss())
+        self._fail_queued()
+        watchers = [*self._data_watchers.values(), *self._child_watchers.values()]
+        self._data_watchers, self._child_watchers = {}, {}
+        for changed in [one for some in watchers for one in some]:
+            guarded(changed, False)
+
+    def _fail_queued(self) -> None:
+        while self._queue:
+            _, reply = self._queue.popleft()
+            if reply is not None:
+                reply.set_exception(ConnectionLoss())
+
+    def session_over(self) -> None:
+        """Report that the session is over, with all its nodes."""
+        self._given_back.clear()
+        guarded(self._changed, False, 0)
+
+    def ended(self) -> None:
+        """Report that the connection thread ends."""
+        self.stopped = True
+        self._connection.wire = None
+        guarded(self._changed, False, 0)
+
+    def watch(self, request: Any) -> None:
+        """Keep the callback of a watch that the server has set."""
+        watchers = self._child_watchers if request.children else self._data_watchers
+        watchers.setdefault(request.path, set()).add(request.watcher)
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is any watch."""
+        return bool(self._data_watchers or self._child_watchers)
+
+    def fire(self, event: str) -> None:
+        """Call the watchers of an event."""
+        kind, path = event[0], event[1:]
+        watchers: list[Callable[[bool], None]] = []
+        if kind in (_DELETED, _CHANGED):
+            watchers += self._data_watchers.pop(path, ())
+        if kind != _CHANGED:
+            watchers += self._child_watchers.pop(path, ())
+        for changed in watchers:
+            guarded(changed, kind == _DELETED)
+
+    def ping(self) -> None:
+        """Renew the session."""
+
+        def answered(*_: Any) -> None:
+            self._connection.answered_ping()
+
+        reply = Reply(answered, None, lambda _: None, self.session_id)
+        self._queue.append((self.proof("", by_write=True), reply))
+
+    def give_back(self, path: str) -> None:
+        """Delete a node that too few replicas have confirmed, also after a reconnection."""
+        self._given_back.add(path)
+        self._delete(path)
+
+    def _delete(self, path: str) -> None:
+        def deleted(_: Any, error: BaseException | None) -> None:
+            if not isinstance(error, ConnectionLoss):
+                self._given_back.discard(path)
+
+        reply = Reply(deleted, None, lambda _: None, self.session_id)
+        self._queue.append((self.deletion(path), reply))

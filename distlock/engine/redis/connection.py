@@ -1,0 +1,394 @@
+"""The connection to Redis: one thread connects, serves, and connects again.
+
+It speaks RESP3, in which the events of watches come on the connection of the requests, in order
+with the replies.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import hiredis
+from kazoo.protocol.connection import ConnectionDropped
+from redis.exceptions import RedisError
+
+from distlock.engine.handler import guarded, report_once
+from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
+from distlock.engine.wire import Wire
+from distlock.logs.loggers import safe
+
+from .address import address, where
+from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of
+from .library import CODE
+from .requests import Request, beginning
+
+if TYPE_CHECKING:
+    from distlock.conf import Configuration
+    from distlock.engine.client import Reply
+
+    from .client import RedisClient
+
+logger = safe(logging.getLogger("distlock"))
+
+#: The seconds between two tries to connect: the first time, and at most.
+_PAUSE_SECONDS: Final = (0.05, 0.75)
+#: The shortest time between two pings, in seconds.
+_LEAST_PING_SECONDS: Final = 0.005
+#: What the reader returns while an answer is not complete.
+_MORE: Final = object()
+#: Where there is no answer of a function yet.
+_NONE: Final = object()
+
+
+def prefix(conf: Configuration) -> bytes:
+    """Return what all keys begin with: a hash tag, so that one server of a cluster has them."""
+    return f"{{{conf.namespace}}}:".encode()
+
+
+def call(conf: Configuration, session_id: int, password: bytes, request: Any) -> tuple[Any, ...]:
+    """Return a request as the command that calls its function."""
+    token = b"%d:%s" % (session_id, password)
+    timeout = int(conf.session_timeout * 1000)
+    return (b"FCALL", request.function, 1, prefix(conf), token, timeout, *request.arguments)
+
+
+class RedisConnection(Serving):
+    """Stays connected, with one session after the other, until its client stops.
+
+    Its requests are calls of functions. Where replicas must confirm one, a ``WAIT`` goes along, and
+    two answers come.
+    """
+
+    def __init__(self, client: RedisClient, conf: Configuration) -> None:
+        self.client = client
+        self._conf = conf
+        self.negotiated_timeout = conf.session_timeout
+        #: The seconds that a server may take for each step of a connection.
+        self._patience = max(conf.connect_timeout / 2, 0.2)
+        #: Waits until the replicas confirm a write.
+        milliseconds = int(min(conf.session_timeout / 6, 1.0) * 1000)
+        self._wait: tuple[Any, ...] = ("WAIT", conf.replicas, milliseconds)
+        #: Why there is no connection, and why trying again will not help.
+        self.failure: BaseException | None = None
+        self.trouble: BaseException | None = None
+        #: The socket that was closed on this side because the server gave no answer.
+        self.given_up: Any = None
+        self._socket: Any = None
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        #: The answer of a function whose ``WAIT`` is not answered yet.
+        self._unconfirmed: Any = _NONE
+        self._reported: set[tuple[Any, ...]] = set()
+        #: When the ping was sent that is not answered yet (`time.monotonic`).
+        self._pinged_at: float | None = None
+        self.session_id = 0
+        self.password = b""
+        self._read_sock, self._write_sock = socket.socketpair()
+        self._read_sock.setblocking(False)
+        self._write_sock.setblocking(False)
+        self.routine = threading.Thread(
+            target=self._run, name=f"distlock-{conf.alias}", daemon=True
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        if self.given_up is not None and self.given_up is self._socket:
+            return "no answer in time"
+        text = str(self.trouble or self.failure or "it was closed")
+        return text.rstrip(".")
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self.thread = threading.get_ident()
+        pause, longest = _PAUSE_SECONDS
+        try:
+            while not self.client.stopped:
+                if self._attempt():
+                    pause = _PAUSE_SECONDS[0]
+                else:
+                    self._pause(pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
+                    pause = min(pause * 2, longest)
+        finally:
+            self.client.ended()
+            waking, self._write_sock = self._write_sock, None
+            if waking is not None:
+                waking.close()
+            self._read_sock.close()
+
+    def _attempt(self) -> bool:
+        """Connect and serve until the connection ends; return whether there was one."""
+        connected = False
+        try:
+            self._connect()
+            connected = True
+            self.client.connected()
+            self.serve(self._patience)
+        except Exception as error:  # noqa: BLE001 - the session would end with the thread
+            self._note(error)
+        self.client.disconnected()
+        self._leave()
+        return connected
+
+    def _note(self, error: Exception) -> None:
+        """Keep the reason of a failure for messages; log one that nobody has foreseen."""
+        self.failure = error
+        self.trouble = None
+        if isinstance(error, RedisRefused | ssl.SSLError):
+            self.trouble = error
+        elif isinstance(error, RedisError):
+            self.trouble = self._refusal(str(error))
+        elif not isinstance(error, OSError | ConnectionDropped | hiredis.ProtocolError):
+            report_once(error, self._reported)
+
+    def _refusal(self, text: str) -> RedisRefused | None:
+        """Return the error of redis-py's greeting, if it is an answer of the server's."""
+        found = error_of(text, self._where)
+        return found if type(found) is not RedisRefused else None
+
+    @property
+    def _where(self) -> str:
+        return where(self._conf)
+
+    def _connect(self) -> None:
+        """Connect, and begin a session, or carry one on."""
+        greeted = address(self._conf.hosts).connect(self._patience)
+        taken: Any
+        taken, greeted._sock = greeted._sock, None  # its parser reads no further
+        taken.setblocking(False)
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._unconfirmed = _NONE
+        self._socket = taken
+        # OpenSSL allows no two threads in one connection, one that sends and one that reads.
+        if not isinstance(taken, ssl.SSLSocket):
+            self._socket = Wire(taken, self.packed)
+        self._check()
+        self._begin()
+        self._busy_since = self._pinged_at = None
+        self.failure = self.trouble = self.given_up = None
+        if isinstance(self._socket, Wire):
+            self.client.answers_to(self._socket.unanswered)
+            self.wire = self._socket
+
+    def _check(self) -> None:
+        """Refuse a server that cannot serve locks.
+
+        :raises RedisRefused: it is too old, or a replica
+        """
+        facts = self._ask("HELLO", "3")
+        if int(facts[b"version"].split(b".")[0]) < 7:
+            raise error_of("ERR unknown command", self._where)
+        if facts[b"role"] not in (b"master", b"primary"):
+            raise error_of("READONLY", self._where)
+
+    def _begin(self) -> None:
+        """Carry on the session if it lives, and begin another one if not."""
+        if self.session_id and self._subscribe_and_call(beginning(again=True)):
+            return
+        if self.session_id:
+            self.client.session_over()
+        self.session_id = 0
+        self._new_session()
+        self._subscribe_and_call(beginning(again=False))
+
+    def _new_session(self) -> None:
+        self.session_id = secrets.randbits(62) | 1 << 61
+        self.password = secrets.token_hex(16).encode()
+
+    def _subscribe_and_call(self, request: Request) -> bool:
+        """Return whether the session lives."""
+        self._ask("SUBSCRIBE", self._channel)
+        call = self._call(request)
+        try:
+            self._ask(*call)
+        except RedisRefused as error:
+            if "SESSIONOVER" in str(error):
+                self._ask("UNSUBSCRIBE", self._channel)
+                return False
+            if "Function not found" not in str(error):
+                raise
+            self._load()
+            return self._subscribe_and_call(request)
+        return True
+
+    def _load(self) -> None:
+        try:
+            self._ask("FUNCTION", "LOAD", CODE)
+        except RedisRefused as error:
+            if "already exists" not in str(error):  # another process was faster
+                raise
+
+    @property
+    def _channel(self) -> bytes:
+        return prefix(self._conf) + b"events:%d" % self.session_id
+
+    def _ask(self, *command: Any) -> Any:
+        """Send a command and return its answer, before the connection serves requests.
+
+        :raises RedisRefused: the server answered with an error
+        """
+        deadline = time.monotonic() + self._patience
+        self._finish(hiredis.pack_command(command), self._patience)
+        while (answer := self._reader.gets()) is _MORE or isinstance(
+            answer, hiredis.PushNotification
+        ):
+            if answer is _MORE:
+                self._await(select.POLLIN, deadline - time.monotonic())
+                self._reader.feed(self._chunk())
+            elif answer[0] in (b"subscribe", b"unsubscribe"):
+                return answer
+        if isinstance(answer, hiredis.ReplyError):
+            raise error_of(str(answer), self._where)
+        return answer
+
+    def _await(self, event: int, seconds: float) -> None:
+        ready = select.poll()
+        ready.register(self._socket, event)
+        pending = event == select.POLLIN and getattr(self._socket, "pending", int)()
+        if not pending and not ready.poll(max(seconds, 0) * 1000):
+            raise ConnectionDropped("The server does not answer.")
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless somebody wakes this thread."""
+        woken = select.poll()
+        woken.register(self._read_sock, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        while not self.client.stopped and (left := deadline - time.monotonic()) > 0:
+            self.asleep = True
+            if self.client.stopped:
+                break
+            if woken.poll(left * 1000):
+                self._read_sock.recv(MANY)
+        self.asleep = False
+
+    def _leave(self) -> None:
+        """Close the socket of a connection that has ended."""
+        gone, self._socket, self.wire = self._socket, None, None
+        if gone is not None:
+            gone.close()
+
+    # --- serving ---------------------------------------------------------------------------------
+
+    def _call(self, request: Any) -> tuple[Any, ...]:
+        return call(self._conf, self.session_id, self.password, request)
+
+    def packed(self, request: Any) -> tuple[int, bytes]:
+        """Return how many answers a request has, and the request as bytes."""
+        message = hiredis.pack_command(self._call(request))
+        if not (request.counts and self._conf.replicas):
+            return 1, message
+        wait = hiredis.pack_command(self._wait)
+        return 2, message + wait
+
+    def _chunk(self) -> bytes:
+        try:
+            chunk: bytes = self._socket.recv(MANY)
+        except WOULD_BLOCK:
+            return b""
+        if not chunk:
+            raise ConnectionDropped("The server has closed the connection.")
+        return chunk
+
+    def _receive(self) -> None:
+        chunk = self._chunk()
+        if not chunk:
+            return
+        self._heard = True
+        self._reader.feed(chunk)
+        while (answer := self._reader.gets()) is not _MORE and not self.closed_session:
+            if not isinstance(answer, hiredis.PushNotification):
+                self._answer(answer)
+            elif answer[0] == b"message":
+                guarded(self.client.fire, answer[2].decode())
+
+    def _answer(self, answer: Any) -> None:
+        """Settle the oldest request, once all of its answers are there."""
+        if not self.client.unanswered:
+            raise ConnectionDropped("The server sent an answer to nothing.")
+        request, reply, answers = self.client.unanswered[0]
+        if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("SESSIONOVER"):
+            raise ConnectionDropped("The session is over.")
+        if "Function not found" in str(answer) and isinstance(answer, hiredis.ReplyError):
+            raise ConnectionDropped("The server has lost the functions.")  # they are loaded again
+        if answers == 2 and self._unconfirmed is _NONE:
+            self._unconfirmed = answer
+            return
+        confirmed = None
+        if answers == 2:
+            answer, confirmed, self._unconfirmed = self._unconfirmed, answer, _NONE
+        self.client.unanswered.popleft()
+        if reply is None:  # to the request that ends the session
+            self.closed_session = True
+            return
+        self._settle(request, reply, answer, confirmed)
+
+    def _settle(self, request: Any, reply: Reply, answer: Any, confirmed: Any) -> None:
+        value: Any = None
+        error: BaseException | None = None
+        if isinstance(answer, hiredis.ReplyError):
+            error = self._error(str(answer))
+        else:
+            try:
+                value = request.read(answer)
+            except Exception as refusal:  # noqa: BLE001 - goes to the caller
+                error = refusal
+        if error is None and confirmed is not None:
+            error = self._unconfirmed_error(request, value, confirmed)
+        if error is None and request.watcher is not None:
+            self.client.watch(request)
+        if error is None and type(value) is int:
+            self._plan(value / 1000)
+        reply.settle(None if error else value, error)
+
+    def _error(self, text: str) -> BaseException:
+        known = REFUSALS.get(text.encode().split()[0])
+        return known() if known is not None else error_of(text, self._where)
+
+    def _unconfirmed_error(self, request: Any, value: Any, confirmed: Any) -> BaseException | None:
+        count = confirmed if isinstance(confirmed, int) else 0
+        if count >= self._conf.replicas:
+            return None
+        message = (
+            f"{self._where}: {count} of the {self._conf.replicas} replicas that REPLICAS asks for "
+            "confirmed the lock in time. Look at `INFO replication` there."
+        )
+        if getattr(request, "name", "") != "create":
+            return NotConfirmed(message)
+        self.client.give_back(value[0] if isinstance(value, tuple) else value)
+        return TooFewReplicas(message)
+
+    def _plan(self, seconds: float) -> None:
+        """Ask again when the next session of all may have ended, if anybody waits for that."""
+        if self.client.watching:
+            at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
+            self._ping_at = min(self._ping_at, at)
+
+    def _ping(self, timeout: float) -> None:
+        now = time.monotonic()
+        if self._pinged_at is None:
+            self._pinged_at = now
+            self.client.ping()
+        elif now - self._pinged_at > self.negotiated_timeout / 4:
+            raise ConnectionDropped("The server does not answer.")
+
+    def answered_ping(self) -> None:
+        """Note that the server has answered a ping."""
+        self._pinged_at = None
+
+    def _finish(self, message: bytes, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while message:
+            try:
+                message = message[self._socket.send(message) :]
+            except WOULD_BLOCK:
+                self._await(select.POLLOUT, deadline - time.monotonic())
+            except OSError as error:
+                raise ConnectionDropped(f"A request could not be sent: {error}.") from error

@@ -1,0 +1,54 @@
+"""Tells the session reaper how to end a session in Redis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from .address import address
+from .connection import call
+from .requests import good_bye
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distlock.conf import Configuration
+
+#: The seconds that a Sentinel may take to name the primary.
+_SENTINEL_SECONDS = 1.0
+
+
+def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, Any]:
+    """Return the facts that `session_reaper.end_session` needs to end a session."""
+    found = address(conf.hosts)
+    options = found.options
+    credentials = [options[name] for name in ("username", "password") if options.get(name)]
+    commands: list[tuple[Any, ...]] = [("AUTH", *credentials)] if credentials else []
+    if options.get("db"):
+        commands.append(("SELECT", options["db"]))
+    commands.append(call(conf, session_id, password, good_bye()))
+    return {
+        "alias": conf.alias,
+        "session": session_id,
+        "password": password.hex(),
+        "servers": [found.server(_SENTINEL_SECONDS)],
+        "tls": _tls(options),
+        "commands": [hiredis.pack_command(command).decode() for command in commands],
+    }
+
+
+def _tls(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return redis-py's options for TLS as those of the setting ``TLS``."""
+    if "SSL" not in getattr(options.get("connection_class"), "__name__", ""):
+        return None
+    names = {
+        "ca": "ssl_ca_certs",
+        "cert": "ssl_certfile",
+        "key": "ssl_keyfile",
+        "key_password": "ssl_password",
+    }
+    tls = {name: options[theirs] for name, theirs in names.items() if options.get(theirs)}
+    tls["verify"] = options.get("ssl_cert_reqs", "required") == "required"
+    tls["check_hostname"] = tls["verify"] and options.get("ssl_check_hostname", True)
+    return tls

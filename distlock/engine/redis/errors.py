@@ -1,0 +1,116 @@
+"""Explains what a Redis server refuses, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kazoo.exceptions import (
+    APIError,
+    BadVersionError,
+    ConnectionLoss,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
+
+
+class RedisRefused(Exception):
+    """The server refuses what it is asked; the message says what to do."""
+
+
+class TooOld(RedisRefused):
+    """The server has no functions, which came with Redis 7."""
+
+
+class NotWritable(RedisRefused):
+    """The server is a replica, or may not write now."""
+
+
+class OutOfMemory(RedisRefused):
+    """The server has no memory left for a new lock; releases still work."""
+
+
+class WrongCredentials(RedisRefused):
+    """The server refuses the name, the password, or what they may do."""
+
+
+class WrongKey(RedisRefused):
+    """A key of the namespace belongs to somebody else."""
+
+
+class TooFewReplicas(RedisRefused):
+    """Fewer replicas than ``REPLICAS`` have confirmed a lock in time, so it was given back."""
+
+
+class NotConfirmed(ConnectionLoss):  # type: ignore[misc]
+    """Fewer replicas than ``REPLICAS`` have confirmed a write: a failover may lose it."""
+
+
+#: The words with which the functions refuse a step, as ZooKeeper's errors.
+REFUSALS: Final = {
+    b"NONODE": NoNodeError,
+    b"NODEEXISTS": NodeExistsError,
+    b"BADVERSION": BadVersionError,
+    b"NOTEMPTY": NotEmptyError,
+    b"NOCHILDREN": NoChildrenForEphemeralsError,
+    b"NOWATCH": APIError,
+}
+
+#: The first word of the server's errors → which error that is, and what to do.
+_KNOWN: Final = {
+    "OOM": (
+        OutOfMemory,
+        (
+            "is out of memory. Raise its maxmemory, or free some; "
+            "its maxmemory-policy should be noeviction."
+        ),
+    ),
+    "READONLY": (
+        NotWritable,
+        (
+            "is a replica. Name the primary in HOSTS, or the Sentinels: "
+            '"redis+sentinel://host:26379,host:26379/service".'
+        ),
+    ),
+    "MASTERDOWN": (NotWritable, "is a replica that has lost its primary."),
+    "NOREPLICAS": (NotWritable, "has too few replicas for its min-replicas-to-write."),
+    "MISCONF": (NotWritable, "cannot write to its disk, and refuses changes. See its log."),
+    "LOADING": (NotWritable, "is still reading its data from disk. Try again soon."),
+    "NOAUTH": (WrongCredentials, "wants a password. Write it into HOSTS."),
+    "WRONGPASS": (WrongCredentials, "refused the name or the password in HOSTS."),
+    "NOPERM": (
+        WrongCredentials,
+        (
+            "does not let this user do it ({0}). The user needs ~* and &*, or the keys and "
+            "channels of the namespace, and +fcall, +function|load, +subscribe, +hello and +wait."
+        ),
+    ),
+    "WRONGTYPE": (
+        WrongKey,
+        (
+            "has a key of another type under the prefix of this namespace. Set another "
+            "NAMESPACE, or another database in HOSTS."
+        ),
+    ),
+    "MOVED": (
+        NotWritable,
+        "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",
+    ),
+    "CLUSTERDOWN": (NotWritable, "is one of a cluster that is down."),
+}
+
+
+def error_of(text: str, where: str) -> RedisRefused:
+    """Return the error for an answer that begins with ``-``.
+
+    :param text: what the server says, such as ``OOM command not allowed``
+    :param where: the server, as the message names it
+    """
+    # An error within a function ends with its name and the line.
+    for word, (kind, advice) in _KNOWN.items():
+        if text.startswith(word) or f"-{word} " in text or f" {word} " in text:
+            return kind(f"{where} {advice.format(text)}")
+    if "unknown command" in text.lower():
+        return TooOld(f"{where} is too old: distlock needs Redis 7, or Valkey.")
+    return RedisRefused(f"{where} could not serve the request: {text}")

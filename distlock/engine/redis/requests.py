@@ -1,0 +1,233 @@
+"""Names the requests of a session, as the functions of the server take them.
+
+They answer as those to ZooKeeper do: with paths, and with kazoo's stats and errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kazoo.exceptions import RolledBackError, RuntimeInconsistency, UnimplementedError
+from kazoo.protocol.states import ZnodeStat
+
+from .errors import REFUSALS
+from .library import function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: How long an empty container stays, in milliseconds.
+EMPTY_MS: Final = 60_000
+
+_EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
+
+_CHANGE: Final = function("change")
+_FREE: Final = function("free")
+_READ: Final = function("read")
+_LIST: Final = function("list")
+_UNWATCH: Final = function("unwatch")
+_PING: Final = function("ping")
+_CLOSE: Final = function("close")
+_CONNECT: Final = function("connect")
+
+
+def _stat(facts: list[Any]) -> ZnodeStat:
+    czxid, mzxid, ctime, mtime, version, cversion, owner, length, children, pzxid = facts
+    return ZnodeStat(
+        czxid=czxid,
+        mzxid=mzxid,
+        ctime=ctime,
+        mtime=mtime,
+        version=version,
+        cversion=cversion,
+        aversion=0,
+        ephemeralOwner=int(owner or 0),
+        dataLength=length,
+        numChildren=children,
+        pzxid=pzxid,
+    )
+
+
+def _path_and_stat(answer: list[Any]) -> tuple[str, ZnodeStat]:
+    path, facts = answer
+    return path.decode(), _stat(facts)
+
+
+def _data_and_stat(answer: list[Any]) -> tuple[bytes, ZnodeStat]:
+    data, facts = answer
+    return data, _stat(facts)
+
+
+def _path(answer: list[Any]) -> str:
+    path: str = answer[0].decode()
+    return path
+
+
+def _names(answer: Any) -> list[str]:
+    return [name.decode() for name in answer]
+
+
+def _nothing(_: Any) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one call of a function asks.
+
+    :ivar function: its name
+    :ivar arguments: all but the session's token and timeout
+    :ivar read: returns the outcome for the answer
+    :ivar path: of the node, for a watch
+    :ivar watcher: called when the watch fires
+    :ivar children: whether that watches the names of the children
+    :ivar counts: whether replicas must confirm it, where ``REPLICAS`` is set
+    """
+
+    function: bytes
+    arguments: tuple[Any, ...]
+    read: Callable[[Any], Any]
+    path: str = ""
+    watcher: Callable[[bool], None] | None = None
+    children: bool = False
+    counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a transaction, and a transaction by itself."""
+
+    name: str
+    path: str
+    data: bytes
+    number: int
+    outcome: Callable[[Any], Any] = _nothing
+
+    function = _CHANGE
+    watcher = None
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the function."""
+        return self.name, self.path, self.data, self.number
+
+    @property
+    def counts(self) -> bool:
+        """Whether replicas must confirm it."""
+        return self.name in ("create", "set")
+
+    def read(self, answer: Any) -> Any:
+        """Return the outcome, or raise the error."""
+        failed, outcomes = answer
+        if failed >= 0:
+            raise REFUSALS[outcomes]()
+        return self.outcome(outcomes[0])
+
+
+class Freeing(Step):
+    """A step that takes no memory: it is carried out also where there is none."""
+
+    function = _FREE
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """All steps or none; answers the list of their outcomes, as ZooKeeper does."""
+
+    steps: list[Step]
+
+    watcher = None
+
+    @property
+    def function(self) -> bytes:
+        """The function's name."""
+        return _FREE if all(isinstance(step, Freeing) for step in self.steps) else _CHANGE
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """The arguments of the function."""
+        return tuple(one for step in self.steps for one in step.arguments)
+
+    @property
+    def counts(self) -> bool:
+        """Whether replicas must confirm it."""
+        return any(step.counts for step in self.steps)
+
+    def read(self, answer: Any) -> list[Any]:
+        """Return the outcomes."""
+        failed, outcomes = answer
+        if failed < 0:
+            return [step.outcome(one) for step, one in zip(self.steps, outcomes, strict=True)]
+        after = len(self.steps) - failed - 1
+        return [
+            *(RolledBackError() for _ in range(failed)),
+            REFUSALS[outcomes](),
+            *(RuntimeInconsistency() for _ in range(after)),
+        ]
+
+
+class Requests:
+    """Makes the requests that a client sends; `distlock.engine.requests.Requests` tells of each."""
+
+    def contender(self, prefix: str, data: bytes) -> Any:
+        return Step("create", prefix, data, _EPHEMERAL | _SEQUENTIAL, _path_and_stat)
+
+    def ephemeral(self, path: str, data: bytes) -> Any:
+        return Step("create", path, data, _EPHEMERAL, _path_and_stat)
+
+    def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
+        return Step("create", path, data, _SEQUENTIAL if sequential else 0, _path_and_stat)
+
+    def container(self, path: str) -> Any:
+        return Step("create", path, b"", _CONTAINER, _path_and_stat)
+
+    def creation(self, path: str) -> Any:
+        return Step("create", path, b"", 0, _path)
+
+    def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        watched = int(changed is not None)
+        return Request(_LIST, (path, watched), _names, path, changed, children=True)
+
+    def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
+        watched = int(changed is not None)
+        return Request(_READ, (path, watched), _data_and_stat, path, changed)
+
+    def writing(self, path: str, data: bytes, version: int) -> Any:
+        return Step("set", path, data, version, _stat)
+
+    def deletion(self, path: str, version: int = -1) -> Any:
+        return Freeing("delete", path, b"", version)
+
+    def presence(self, path: str) -> Any:
+        return Freeing("check", path, b"", -1)
+
+    def multi(self, steps: list[Any]) -> Any:
+        return Transaction(steps)
+
+    def syncing(self, path: str) -> Any:
+        # There is one server, and it is up to date.
+        return Request(_PING, (EMPTY_MS,), lambda _: path)
+
+    def proof(self, path: str, *, by_write: bool) -> Any:
+        # Each is a write.
+        return Request(_PING, (EMPTY_MS,), int, counts=True)
+
+    def unwatching(self, path: str, *, children: bool = False) -> Any:
+        return Request(_UNWATCH, (path, "l" if children else "d"), _nothing)
+
+    def acl_reading(self, path: str) -> Any:
+        raise UnimplementedError
+
+    def acl_writing(self, path: str, version: int = -1) -> Any:
+        raise UnimplementedError
+
+
+def good_bye() -> Request:
+    """End the session."""
+    return Request(_CLOSE, (), _nothing)
+
+
+def beginning(*, again: bool) -> Request:
+    """Begin the session, or carry it on if it still lives."""
+    return Request(_CONNECT, ("again",) if again else (), _nothing)

@@ -1,0 +1,383 @@
+-- The tree of nodes that the locks need, kept by Redis: a small ZooKeeper.
+--
+-- Every key begins with the prefix, KEYS[1], which is also its hash tag, so that one server of a
+-- cluster has all of them. Below it:
+--
+--   zxid          the number of the last transaction
+--   sessions      a sorted set of tokens "<id>:<password>" by their deadlines
+--   empty         a sorted set of containers without children by when they became so
+--   n:<path>      a node, packed
+--   c:<path>      the names of its children
+--   e:<id>        the paths of a session's ephemeral nodes
+--   d:<path>      the sessions that watch the node, and l:<path> those that watch its list
+--   w:<id>        the watch keys of a session
+--   events:<id>   the channel on which a session hears of changes
+--
+-- Times are microseconds of the server's clock. A transaction first changes copies of the nodes, and
+-- then writes all of them, so an error leaves nothing half done.
+--
+-- Source: ZooKeeper's PrepRequestProcessor, DataTree and ContainerManager.
+
+local MAX_INT = 2147483647
+-- The sessions or containers that one call removes.
+local MANY = 100
+
+local EPHEMERAL, SEQUENTIAL, CONTAINER = 1, 2, 4
+
+-- The fields of a packed node.
+local DATA, CZXID, MZXID, PZXID, CTIME, MTIME, VERSION, OWNER, MADE, CHILDREN, IS_CONTAINER =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+-- Integers, as "%d" of this Lua ends at 2^31.
+local function whole(number)
+  return string.format('%.0f', number)
+end
+
+local function parent_of(path)
+  local above = string.match(path, '^(.*)/[^/]*$')
+  return above == '' and '/' or above
+end
+
+local function name_of(path)
+  return string.match(path, '[^/]*$')
+end
+
+local function id_of(token)
+  return string.match(token, '^%d+')
+end
+
+-- --- transactions ------------------------------------------------------------------------------
+
+local Transaction = {}
+Transaction.__index = Transaction
+
+local function transaction(prefix, now)
+  return setmetatable({
+    prefix = prefix, now = now, nodes = {}, order = {}, writes = {}, fired = {},
+  }, Transaction)
+end
+
+function Transaction:number()
+  if not self.zxid then
+    local last = tonumber(redis.call('GET', self.prefix .. 'zxid') or 0)
+    -- Not below the clock, so that numbers rise also where the data was lost.
+    self.zxid = math.max(last + 1, self.now)
+  end
+  return self.zxid
+end
+
+-- Return the node as this transaction has left it, or nil.
+function Transaction:find(path)
+  local node = self.nodes[path]
+  if node == nil then
+    local packed = redis.call('GET', self.prefix .. 'n:' .. path)
+    node = packed and cmsgpack.unpack(packed) or path == '/' and self:new('', '') or false
+    self.nodes[path] = node
+  end
+  return node or nil
+end
+
+function Transaction:new(data, owner)
+  local zxid, ms = self:number(), math.floor(self.now / 1000)
+  return {data, zxid, zxid, zxid, ms, ms, 0, owner, 0, 0, false}
+end
+
+function Transaction:put(path, node)
+  self.nodes[path] = node
+  self.order[#self.order + 1] = path
+end
+
+function Transaction:write(...)
+  self.writes[#self.writes + 1] = {...}
+end
+
+function Transaction:fire(kind, path)
+  self.fired[#self.fired + 1] = {kind, path}
+end
+
+function Transaction:commit()
+  local p = self.prefix
+  if #self.order == 0 then return end
+  redis.call('SET', p .. 'zxid', whole(self:number()))
+  for _, path in ipairs(self.order) do
+    local node = self.nodes[path]
+    if node then
+      redis.call('SET', p .. 'n:' .. path, cmsgpack.pack(node))
+    else
+      redis.call('DEL', p .. 'n:' .. path)
+    end
+  end
+  for _, write in ipairs(self.writes) do redis.call(unpack(write)) end
+  self:tell()
+end
+
+-- Publish the events to the sessions that watch, each once, and end their watches.
+function Transaction:tell()
+  local p, keys = self.prefix, {}
+  for _, event in ipairs(self.fired) do
+    if event[1] ~= 'L' then keys[#keys + 1] = p .. 'd:' .. event[2] end
+    if event[1] ~= 'C' then keys[#keys + 1] = p .. 'l:' .. event[2] end
+  end
+  -- Nobody watches most of them, and one question is enough to learn that.
+  if #keys == 0 or redis.call('EXISTS', unpack(keys)) == 0 then return end
+  for _, event in ipairs(self.fired) do
+    local kind, path = event[1], event[2]
+    local heard = {}
+    local function fire(key)
+      for _, id in ipairs(redis.call('SMEMBERS', key)) do
+        redis.call('SREM', p .. 'w:' .. id, key)
+        if not heard[id] then redis.call('PUBLISH', p .. 'events:' .. id, kind .. path) end
+        heard[id] = true
+      end
+      redis.call('DEL', key)
+    end
+    if kind ~= 'L' then fire(p .. 'd:' .. path) end
+    if kind ~= 'C' then fire(p .. 'l:' .. path) end
+  end
+end
+
+-- --- steps of a transaction --------------------------------------------------------------------
+
+local function stat(node)
+  return {
+    node[CZXID], node[MZXID], node[CTIME], node[MTIME], node[VERSION],
+    2 * node[MADE] - node[CHILDREN], node[OWNER], #node[DATA], node[CHILDREN], node[PZXID],
+  }
+end
+
+local function has_version(node, version)
+  return version == -1 or version == node[VERSION]
+end
+
+local function emptied(tx, path, node)
+  if node[IS_CONTAINER] and node[CHILDREN] == 0 then
+    tx:write('ZADD', tx.prefix .. 'empty', whole(tx.now), path)
+  end
+end
+
+local step = {}
+
+function step.create(tx, id, path, data, flags)
+  local above = parent_of(path)
+  local parent = tx:find(above)
+  if not parent then return nil, 'NONODE' end
+  local ephemeral = flags == EPHEMERAL or flags == EPHEMERAL + SEQUENTIAL
+  if flags == SEQUENTIAL or flags == EPHEMERAL + SEQUENTIAL then
+    path = path .. string.format('%010d', parent[MADE])
+  end
+  if tx:find(path) then return nil, 'NODEEXISTS' end
+  if parent[OWNER] ~= '' then return nil, 'NOCHILDREN' end
+  if parent[IS_CONTAINER] and parent[CHILDREN] == 0 then
+    tx:write('ZREM', tx.prefix .. 'empty', above)
+  end
+  parent[MADE] = math.min(parent[MADE] + 1, MAX_INT)
+  parent[CHILDREN] = parent[CHILDREN] + 1
+  parent[PZXID] = tx:number()
+  tx:put(above, parent)
+  local node = tx:new(data, ephemeral and id or '')
+  node[IS_CONTAINER] = flags == CONTAINER
+  tx:put(path, node)
+  emptied(tx, path, node)
+  tx:write('SADD', tx.prefix .. 'c:' .. above, name_of(path))
+  if ephemeral then tx:write('SADD', tx.prefix .. 'e:' .. id, path) end
+  tx:fire('C', path)
+  tx:fire('L', above)
+  return {path, stat(node)}
+end
+
+function step.set(tx, id, path, data, version)
+  local node = tx:find(path)
+  if not node then return nil, 'NONODE' end
+  if not has_version(node, version) then return nil, 'BADVERSION' end
+  node[DATA], node[MZXID] = data, tx:number()
+  node[VERSION], node[MTIME] = node[VERSION] + 1, math.floor(tx.now / 1000)
+  tx:put(path, node)
+  tx:fire('C', path)
+  return stat(node)
+end
+
+function step.delete(tx, id, path, data, version)
+  local node = tx:find(path)
+  if not node then return nil, 'NONODE' end
+  if not has_version(node, version) then return nil, 'BADVERSION' end
+  if node[CHILDREN] > 0 then return nil, 'NOTEMPTY' end
+  local above = parent_of(path)
+  local parent = tx:find(above)
+  parent[CHILDREN], parent[PZXID] = parent[CHILDREN] - 1, tx:number()
+  tx:put(above, parent)
+  tx:put(path, false)
+  tx:write('SREM', tx.prefix .. 'c:' .. above, name_of(path))
+  if node[OWNER] ~= '' then tx:write('SREM', tx.prefix .. 'e:' .. node[OWNER], path) end
+  if node[IS_CONTAINER] then tx:write('ZREM', tx.prefix .. 'empty', path) end
+  emptied(tx, above, parent)
+  tx:fire('D', path)
+  tx:fire('L', above)
+  return true
+end
+
+function step.check(tx, id, path, data, version)
+  local node = tx:find(path)
+  if not node then return nil, 'NONODE' end
+  if not has_version(node, version) then return nil, 'BADVERSION' end
+  return true
+end
+
+-- --- sessions ----------------------------------------------------------------------------------
+
+local function forget_watches(prefix, id)
+  for _, key in ipairs(redis.call('SMEMBERS', prefix .. 'w:' .. id)) do
+    redis.call('SREM', key, id)
+  end
+  redis.call('DEL', prefix .. 'w:' .. id)
+end
+
+local function end_session(prefix, now, token)
+  local id = id_of(token)
+  forget_watches(prefix, id)
+  -- Lua passes no more than some thousand arguments at a time.
+  repeat
+    local paths = redis.call('SRANDMEMBER', prefix .. 'e:' .. id, MANY)
+    local tx = transaction(prefix, now)
+    for _, path in ipairs(paths) do step.delete(tx, id, path, '', -1) end
+    redis.call('SREM', prefix .. 'e:' .. id, '', unpack(paths))
+    tx:commit()
+  until #paths == 0
+  redis.call('DEL', prefix .. 'e:' .. id)
+  redis.call('ZREM', prefix .. 'sessions', token)
+end
+
+local function expire(prefix, now)
+  local due = redis.call(
+    'ZRANGE', prefix .. 'sessions', '-inf', '(' .. whole(now), 'BYSCORE', 'LIMIT', 0, MANY)
+  for _, token in ipairs(due) do end_session(prefix, now, token) end
+end
+
+local function reap(prefix, before)
+  local idle = redis.call(
+    'ZRANGE', prefix .. 'empty', '-inf', whole(before), 'BYSCORE', 'LIMIT', 0, MANY)
+  for _, path in ipairs(idle) do
+    local tx = transaction(prefix, clock())
+    step.delete(tx, '', path, '', -1)
+    tx:commit()
+    redis.call('ZREM', prefix .. 'empty', path)
+  end
+end
+
+-- End the sessions that are over; return the time, or nil if the caller's session is one of them.
+local function enter(prefix, token)
+  local now = clock()
+  expire(prefix, now)
+  if redis.call('ZSCORE', prefix .. 'sessions', token) then return now end
+end
+
+local function renew(prefix, now, token, timeout)
+  redis.call('ZADD', prefix .. 'sessions', whole(now + timeout * 1000), token)
+end
+
+local OVER = {err = 'SESSIONOVER the session is over'}
+local NO_WATCH = {err = 'NOWATCH there is no such watch'}
+local NO_NODE = {err = 'NONODE there is no such node'}
+
+-- --- the functions -----------------------------------------------------------------------------
+-- Arguments: the token of the session, its timeout in milliseconds, and those of the function.
+
+-- Begin a session, or carry it on: only if it lives, where a third argument is given.
+local function connect(keys, args)
+  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
+  local now = enter(prefix, token)
+  if args[3] and not now then return OVER end
+  forget_watches(prefix, id_of(token))
+  renew(prefix, now or clock(), token, timeout)
+  return 'OK'
+end
+
+-- Renew a session, and remove containers that have been empty for some milliseconds, the third
+-- argument. Answer the milliseconds until the next session of all may end.
+local function ping(keys, args)
+  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
+  local now = enter(prefix, token)
+  if not now then return OVER end
+  renew(prefix, now, token, timeout)
+  reap(prefix, now - args[3] * 1000)
+  local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
+  return math.max(math.ceil((tonumber(first[2]) - now) / 1000), 0)
+end
+
+-- Answer whether the session was alive.
+local function close(keys, args)
+  local now = enter(keys[1], args[1])
+  if now then end_session(keys[1], now, args[1]) end
+  return now and 1 or 0
+end
+
+-- Carry out all steps or none; four arguments each: name, path, data, flags or version.
+-- Answer their outcomes, or the number of the step that failed and its error.
+local function change(keys, args)
+  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
+  local now = enter(prefix, token)
+  if not now then return OVER end
+  local tx, outcomes, id = transaction(prefix, now), {}, id_of(token)
+  for first = 3, #args, 4 do
+    local name, path, data, number = unpack(args, first, first + 3)
+    local outcome, refusal = step[name](tx, id, path, data, tonumber(number))
+    if refusal then return {#outcomes, refusal} end
+    outcomes[#outcomes + 1] = outcome
+  end
+  renew(prefix, now, token, timeout)
+  tx:commit()
+  return {-1, outcomes}
+end
+
+local function watch(prefix, id, key)
+  redis.call('SADD', key, id)
+  redis.call('SADD', prefix .. 'w:' .. id, key)
+end
+
+-- Read a node, and watch it if the fourth argument is "1".
+local function read(keys, args)
+  local prefix, token, path = keys[1], args[1], args[3]
+  local now = enter(prefix, token)
+  if not now then return OVER end
+  local node = transaction(prefix, now):find(path)
+  if not node then return NO_NODE end
+  if args[4] == '1' then watch(prefix, id_of(token), prefix .. 'd:' .. path) end
+  return {node[DATA], stat(node)}
+end
+
+-- List a node's children, and watch the list if the fourth argument is "1".
+local function list(keys, args)
+  local prefix, token, path = keys[1], args[1], args[3]
+  local now = enter(prefix, token)
+  if not now then return OVER end
+  if not transaction(prefix, now):find(path) then return NO_NODE end
+  if args[4] == '1' then watch(prefix, id_of(token), prefix .. 'l:' .. path) end
+  return redis.call('SMEMBERS', prefix .. 'c:' .. path)
+end
+
+local function unwatch(keys, args)
+  local prefix, id, key = keys[1], id_of(args[1]), keys[1] .. args[4] .. ':' .. args[3]
+  redis.call('SREM', prefix .. 'w:' .. id, key)
+  if redis.call('SREM', key, id) == 0 then return NO_WATCH end
+  return 'OK'
+end
+
+local function register(name, callback, flags)
+  redis.register_function{
+    function_name = 'LIBRARY_' .. name, callback = callback, flags = flags,
+  }
+end
+
+-- A server that is out of memory refuses what takes more of it; the rest makes room.
+register('connect', connect, {})
+register('change', change, {})
+register('free', change, {'allow-oom'})
+register('read', read, {'allow-oom'})
+register('list', list, {'allow-oom'})
+register('unwatch', unwatch, {'allow-oom'})
+register('ping', ping, {'allow-oom'})
+register('close', close, {'allow-oom'})

@@ -1,0 +1,221 @@
+"""Says which values the settings may have, and finds mistakes in them.
+
+The system checks report `problems`; `distlock.conf.configuration` refuses them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from importlib.util import find_spec
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+from django.conf import settings
+from django.core import mail
+
+from .engine.ensemble import hosts_error, joined
+from .engine.roles import is_roles
+from .keys import templates
+
+IN_TRANSACTION = ("raise", "allow")
+NODE_DATA = ("full", "owner")
+LABELS = ("route", "path")
+ACL_NAMES = ("open", "creator")
+#: The most that ``HISTORY`` can be.
+MOST_EVENTS: Final = 1_000_000
+#: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
+EMBEDDED: Final = "embedded"
+#: The values of ``ENGINE``.
+ZOOKEEPER: Final = "distlock.engine.zookeeper"
+REDIS: Final = "distlock.engine.redis"
+#: The limits of an embedded server, in a few words.
+ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
+
+
+class Problem(NamedTuple):
+    """A mistake in the setting, and the way to correct it."""
+
+    message: str
+    hint: str
+
+
+def problems(alias: str, options: object) -> Iterator[Problem]:
+    """Yield the mistakes in the options of one alias."""
+    where = f"DISTLOCK[{alias!r}]"
+    if not isinstance(options, Mapping):
+        yield Problem(f"{where} is not a dict.", 'Write {"HOSTS": "127.0.0.1:2181"}.')
+        return
+    for name in options:
+        if name not in _RULES:
+            near = difflib.get_close_matches(str(name).upper(), _RULES, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(_RULES)}."
+            yield Problem(f"{where} has an unknown setting {name!r}.", hint)
+    for name, (accepts, expected) in _RULES.items():
+        if name in options and not accepts(options[name]):
+            shown = repr(options[name])
+            # Somebody may have written user:password@host.
+            value = "" if name in _SECRET or "@" in shown else f": {shown:.200}"
+            yield Problem(f"{where}[{name!r}] is not valid{value}.", f"Write {expected}.")
+    hosts = options.get("HOSTS")
+    redis = isinstance(hosts, str) and "://" in hosts
+    if options.get("ENGINE", engine := REDIS if redis else ZOOKEEPER) != engine:
+        yield Problem(
+            f"{where}['ENGINE'] is {options['ENGINE']!r}, and HOSTS names servers of the other.",
+            'Write a URL such as "redis://127.0.0.1:6379/0" into HOSTS for Redis. Without ENGINE, '
+            "HOSTS decides.",
+        )
+    if redis and find_spec("hiredis") is None:
+        yield Problem(
+            f"{where}['HOSTS'] is a URL of Redis, but redis-py with hiredis is not installed.",
+            "Install django-distlock[redis].",
+        )
+    if _has_sasl(options) and find_spec("puresasl") is None:
+        yield Problem(
+            f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
+            "Install django-distlock[sasl].",
+        )
+    if _is_embedded(options) and (options.get("TLS") is not None or _has_sasl(options)):
+        yield Problem(
+            f"{where} has TLS or SASL, which the embedded server does not know.",
+            "Remove TLS, and give AUTH no other scheme than digest.",
+        )
+
+
+def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
+    """Yield the reason why one alias may not use the embedded server: it is for development.
+
+    Runners of tests set ``DEBUG`` to False, and make an ``outbox``.
+    """
+    development = settings.DEBUG or hasattr(mail, "outbox")
+    if isinstance(options, Mapping) and _is_embedded(options) and not development:
+        yield Problem(
+            f"DISTLOCK[{alias!r}]['HOSTS'] is {EMBEDDED!r}, and DEBUG is False: the embedded "
+            f"server is {ABOUT_EMBEDDED}.",
+            'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181".',
+        )
+
+
+def _is_embedded(options: Mapping[Any, Any]) -> bool:
+    hosts = options.get("HOSTS")
+    return hosts_error(hosts) is None and joined(hosts) == EMBEDDED
+
+
+def _seconds(value: object, least: float = 0) -> bool:
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) and value > 0 and value >= least
+
+
+def _namespace(value: object) -> bool:
+    if not isinstance(value, str) or not value.startswith("/") or not value.strip("/"):
+        return False
+    names = value.rstrip("/").split("/")[1:]
+    return all(name and templates.znode_name(name) == name for name in names)
+
+
+def _auth(value: object) -> bool:
+    return value is None or (
+        isinstance(value, list | tuple)
+        and all(
+            isinstance(pair, list | tuple)
+            and len(pair) == 2
+            and all(isinstance(text, str) and text for text in pair)
+            for pair in value
+        )
+    )
+
+
+def _acl(value: object) -> bool:
+    if isinstance(value, str):
+        return value in ACL_NAMES
+    return (isinstance(value, list) and bool(value)) or is_roles(value)
+
+
+def _tls(value: object) -> bool:
+    if value is None:
+        return True
+    if not isinstance(value, Mapping) or not set(value) <= _TLS_OPTIONS:
+        return False
+    files = [value[name] for name in ("ca", "cert", "key") if name in value]
+    switches = [value[name] for name in ("verify", "check_hostname") if name in value]
+    return (
+        all(isinstance(path, str | PathLike) for path in files)
+        and all(isinstance(switch, bool) for switch in switches)
+        # These would be ignored without a message:
+        and ("cert" in value or "key" not in value)
+        and (value.get("verify", True) or not value.get("check_hostname"))
+    )
+
+
+def _has_sasl(options: Mapping[Any, Any]) -> bool:
+    pairs = options.get("AUTH")
+    return _auth(pairs) and "sasl" in [scheme for scheme, _ in pairs or ()]
+
+
+_TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
+_SECRET = {"AUTH", "TLS", "ACL"}
+_A_TIME = "a number of seconds above 0 (or a timedelta)"
+
+# name → (test of a value, what it should be)
+_RULES: dict[str, tuple[Any, str]] = {
+    "ENGINE": (lambda v: v in (ZOOKEEPER, REDIS), f"{ZOOKEEPER!r} or {REDIS!r}"),
+    "REPLICAS": (lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a number"),
+    "HOSTS": (
+        lambda v: hosts_error(v) is None,
+        (
+            'text such as "zk1:2181,zk2:2181,zk3:2181", or a URL of Redis such as '
+            '"redis://127.0.0.1:6379/0" or "redis+sentinel://host:26379,host:26379/service/0"'
+        ),
+    ),
+    "NAMESPACE": (_namespace, 'a path such as "/distlock", of letters, digits and _ . : -'),
+    "TIMEOUT": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None to wait for ever"),
+    "SESSION_TIMEOUT": (
+        lambda v: _seconds(v, least=1),
+        (
+            "a number of seconds from 1 up (or a timedelta): servers grant two ticks or more, "
+            "4 s by default, and below 1 s a pause of two thirds of a second would lose all locks"
+        ),
+    ),
+    "CONNECT_TIMEOUT": (_seconds, _A_TIME),
+    "AUTH": (_auth, 'a list of pairs such as [("digest", "user:password")]'),
+    "ACL": (
+        _acl,
+        (
+            '"open", "creator" (with AUTH), a list of kazoo ACL objects, or a dict of "app", '
+            '"operators" and perhaps "readers", each a list of pairs such as '
+            '("digest", "user:" + its digest) or ("sasl", "user")'
+        ),
+    ),
+    "TLS": (
+        _tls,
+        (
+            'a dict with any of "ca", "cert", "key" (paths), "key_password", "verify" and '
+            '"check_hostname" (True or False); key needs cert, check_hostname needs verify'
+        ),
+    ),
+    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, " or ".join(map(repr, IN_TRANSACTION))),
+    "BUSY_STATUS": (lambda v: isinstance(v, int) and 400 <= v < 600, "a status from 400 to 599"),
+    "RETRY_AFTER": (_seconds, _A_TIME),
+    "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
+    "STRICT": (lambda v: isinstance(v, bool), "True or False"),
+    "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
+    "MAX_NODE_BYTES": (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
+        "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
+    ),
+    "HISTORY": (
+        lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MOST_EVENTS,
+        f"a number of events from 0 (no history) to {MOST_EVENTS}",
+    ),
+    "HISTORY_SLOW": (
+        lambda v: (v == 0 and not isinstance(v, bool)) or _seconds(v),
+        "a number of seconds from 0 up (or a timedelta); 0 records each hold",
+    ),
+    "NODE_DATA": (lambda v: v in NODE_DATA, " or ".join(map(repr, NODE_DATA))),
+    "LABEL": (lambda v: v in LABELS, " or ".join(map(repr, LABELS))),
+}

@@ -1,0 +1,22 @@
+"""The tests of the recipes on Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kit.borrowed import RECIPES, borrow
+from tests.mutex.test_processes import waiting_for
+
+__all__ = ["waiting_for"]
+
+pytestmark = pytest.mark.usefixtures("tree")
+
+#: They speak to a server with kazoo's own client, or count what ZooKeeper's servers send; the last
+#: looks into another namespace.
+NOT_IN_REDIS = (
+    "test_a_kazoo_lock_in_the_line_is_refused",
+    "test_a_release_sends_something_to_one_waiting_client_only",
+    "test_with_namespace",
+)
+
+globals().update(borrow(RECIPES, but=NOT_IN_REDIS))
