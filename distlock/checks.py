@@ -14,7 +14,7 @@ from django.core.checks import Warning as CheckWarning
 from django.db import connections
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from . import conf
+from . import rules
 from .decorators import declared
 
 if TYPE_CHECKING:

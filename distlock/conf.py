@@ -20,7 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from .engine.ensemble import joined
+from .engine.zookeeper.ensemble import joined
 from .rules import EMBEDDED, REDIS, ZOOKEEPER, embedded_problems, problems
 
 

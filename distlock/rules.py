@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.core import mail
 
-from .engine.ensemble import hosts_error, joined
-from .engine.roles import is_roles
+from .engine.zookeeper.ensemble import hosts_error, joined
+from .engine.zookeeper.roles import is_roles
 from .keys import templates
 
 IN_TRANSACTION = ("raise", "allow")

@@ -18,8 +18,8 @@ from kazoo.hosts import collect_hosts
 from kazoo.security import make_digest_acl
 
 from distlock.conf import Configuration, configuration, seconds
+from distlock.engine.zookeeper.ensemble import hosts_error
 from distlock.rules import problems
-from distlock.engine.ensemble import hosts_error
 
 if TYPE_CHECKING:
     from pytest_django import Settings

@@ -23,7 +23,7 @@ from billiard.util import Finalize
 from celery.beat import PersistentScheduler, Scheduler
 from celery.utils.log import get_logger
 
-from distlock.engine.client import BadVersion, NodeExists, NoNode
+from distlock.engine.errors import BadVersion, NodeExists, NoNode
 from distlock.exceptions import LockLost, LockUnavailable
 from distlock.keys.templates import znode_name
 from distlock.locks.leader import Leader, zk_leader

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.engine.calls import Latch
-from distlock.engine.client import BadVersion, ConnectionLost, NoNode, SessionOver
+from distlock.engine.errors import BadVersion, ConnectionLost, NoNode, SessionOver
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
 from distlock.session.registry import session_for

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distlock.engine.client import ignore
+from distlock.engine.reply import ignore
 from distlock.queue import events as e
 from distlock.queue.semaphore import events as s
 from distlock.queue.semaphore.events import LEASES, LOCKS, At

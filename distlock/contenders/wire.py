@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from distlock.engine.client import ConnectionLost, NoNode, NotEmpty, SessionOver
+from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
 from distlock.queue import events as e
 
 from . import answers
@@ -18,7 +18,7 @@ from . import answers
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.session.session import Session
 
 #: The answer is void: the end of its connection is what happened.

@@ -25,7 +25,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from .handler import guarded
+from .guard import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3

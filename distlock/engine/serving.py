@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.protocol.connection import ConnectionDropped
 
-from .handler import take_all
+from .guard import take_all
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from .client import Reply
+    from .reply import Reply
     from .wire import Wire
 
 #: How much is read, or sent, in one go, in bytes.

@@ -13,7 +13,7 @@ from weakref import WeakMethod
 
 from distlock.process import in_child
 
-from .handler import guarded
+from .guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from distlock.engine.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
-from distlock.engine.client import NoNode
+from distlock.engine.errors import NoNode
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import Participant, in_line
 from distlock.session.registry import session_for

@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
+from distlock.engine.errors import NoNode
 from distlock.engine.timer import call_later
 
 from .nodes import encode

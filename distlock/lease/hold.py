@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 from django.core.signals import setting_changed
 
 from distlock import process, signals
-from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
+from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost, NotOwner
 from distlock.owner.hold import Hold
 

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from distlock.engine.client import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from distlock.engine.deadline import now
+from distlock.engine.errors import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from distlock.exceptions import LockLost, NotOwner
 from distlock.session.lease_clock import ask_time
 
@@ -26,7 +26,7 @@ from .nodes import LeaseHolder, Term, encode, parent_of_leases
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.exceptions import DistlockError
     from distlock.session.session import Session
 

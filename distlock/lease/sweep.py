@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distlock.engine.client import BadVersion, NoNode
+from distlock.engine.errors import BadVersion, NoNode
 from distlock.session.lease_clock import ask_time
 from distlock.session.registry import session_for
 

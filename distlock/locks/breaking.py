@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.client import BadVersion, NoNode
+from distlock.engine.errors import BadVersion, NoNode
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.lease.operation import remove
 from distlock.session.registry import session_for

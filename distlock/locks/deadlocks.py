@@ -29,7 +29,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from distlock.engine.bulk_reads import BATCH
-from distlock.engine.client import NoAuth, NodeExists, NoNode, ignore
+from distlock.engine.errors import NoAuth, NodeExists, NoNode
+from distlock.engine.reply import ignore
 from distlock.exceptions import DeadlockDetected
 from distlock.inspection.key_batch import MODES, listed_lock
 from distlock.inspection.state import Contender, Lock, key_of

@@ -15,7 +15,7 @@ from distlock.conf import configuration, wait_limit
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.engine.client import NoNode
+from distlock.engine.errors import NoNode
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.inspection.tree import participants
 from distlock.keys import templates, znodes

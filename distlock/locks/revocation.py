@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
-from distlock.engine.client import BadVersion, NoNode
+from distlock.engine.errors import BadVersion, NoNode
 from distlock.inspection.state import LEASES
 from distlock.keys.znodes import with_request
 from distlock.logs.loggers import safe

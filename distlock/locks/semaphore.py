@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from distlock.conf import UNSET
-from distlock.engine.client import NoNode
+from distlock.engine.errors import NoNode
 from distlock.keys import templates
 from distlock.owner.owner import current
 from distlock.queue.semaphore.limits import Limit, setting, whole

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from distlock.engine.bulk_reads import FORBIDDEN, GONE, UNREAD
-from distlock.engine.requests import access_list
-from distlock.engine.roles import BITS, ROLES
+from distlock.engine.zookeeper.requests import access_list
+from distlock.engine.zookeeper.roles import BITS, ROLES
 from distlock.keys.limits import MAX_INT
 
 if TYPE_CHECKING:

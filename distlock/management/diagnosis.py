@@ -14,14 +14,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from distlock.checks import check_middleware, check_uwsgi
 from distlock.conf import configuration
-from distlock.rules import ABOUT_EMBEDDED
 from distlock.engine.bulk_reads import Reads
 from distlock.engine.deadline import TICKS
-from distlock.engine.ensemble import members
-from distlock.engine.ensemble import tick as ensemble_tick
+from distlock.engine.zookeeper.ensemble import members
+from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.inspection.tree import snapshot
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
+from distlock.rules import ABOUT_EMBEDDED
 from distlock.session import session as sessions
 from distlock.session.node_bytes import LENGTH
 from distlock.session.registry import session_for
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
-    from distlock.engine.ensemble import Member
+    from distlock.engine.zookeeper.ensemble import Member
     from distlock.session.session import Session
 
     from .finding import Finding

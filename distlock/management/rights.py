@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from distlock.engine.client import NodeExists, NoNode
+from distlock.engine.errors import NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
 

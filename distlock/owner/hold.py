@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from django.db import transaction
 
 from distlock import process
-from distlock.engine.client import NoNode
 from distlock.engine.deadline import now
+from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost
 from distlock.signals import announce, announce_change, lock_released
 

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.conf import configuration
+from distlock.engine.zookeeper.client import Client
 from distlock.rules import ZOOKEEPER
-from distlock.engine.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable

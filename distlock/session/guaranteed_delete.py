@@ -12,13 +12,14 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.client import ConnectionLost, NoNode, SessionOver, ignore
+from distlock.engine.errors import ConnectionLost, NoNode, SessionOver
+from distlock.engine.reply import ignore
 from distlock.logs.loggers import safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.client import Client
+    from distlock.engine.zookeeper.client import Client
 
     from .session import Session
 

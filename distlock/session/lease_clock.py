@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distlock.engine.deadline import now
 
 if TYPE_CHECKING:
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.lease.nodes import Term
 
     from .session import Session

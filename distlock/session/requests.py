@@ -15,18 +15,18 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from distlock.engine.calls import Latch
-from distlock.engine.client import (
+from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine.errors import (
     TIMED_OUT,
     BadVersion,
     NodeExists,
     NoNode,
     NotConnected,
-    Reply,
     SessionOver,
     failure,
 )
-from distlock.engine.deadline import SessionDeadline, now
-from distlock.engine.handler import guarded
+from distlock.engine.guard import guarded
+from distlock.engine.reply import Reply
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
 
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
-    from distlock.engine.client import Client, Done
-    from distlock.engine.requests import Requests
+    from distlock.engine.reply import Done
+    from distlock.engine.zookeeper.client import Client
+    from distlock.engine.zookeeper.requests import Requests
 
     from .guaranteed_delete import GuaranteedDelete
 

@@ -11,15 +11,10 @@ from concurrent.futures import wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock.engine.client import (
-    Client,
-    Done,
-    NotConnected,
-    refusal,
-)
 from distlock.engine.deadline import TICKS, Heartbeat, now
-from distlock.engine.handler import guarded
-from distlock.engine.shared_client import share
+from distlock.engine.errors import NotConnected, refusal
+from distlock.engine.guard import guarded
+from distlock.engine.zookeeper.shared_client import share
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
@@ -36,8 +31,10 @@ if TYPE_CHECKING:
     from distlock.contenders.contender import QueuedContender
     from distlock.contenders.driver import Driver
     from distlock.contenders.turns import Batch
-    from distlock.engine.requests import Requests
-    from distlock.engine.shared_client import SharedClient
+    from distlock.engine.reply import Done
+    from distlock.engine.zookeeper.client import Client
+    from distlock.engine.zookeeper.requests import Requests
+    from distlock.engine.zookeeper.shared_client import SharedClient
     from distlock.queue.local_line import Local
 
 logger = safe(logging.getLogger("distlock"))

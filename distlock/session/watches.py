@@ -9,12 +9,13 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from distlock.engine.handler import guarded
+from distlock.engine.guard import guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.client import Client, Done
+    from distlock.engine.reply import Done
+    from distlock.engine.zookeeper.client import Client
 
     from .session import Session
 

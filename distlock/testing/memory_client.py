@@ -1,4 +1,4 @@
-"""A client whose server is a tree in this process; stands in for `distlock.engine.client.Client`.
+"""A client whose server is a tree in this process; stands in for ZooKeeper's `Client`.
 
 As there, everything happens on one thread for each client, the connection thread: requests are
 carried out and answered in order, watches fire between the answers where the changes were, and no
@@ -39,16 +39,16 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from distlock.embedded.watches import Kind
-from distlock.engine.client import explain
-from distlock.engine.handler import guarded
-from distlock.engine.requests import Requests, access_list
+from distlock.engine.guard import guarded
+from distlock.engine.zookeeper.client import explain
+from distlock.engine.zookeeper.requests import Requests, access_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
     from distlock.embedded.tree import MemoryTree
-    from distlock.engine.client import Reply
+    from distlock.engine.reply import Reply
 
 _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 

@@ -29,7 +29,7 @@ from .memory_client import MemoryClient
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.engine.client import Client
+    from distlock.engine.zookeeper.client import Client
 
 #: The one of this module's blocks that this process is in.
 _in_use: list[str] = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.client import NotConnected
+from distlock.engine.errors import NotConnected
 from distlock.queue.events import Listed
 from tests.contenders.tools import LAST, holds, standing_in_line
 from tests.kit.fake_session import LINE, Counting, FakeSession, Tree

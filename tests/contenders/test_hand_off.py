@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.client import NoAuth
+from distlock.engine.errors import NoAuth
 from tests.kit.fake_session import FakeSession, Tree
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from distlock.contenders.batch import BatchMember
-from distlock.engine.client import NoAuth, NotConnected
+from distlock.engine.errors import NoAuth, NotConnected
 from distlock.keys.znodes import WORN
 from tests.kit.fake_session import CONTENDERS, Counting, CountingContender, FakeSession, Tree
 

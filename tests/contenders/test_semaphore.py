@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_semaphore
-from distlock.engine.client import Client, Reply
+from distlock.engine.reply import Reply
+from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Permits

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.client import NotConnected
+from distlock.engine.errors import NotConnected
 from tests.contenders.tools import holds, standing_in_line
 from tests.kit.fake_session import FakeSession, Tree
 

@@ -18,7 +18,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import Transaction
 
 from distlock import LockUnavailable, zk_lock
-from distlock.engine.client import Client
+from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from tests.kit.tools import PATIENCE, await_connection

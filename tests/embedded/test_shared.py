@@ -50,7 +50,7 @@ print(zk_lock("key").acquire(timeout=0))
 UNUSED = """
 import sys
 import distlock.checks, distlock.session.session
-from distlock.engine import ensemble
+from distlock.engine.zookeeper import ensemble
 from distlock.conf import Configuration
 ensemble.hosts(Configuration())
 print([name for name in sys.modules if name.startswith("distlock.embedded")])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, zk_lock
-from distlock.engine.client import ignore
-from distlock.engine.connection import Connection
-from distlock.engine.handler import Handler
+from distlock.engine.reply import ignore
+from distlock.engine.zookeeper.connection import Connection
+from distlock.engine.zookeeper.handler import Handler
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.frames import FrameProxy, frame
 from tests.kit.helpers import eventually

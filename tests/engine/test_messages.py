@@ -11,13 +11,7 @@ from kazoo.protocol import serialization as kazoos
 from kazoo.protocol.serialization import int_struct, stat_struct, write_string
 from kazoo.security import ACL, Id
 
-from distlock.engine.messages import (
-    AccessList,
-    Create2,
-    Delete,
-    GetChildren,
-    GetData,
-)
+from distlock.engine.zookeeper.messages import AccessList, Create2, Delete, GetChildren, GetData
 
 PATHS = st.text(min_size=1)
 INTS = st.integers(-(2**31), 2**31 - 1)

@@ -21,12 +21,13 @@ import pytest
 from kazoo.protocol.connection import ConnectionDropped
 
 from distlock.conf import configuration
-from distlock.engine import client as client_module
 from distlock.engine import serving as serving_module
 from distlock.engine import wire as wire_module
-from distlock.engine.client import Client, Reply
+from distlock.engine.reply import Reply
 from distlock.engine.serving import _SEND_SECONDS
 from distlock.engine.wire import Wire
+from distlock.engine.zookeeper import client as client_module
+from distlock.engine.zookeeper.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

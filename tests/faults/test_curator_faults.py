@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.engine.client import Client, NoNode, NotConnected, SessionOver
+from distlock.engine.errors import NoNode, NotConnected, SessionOver
+from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from tests.kit.helpers import eventually, raw_client
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine.ensemble import _host_and_port, members
+from distlock.engine.zookeeper.ensemble import _host_and_port, members
 from distlock.testing.ports import free_ports
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
@@ -17,7 +17,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.engine.ensemble import Member
+    from distlock.engine.zookeeper.ensemble import Member
 
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.grant import Grant
-from distlock.engine.client import ConnectionLost, NoNode, NotConnected, NotEmpty, SessionOver
 from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine.errors import ConnectionLost, NoNode, NotConnected, NotEmpty, SessionOver
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import MAX_INT, signed
 from distlock.keys.znodes import REVOKE
@@ -26,7 +26,7 @@ from distlock.queue.policies import FAIR, MUTEX, UNFAIR
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.session.session import Session
 
 LINE = "/distlock/stock:42"

@@ -16,7 +16,7 @@ from distlock import zk_lock
 from distlock.contenders import waiting
 from distlock.decorators import declared
 from distlock.engine import timer
-from distlock.engine.client import Client
+from distlock.engine.zookeeper.client import Client
 from distlock.lease.persistent import PersistentLease
 from distlock.session import server_time
 from distlock.session.registry import close_sessions

@@ -17,10 +17,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.rules import REDIS
 from distlock.contenders import waiting
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
+from distlock.rules import REDIS
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for, sessions
 from distlock.testing.memory_client import MemoryClient

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.engine import client
+from distlock.engine.zookeeper import client
 from distlock.logs import outages
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports

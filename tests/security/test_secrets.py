@@ -19,7 +19,7 @@ from django.views.debug import ExceptionReporter
 
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
-from distlock.engine.client import _worth_logging
+from distlock.engine.zookeeper.client import _worth_logging
 from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine.client import Client
-from distlock.engine.credentials import tls_context
-from distlock.engine.handler import Handler
+from distlock.engine.zookeeper.client import Client
+from distlock.engine.zookeeper.credentials import tls_context
+from distlock.engine.zookeeper.handler import Handler
 from tests.security.certificates import Authority
 
 if TYPE_CHECKING:

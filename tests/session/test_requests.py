@@ -12,7 +12,7 @@ from kazoo.protocol.serialization import Sync
 from kazoo.security import make_acl
 
 from distlock.conf import Configuration
-from distlock.engine.client import Reply, SessionOver
+from distlock.engine.errors import SessionOver
 from distlock.session.session import Session
 from distlock.testing.ports import free_ports
 from distlock.testing.proxy import TcpProxy
@@ -20,6 +20,7 @@ from tests.kit.helpers import eventually, raw_client
 from tests.session.tools import expire
 
 if TYPE_CHECKING:
+    from distlock.engine.reply import Reply
     from distlock.testing.server import ZooKeeper
     from tests.session.tools import MakeSession
 

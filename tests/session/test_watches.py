@@ -15,7 +15,7 @@ import pytest
 from kazoo.security import make_acl
 
 from distlock.conf import Configuration
-from distlock.engine.client import NoNode
+from distlock.engine.errors import NoNode
 from distlock.session.session import Session
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client

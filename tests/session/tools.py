@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from distlock.session.session import Session
 
 if TYPE_CHECKING:
-    from distlock.engine.client import Done
+    from distlock.engine.reply import Done
     from distlock.testing.server import ZooKeeper
 
 #: Makes a connected session with the given settings.

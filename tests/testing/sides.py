@@ -9,9 +9,9 @@ from kazoo.exceptions import APIError, KazooException
 from kazoo.protocol.states import ZnodeStat
 
 from distlock.conf import Configuration
-from distlock.engine.client import Reply
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import good_bye
+from distlock.engine.reply import Reply
 from distlock.session.ending import end_session
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
@@ -20,7 +20,7 @@ from tests.kit.tools import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.requests import Requests
+    from distlock.engine.zookeeper.requests import Requests
 
 
 def configuration(hosts: str, *, auth: tuple[tuple[str, str], ...] = ()) -> Configuration:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from kazoo.exceptions import EXCEPTIONS, APIError
 
-from distlock.engine.client import Client
+from distlock.engine.zookeeper.client import Client
 from distlock.testing import MemoryTree
 from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
@@ -29,7 +29,7 @@ from tests.testing.sides import Side, World, configuration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.engine.requests import Requests
+    from distlock.engine.zookeeper.requests import Requests
     from distlock.testing.server import ZooKeeper
 
 

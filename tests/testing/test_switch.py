@@ -17,7 +17,7 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.engine.client import Client
+from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from distlock.testing import (
     DistlockTestCase,
@@ -114,7 +114,7 @@ with memory_zookeeper():
 
 
 def test_no_setting_switches_it_on() -> None:
-    from distlock.engine.ensemble import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
+    from distlock.engine.zookeeper.ensemble import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
 
     assert hosts_error("memory://")
     assert hosts_error("memory") is None  # a host of this name

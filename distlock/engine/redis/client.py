@@ -1,4 +1,4 @@
-"""A client whose server is Redis; stands in for `distlock.engine.client.Client`.
+"""A client whose server is Redis; stands in for `distlock.engine.zookeeper.client.Client`.
 
 As there, everything happens on the connection thread: requests are answered in order, watches fire
 between the answers where the changes were, and no callback runs in the thread of a caller.
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import ConnectionLoss
 
-from distlock.engine.client import Reply
-from distlock.engine.handler import guarded
+from distlock.engine.guard import guarded
+from distlock.engine.reply import Reply
 from distlock.engine.serving import Submitting
 from distlock.logs.outages import Outage
 

@@ -20,7 +20,7 @@ import hiredis
 from kazoo.protocol.connection import ConnectionDropped
 from redis.exceptions import RedisError
 
-from distlock.engine.handler import guarded, report_once
+from distlock.engine.guard import guarded, report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire
 from distlock.logs.loggers import safe
@@ -32,7 +32,7 @@ from .requests import Request, beginning
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
-    from distlock.engine.client import Reply
+    from distlock.engine.reply import Reply
 
     from .client import RedisClient
 
@@ -237,17 +237,15 @@ class RedisConnection(Serving):
         """
         deadline = time.monotonic() + self._patience
         self._finish(hiredis.pack_command(command), self._patience)
-        while (answer := self._reader.gets()) is _MORE or isinstance(
-            answer, hiredis.PushNotification
-        ):
+        while True:
+            answer: Any = self._reader.gets()
             if answer is _MORE:
                 self._await(select.POLLIN, deadline - time.monotonic())
                 self._reader.feed(self._chunk())
-            elif answer[0] in (b"subscribe", b"unsubscribe"):
+            elif isinstance(answer, hiredis.ReplyError):
+                raise error_of(str(answer), self._where)
+            elif not isinstance(answer, hiredis.PushNotification) or answer[0] != b"message":
                 return answer
-        if isinstance(answer, hiredis.ReplyError):
-            raise error_of(str(answer), self._where)
-        return answer
 
     def _await(self, event: int, seconds: float) -> None:
         ready = select.poll()

@@ -121,7 +121,7 @@ class Step:
         """Return the outcome, or raise the error."""
         failed, outcomes = answer
         if failed >= 0:
-            raise REFUSALS[outcomes]()
+            raise REFUSALS[outcomes]
         return self.outcome(outcomes[0])
 
 
@@ -168,7 +168,7 @@ class Transaction:
 
 
 class Requests:
-    """Makes the requests that a client sends; `distlock.engine.requests.Requests` tells of each."""
+    """Makes the requests that a client sends; those to ZooKeeper tell of each."""
 
     def contender(self, prefix: str, data: bytes) -> Any:
         return Step("create", prefix, data, _EPHEMERAL | _SEQUENTIAL, _path_and_stat)

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.engine.bulk_reads import Reads
-from distlock.engine.client import NodeExists
+from distlock.engine.errors import NodeExists
 from distlock.keys.znodes import clipped, printable
 from distlock.management.access import Audit, audit, create_namespace, set_acls
 from distlock.management.output import NOTHING, add_options, exit_statuses, write_json

@@ -29,9 +29,10 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from distlock import process
+from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
-from .client import Client, Reply
+from .client import Client
 from .ensemble import ask
 from .requests import Borrowed
 

@@ -37,12 +37,13 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
+from distlock.engine.guard import report_once
+from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
+from distlock.engine.wire import Wire, packed
 from distlock.logs.loggers import safe
 
-from .handler import ConnectionWithReasons, report_once
+from .handler import ConnectionWithReasons
 from .requests import Borrowed
-from .serving import MANY, WOULD_BLOCK, Serving
-from .wire import Wire, packed
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -8,8 +8,6 @@ known to kazoo.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import importlib
 import logging
 import ssl
@@ -17,29 +15,22 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 from kazoo.client import CLOSED_STATES, KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
     InvalidACLError,
     NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
     UnimplementedError,
 )
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
+from distlock.engine.guard import guarded
+from distlock.engine.serving import Submitting
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import safe
 from distlock.logs.outages import Outage
@@ -47,9 +38,8 @@ from distlock.logs.outages import Outage
 from .connection import Connection
 from .credentials import sasl_options, tls_context
 from .ensemble import hosts
-from .handler import Handler, guarded, report_bug
+from .handler import Handler
 from .requests import Requests, access_list
-from .serving import Submitting
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -88,84 +78,6 @@ def _in_detail(record: logging.LogRecord) -> bool:
 
 #: kazoo's own messages about connections.
 _logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging, _in_detail)
-
-#: Called once with (value, None) or (None, error), on the connection thread.
-Done = Callable[[Any, BaseException | None], None]
-
-
-def ignore(value: Any, error: BaseException | None) -> None:
-    """Take an outcome that changes nothing: a `Done`."""
-
-
-NoNode: Final = NoNodeError
-NotEmpty: Final = NotEmptyError
-NodeExists: Final = NodeExistsError
-NoAuth: Final = NoAuthError
-BadVersion: Final = BadVersionError
-#: The answer is not known: the request may have been carried out or not.
-ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
-#: The session is over, with all its nodes.
-SessionOver: Final = SessionExpiredError
-#: A wait for a future, or an await, raises one of these; one class since Python 3.11.
-TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
-#: For a request that cannot be sent.
-NotConnected: Final = ConnectionLoss
-
-
-class Reply:
-    """Where the outcome of one request goes; stands in for kazoo's ``AsyncResult``.
-
-    kazoo may set one twice, and loses those that are queued in the instant in which a session ends:
-    `Session` fails these itself, and a value that comes later still goes to `orphan`.
-    """
-
-    __slots__ = ("_done", "_orphan", "_settled", "session_id")
-
-    def __init__(
-        self,
-        done: Done,
-        orphan: Callable[[Any], None] | None,
-        settled: Callable[[Reply], None],
-        session_id: int,
-    ) -> None:
-        self._done: Done | None = done
-        self._orphan = orphan
-        self._settled = settled
-        #: The session in which the request was sent.
-        self.session_id = session_id
-
-    def settle(self, value: Any, error: BaseException | None) -> None:
-        """Take the server's answer, or the news that there will be none."""
-        done, self._done = self._done, None
-        self._settled(self)
-        try:
-            if done is not None:
-                done(value, error)
-            elif error is None and self._orphan is not None:
-                self._orphan(value)
-        except Exception as bug:  # noqa: BLE001 - is logged
-            report_bug(bug)
-
-    def set_exception(self, error: BaseException) -> None:
-        """Take the news that there will be no answer; kazoo calls it so."""
-        self.settle(None, error)
-
-
-def failure(outcomes: list[Any]) -> Exception | None:
-    """Return the error of the step for which a transaction was not carried out."""
-    along = RolledBackError | RuntimeInconsistency
-    errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
-    return next(errors, None)
-
-
-def refusal(answer: Any) -> Exception | None:
-    """Return the error for which the answer to a `proof` proves nothing: the session is over.
-
-    A transaction has it among its outcomes. NoNode and NoAuth prove as much as success does, since
-    the leader checks the session first.
-    """
-    error = failure(answer) if isinstance(answer, list) else None
-    return None if isinstance(error, NoNode | NoAuth) else error
 
 
 class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.core.exceptions import ImproperlyConfigured
 from django.views.decorators.debug import sensitive_variables
 
-from . import session_reaper
+from distlock.engine import session_reaper
 
 if TYPE_CHECKING:
     import ssl

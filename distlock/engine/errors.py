@@ -1,0 +1,51 @@
+"""Names the errors of requests, whichever engine answers: kazoo's classes, by what they mean."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from typing import Any, Final
+
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+
+NoNode: Final = NoNodeError
+NotEmpty: Final = NotEmptyError
+NodeExists: Final = NodeExistsError
+NoAuth: Final = NoAuthError
+BadVersion: Final = BadVersionError
+#: The answer is not known: the request may have been carried out or not.
+ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
+#: The session is over, with all its nodes.
+SessionOver: Final = SessionExpiredError
+#: A wait for a future, or an await, raises one of these; one class since Python 3.11.
+TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
+#: For a request that cannot be sent.
+NotConnected: Final = ConnectionLoss
+
+
+def failure(outcomes: list[Any]) -> Exception | None:
+    """Return the error of the step for which a transaction was not carried out."""
+    along = RolledBackError | RuntimeInconsistency
+    errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
+    return next(errors, None)
+
+
+def refusal(answer: Any) -> Exception | None:
+    """Return the error for which the answer to a `proof` proves nothing: the session is over.
+
+    A transaction has it among its outcomes. NoNode and NoAuth prove as much as success does, since
+    the leader checks the session first.
+    """
+    error = failure(answer) if isinstance(answer, list) else None
+    return None if isinstance(error, NoNode | NoAuth) else error

@@ -1,0 +1,9 @@
+"""The connection to ZooKeeper: kazoo's client and its requests.
+
+`client` and `connection` bend kazoo, with `requests`, which holds the requests that kazoo has no
+API for, and `handler`, which stands in for kazoo's threads. `messages` packs the four requests of
+every hold. `credentials` and `roles` read TLS, SASL and ACLs from the settings, `ensemble` asks the
+servers of ``HOSTS`` one by one, and `shared_client` lends the session to users.
+"""
+
+from __future__ import annotations
