@@ -50,7 +50,7 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
         return
     for name in options:
         if name not in _RULES:
-            near = difflib.get_close_matches(str(name).upper(), _RULES, n=1)
+            near = difflib.get_close_matches(str(name).upper(), _RULES, n=1, cutoff=0.7)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(_RULES)}."
             yield Problem(f"{where} has an unknown setting {name!r}.", hint)
     for name, (accepts, expected) in _RULES.items():

@@ -182,7 +182,7 @@ class RedisNotInstalled(RuntimeError):
 
 
 class Redis(Service):
-    """A Redis server of the tests' own: loopback, a free port, nothing on disk.
+    """A Redis server of the tests' own: loopback, a free port, a folder of its own.
 
     It ends with `stop` and with this process, however that ends.
     """
@@ -203,7 +203,7 @@ class Redis(Service):
         folder = self._new_folder("redis")
         (self._port,) = free_ports(1)
         log = folder / "redis.log"
-        options = f"--bind 127.0.0.1 --port {self._port} --save --appendonly no"
+        options = f"--bind 127.0.0.1 --port {self._port} --save --appendonly yes --appendfsync no"
         self._process = GuardedProcess(
             [program, *options.split(), "--databases", str(self.DATABASES)],
             output=log,

@@ -103,6 +103,10 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.contrib.prometheus": "prometheus_client",
         "distlock.contrib.rest_framework": "rest_framework",
         "distlock.testing.fixtures": "pytest",
+        "distlock.engine.redis.address": "redis",
+        "distlock.engine.redis.client": "redis",
+        "distlock.engine.redis.connection": "hiredis",
+        "distlock.engine.redis.ending": "hiredis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
         assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]

@@ -14,6 +14,7 @@ import socket
 import ssl
 import threading
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -28,7 +29,7 @@ from distlock.logs.loggers import safe
 from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of
 from .library import CODE
-from .requests import Request, beginning
+from .requests import Request, Step, Transaction, beginning
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -49,8 +50,16 @@ _NONE: Final = object()
 
 
 def prefix(conf: Configuration) -> bytes:
-    """Return what all keys begin with: a hash tag, so that one server of a cluster has them."""
-    return f"{{{conf.namespace}}}:".encode()
+    """Return what all keys begin with: a hash tag, so that one server of a cluster has them.
+
+    The number of the database tells the functions, which all databases share, which one it is.
+    """
+    return _prefix(conf.hosts, conf.namespace)
+
+
+@cache
+def _prefix(hosts: str, namespace: str) -> bytes:
+    return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
 
 
 def call(conf: Configuration, session_id: int, password: bytes, request: Any) -> tuple[Any, ...]:
@@ -90,6 +99,8 @@ class RedisConnection(Serving):
         self._pinged_at: float | None = None
         self.session_id = 0
         self.password = b""
+        #: The number of the session's last transaction.
+        self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
         self._read_sock.setblocking(False)
         self._write_sock.setblocking(False)
@@ -191,17 +202,18 @@ class RedisConnection(Serving):
 
     def _begin(self) -> None:
         """Carry on the session if it lives, and begin another one if not."""
-        if self.session_id and self._subscribe_and_call(beginning(again=True)):
+        if self.session_id and self._subscribe_and_call(beginning(self._last)):
             return
         if self.session_id:
             self.client.session_over()
         self.session_id = 0
         self._new_session()
-        self._subscribe_and_call(beginning(again=False))
+        self._subscribe_and_call(beginning(None))
 
     def _new_session(self) -> None:
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
+        self._last = 0
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
@@ -338,6 +350,8 @@ class RedisConnection(Serving):
                 value = request.read(answer)
             except Exception as refusal:  # noqa: BLE001 - goes to the caller
                 error = refusal
+            if isinstance(request, Step | Transaction) and len(answer) > 2:
+                self._last = answer[2]
         if error is None and confirmed is not None:
             error = self._unconfirmed_error(request, value, confirmed)
         if error is None and request.watcher is not None:

@@ -47,6 +47,10 @@ class NotConfirmed(ConnectionLoss):  # type: ignore[misc]
     """Fewer replicas than ``REPLICAS`` have confirmed a write: a failover may lose it."""
 
 
+class JustStarted(RedisRefused):
+    """The server has just started, or taken over, and grants no lock yet."""
+
+
 #: The words with which the functions refuse a step, as ZooKeeper's errors.
 REFUSALS: Final = {
     b"NONODE": NoNodeError,
@@ -101,12 +105,23 @@ _KNOWN: Final = {
 }
 
 
+def _grace(text: str, where: str) -> JustStarted:
+    seconds = int(text.split()[1]) / 1000
+    return JustStarted(
+        f"{where} has just started, or taken the place of another server, and may not know all "
+        f"locks that were granted before. It grants none for {seconds:.1f} s more; by then their "
+        "holders know that they are lost. Try again."
+    )
+
+
 def error_of(text: str, where: str) -> RedisRefused:
     """Return the error for an answer that begins with ``-``.
 
     :param text: what the server says, such as ``OOM command not allowed``
     :param where: the server, as the message names it
     """
+    if text.startswith("GRACE "):
+        return _grace(text, where)
     # An error within a function ends with its name and the line.
     for word, (kind, advice) in _KNOWN.items():
         if text.startswith(word) or f"-{word} " in text or f" {word} " in text:

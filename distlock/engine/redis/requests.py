@@ -119,7 +119,7 @@ class Step:
 
     def read(self, answer: Any) -> Any:
         """Return the outcome, or raise the error."""
-        failed, outcomes = answer
+        failed, outcomes, *_ = answer
         if failed >= 0:
             raise REFUSALS[outcomes]
         return self.outcome(outcomes[0])
@@ -156,7 +156,7 @@ class Transaction:
 
     def read(self, answer: Any) -> list[Any]:
         """Return the outcomes."""
-        failed, outcomes = answer
+        failed, outcomes, *_ = answer
         if failed < 0:
             return [step.outcome(one) for step, one in zip(self.steps, outcomes, strict=True)]
         after = len(self.steps) - failed - 1
@@ -228,6 +228,9 @@ def good_bye() -> Request:
     return Request(_CLOSE, (), _nothing)
 
 
-def beginning(*, again: bool) -> Request:
-    """Begin the session, or carry it on if it still lives."""
-    return Request(_CONNECT, ("again",) if again else (), _nothing)
+def beginning(last: int | None) -> Request:
+    """Begin the session, or carry it on if it still lives.
+
+    :param last: the number of its last transaction, None for a new session
+    """
+    return Request(_CONNECT, () if last is None else (last,), _nothing)

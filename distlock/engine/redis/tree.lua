@@ -4,7 +4,9 @@
 -- cluster has all of them. Below it:
 --
 --   zxid          the number of the last transaction
+--   run           the id of the server's process that the last session began on
 --   sessions      a sorted set of tokens "<id>:<password>" by their deadlines
+--   last          the number of each session's last transaction, by its id
 --   empty         a sorted set of containers without children by when they became so
 --   n:<path>      a node, packed
 --   c:<path>      the names of its children
@@ -21,6 +23,10 @@
 local MAX_INT = 2147483647
 -- The sessions or containers that one call removes.
 local MANY = 100
+
+-- What this process of the server knows, and its successor does not: whether it has had sessions of
+-- a prefix, and until when it makes no contender there.
+local known, grace = {}, {}
 
 local EPHEMERAL, SEQUENTIAL, CONTAINER = 1, 2, 4
 
@@ -249,6 +255,7 @@ local function end_session(prefix, now, token)
   until #paths == 0
   redis.call('DEL', prefix .. 'e:' .. id)
   redis.call('ZREM', prefix .. 'sessions', token)
+  redis.call('HDEL', prefix .. 'last', id)
 end
 
 local function expire(prefix, now)
@@ -279,6 +286,32 @@ local function renew(prefix, now, token, timeout)
   redis.call('ZADD', prefix .. 'sessions', whole(now + timeout * 1000), token)
 end
 
+-- Take note of a server that has started, or taken the place of another, since the last session began.
+--
+-- It may lack the last transactions of its predecessor, and a holder that it does not know believes
+-- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
+-- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
+-- timeout again, as a new leader of ZooKeeper gives them. An append-only file that was empty from
+-- the start has lost nothing, and neither has a server that has run for longer.
+local function take_over(prefix, now, timeout)
+  local facts = redis.call('INFO', 'server')
+  local run = string.match(facts, 'run_id:(%x+)')
+  local before = redis.call('GET', prefix .. 'run')
+  if before ~= run then
+    redis.call('SET', prefix .. 'run', run)
+    if before or known[prefix] then
+      grace[prefix] = now + timeout * 1000
+    elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
+      local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
+      grace[prefix] = now - uptime * 1000000 + timeout * 1000
+    end
+    for _, token in ipairs(redis.call('ZRANGE', prefix .. 'sessions', 0, -1)) do
+      redis.call('ZADD', prefix .. 'sessions', 'GT', whole(now + timeout * 1000), token)
+    end
+  end
+  known[prefix] = true
+end
+
 local OVER = {err = 'SESSIONOVER the session is over'}
 local NO_WATCH = {err = 'NOWATCH there is no such watch'}
 local NO_NODE = {err = 'NONODE there is no such node'}
@@ -286,12 +319,21 @@ local NO_NODE = {err = 'NONODE there is no such node'}
 -- --- the functions -----------------------------------------------------------------------------
 -- Arguments: the token of the session, its timeout in milliseconds, and those of the function.
 
--- Begin a session, or carry it on: only if it lives, where a third argument is given.
+-- Begin a session or, with the number of its last transaction, carry it on: if it lives, and no
+-- transaction is lost.
 local function connect(keys, args)
-  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
+  local prefix, token, timeout, last = keys[1], args[1], tonumber(args[2]), tonumber(args[3])
+  local id = id_of(token)
+  take_over(prefix, clock(), timeout)
   local now = enter(prefix, token)
-  if args[3] and not now then return OVER end
-  forget_watches(prefix, id_of(token))
+  if last then
+    if not now then return OVER end
+    if tonumber(redis.call('HGET', prefix .. 'last', id) or 0) < last then
+      end_session(prefix, now, token)
+      return OVER
+    end
+  end
+  forget_watches(prefix, id)
   renew(prefix, now or clock(), token, timeout)
   return 'OK'
 end
@@ -324,13 +366,17 @@ local function change(keys, args)
   local tx, outcomes, id = transaction(prefix, now), {}, id_of(token)
   for first = 3, #args, 4 do
     local name, path, data, number = unpack(args, first, first + 3)
+    if name == 'create' and now < (grace[prefix] or 0) and tonumber(number) ~= CONTAINER then
+      return {err = 'GRACE ' .. math.ceil((grace[prefix] - now) / 1000)}
+    end
     local outcome, refusal = step[name](tx, id, path, data, tonumber(number))
     if refusal then return {#outcomes, refusal} end
     outcomes[#outcomes + 1] = outcome
   end
   renew(prefix, now, token, timeout)
   tx:commit()
-  return {-1, outcomes}
+  redis.call('HSET', prefix .. 'last', id, whole(tx:number()))
+  return {-1, outcomes, tx:number()}
 end
 
 local function watch(prefix, id, key)
