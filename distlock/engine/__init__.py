@@ -1,4 +1,4 @@
-"""What a session runs on: `zookeeper` or `redis`, and what both need.
+"""The servers that a session runs on: `zookeeper` or `redis`, and the code that both share.
 
 A client stays connected, and has one session after the other. `Session` uses of it only what has a
 docstring in `zookeeper.client` and `zookeeper.requests`; `redis.client` and the client in memory of

@@ -106,6 +106,7 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.address": "redis",
         "distlock.engine.redis.client": "redis",
         "distlock.engine.redis.connection": "hiredis",
+        "distlock.engine.redis.requests": "redis",
         "distlock.engine.redis.ending": "hiredis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:

@@ -11,7 +11,7 @@ from typing_extensions import Self
 
 from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
-from distlock.engine.redis.connection import prefix
+from distlock.engine.redis.requests import prefix
 from tests.testing.sides import Side
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ session asks of it, `client` and `connection` carry that over one connection, on
 watches come in order with the replies. `address` reads ``HOSTS`` and connects with redis-py, and
 `errors` explains what the server refuses. `library` loads the functions.
 
-What a lock can promise here is in `docs/discussion/redis.md`.
+`docs/discussion/redis.md` says which promises hold here.
 """
 
 from __future__ import annotations

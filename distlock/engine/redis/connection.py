@@ -14,7 +14,6 @@ import socket
 import ssl
 import threading
 import time
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -29,7 +28,7 @@ from distlock.logs.loggers import safe
 from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of
 from .library import CODE
-from .requests import Request, Step, Transaction, beginning
+from .requests import Request, Step, Transaction, beginning, call, prefix
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -43,30 +42,10 @@ logger = safe(logging.getLogger("distlock"))
 _PAUSE_SECONDS: Final = (0.05, 0.75)
 #: The shortest time between two pings, in seconds.
 _LEAST_PING_SECONDS: Final = 0.005
-#: What the reader returns while an answer is not complete.
+#: The reader returns it while an answer is not complete.
 _MORE: Final = object()
 #: Where there is no answer of a function yet.
 _NONE: Final = object()
-
-
-def prefix(conf: Configuration) -> bytes:
-    """Return what all keys begin with: a hash tag, so that one server of a cluster has them.
-
-    The number of the database tells the functions, which all databases share, which one it is.
-    """
-    return _prefix(conf.hosts, conf.namespace)
-
-
-@cache
-def _prefix(hosts: str, namespace: str) -> bytes:
-    return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
-
-
-def call(conf: Configuration, session_id: int, password: bytes, request: Any) -> tuple[Any, ...]:
-    """Return a request as the command that calls its function."""
-    token = b"%d:%s" % (session_id, password)
-    timeout = int(conf.session_timeout * 1000)
-    return (b"FCALL", request.function, 1, prefix(conf), token, timeout, *request.arguments)
 
 
 class RedisConnection(Serving):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from .address import address
-from .connection import call
-from .requests import good_bye
+from .requests import call, good_bye
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import Final
 _SOURCE: Final = Path(__file__).with_name("tree.lua").read_text()
 #: The name of the library, and what the names of its functions begin with.
 NAME: Final = f"distlock_{sha256(_SOURCE.encode()).hexdigest()[:12]}"
-#: What ``FUNCTION LOAD`` takes.
+#: The text for ``FUNCTION LOAD``.
 CODE: Final = f"#!lua name={NAME}\n" + _SOURCE.replace("LIBRARY", NAME)
 
 

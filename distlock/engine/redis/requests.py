@@ -6,16 +6,20 @@ They answer as those to ZooKeeper do: with paths, and with kazoo's stats and err
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, UnimplementedError
 from kazoo.protocol.states import ZnodeStat
 
+from .address import address
 from .errors import REFUSALS
 from .library import function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from distlock.conf import Configuration
 
 #: How long an empty container stays, in milliseconds.
 EMPTY_MS: Final = 60_000
@@ -74,7 +78,7 @@ def _nothing(_: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one call of a function asks.
+    """One call of a function.
 
     :ivar function: its name
     :ivar arguments: all but the session's token and timeout
@@ -234,3 +238,23 @@ def beginning(last: int | None) -> Request:
     :param last: the number of its last transaction, None for a new session
     """
     return Request(_CONNECT, () if last is None else (last,), _nothing)
+
+
+def prefix(conf: Configuration) -> bytes:
+    """Return what all keys begin with: a hash tag, so that one server of a cluster has them.
+
+    The number of the database tells the functions, which all databases share, which one it is.
+    """
+    return _prefix(conf.hosts, conf.namespace)
+
+
+@cache
+def _prefix(hosts: str, namespace: str) -> bytes:
+    return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
+
+
+def call(conf: Configuration, session_id: int, password: bytes, request: Any) -> tuple[Any, ...]:
+    """Return a request as the command that calls its function."""
+    token = b"%d:%s" % (session_id, password)
+    timeout = int(conf.session_timeout * 1000)
+    return (b"FCALL", request.function, 1, prefix(conf), token, timeout, *request.arguments)
