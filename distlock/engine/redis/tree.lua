@@ -110,14 +110,20 @@ function Transaction:commit()
   local p = self.prefix
   if #self.order == 0 then return end
   redis.call('SET', p .. 'zxid', whole(self:number()))
+  local set, gone, done = {}, {}, {}
   for _, path in ipairs(self.order) do
     local node = self.nodes[path]
-    if node then
-      redis.call('SET', p .. 'n:' .. path, cmsgpack.pack(node))
+    if done[path] then
+      -- It was changed twice.
+    elseif node then
+      set[#set + 1], set[#set + 2] = p .. 'n:' .. path, cmsgpack.pack(node)
     else
-      redis.call('DEL', p .. 'n:' .. path)
+      gone[#gone + 1] = p .. 'n:' .. path
     end
+    done[path] = true
   end
+  if #set > 0 then redis.call('MSET', unpack(set)) end
+  if #gone > 0 then redis.call('DEL', unpack(gone)) end
   for _, write in ipairs(self.writes) do redis.call(unpack(write)) end
   self:tell()
 end
@@ -176,7 +182,9 @@ function step.create(tx, id, path, data, flags)
   if flags == SEQUENTIAL or flags == EPHEMERAL + SEQUENTIAL then
     path = path .. string.format('%010d', parent[MADE])
   end
-  if tx:find(path) then return nil, 'NODEEXISTS' end
+  -- A number below the greatest is new.
+  local is_new = flags >= SEQUENTIAL and flags < CONTAINER and parent[MADE] < MAX_INT
+  if not is_new and tx:find(path) then return nil, 'NODEEXISTS' end
   if parent[OWNER] ~= '' then return nil, 'NOCHILDREN' end
   if parent[IS_CONTAINER] and parent[CHILDREN] == 0 then
     tx:write('ZREM', tx.prefix .. 'empty', above)
@@ -259,9 +267,11 @@ local function end_session(prefix, now, token)
 end
 
 local function expire(prefix, now)
-  local due = redis.call(
-    'ZRANGE', prefix .. 'sessions', '-inf', '(' .. whole(now), 'BYSCORE', 'LIMIT', 0, MANY)
-  for _, token in ipairs(due) do end_session(prefix, now, token) end
+  repeat
+    local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
+    local due = first[1] and tonumber(first[2]) < now
+    if due then end_session(prefix, now, first[1]) end
+  until not due
 end
 
 local function reap(prefix, before)
@@ -282,8 +292,16 @@ local function enter(prefix, token)
   if redis.call('ZSCORE', prefix .. 'sessions', token) then return now end
 end
 
-local function renew(prefix, now, token, timeout)
-  redis.call('ZADD', prefix .. 'sessions', whole(now + timeout * 1000), token)
+-- The same, and renew the caller's session.
+local function enter_and_renew(prefix, token, timeout)
+  local now = clock()
+  expire(prefix, now)
+  local deadline = whole(now + timeout * 1000)
+  -- It answers 0 also where the deadline is the same to the microsecond.
+  if redis.call('ZADD', prefix .. 'sessions', 'XX', 'CH', deadline, token) == 1
+    or redis.call('ZSCORE', prefix .. 'sessions', token) then
+    return now
+  end
 end
 
 -- Take note of a server that has started, or taken the place of another, since the last session began.
@@ -334,7 +352,7 @@ local function connect(keys, args)
     end
   end
   forget_watches(prefix, id)
-  renew(prefix, now or clock(), token, timeout)
+  redis.call('ZADD', prefix .. 'sessions', whole(clock() + timeout * 1000), token)
   return 'OK'
 end
 
@@ -342,9 +360,8 @@ end
 -- argument. Answer the milliseconds until the next session of all may end.
 local function ping(keys, args)
   local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
-  local now = enter(prefix, token)
+  local now = enter_and_renew(prefix, token, timeout)
   if not now then return OVER end
-  renew(prefix, now, token, timeout)
   reap(prefix, now - args[3] * 1000)
   local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
   return math.max(math.ceil((tonumber(first[2]) - now) / 1000), 0)
@@ -361,7 +378,7 @@ end
 -- Answer their outcomes, or the number of the step that failed and its error.
 local function change(keys, args)
   local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
-  local now = enter(prefix, token)
+  local now = enter_and_renew(prefix, token, timeout)
   if not now then return OVER end
   local tx, outcomes, id = transaction(prefix, now), {}, id_of(token)
   for first = 3, #args, 4 do
@@ -373,7 +390,6 @@ local function change(keys, args)
     if refusal then return {#outcomes, refusal} end
     outcomes[#outcomes + 1] = outcome
   end
-  renew(prefix, now, token, timeout)
   tx:commit()
   redis.call('HSET', prefix .. 'last', id, whole(tx:number()))
   return {-1, outcomes, tx:number()}
