@@ -118,7 +118,7 @@ class Distlock:
         session.ask(session.children, session.root)
 
     def session(self) -> tuple[int, bytes]:
-        number, password = session_for()._client.client_id  # noqa: SLF001 - for the thief only
+        number, password = session_for()._client.credentials  # noqa: SLF001 - for the thief only
         return number, password
 
     def _lost(self, **_: Any) -> None:

@@ -1,8 +1,8 @@
 """The servers that a session runs on: `zookeeper` or `redis`, and the code that both share.
 
-A client stays connected, and has one session after the other. `Session` uses of it only what has a
-docstring in `zookeeper.client` and `zookeeper.requests`; `redis.client` and the client in memory of
-`distlock.testing` have the same. Outcomes come to a `reply`, and `errors` names them.
+A client stays connected, and has one session after the other. `protocol` is the seam: what a
+session uses of a client. The outcome of a request comes to a `reply`, and `errors` names those that
+failed.
 
 Every thread writes its own requests to the `wire`; one thread a connection reads (`serving`), and
 `guard` keeps it alive. `deadline` measures until when the servers cannot have ended the session.

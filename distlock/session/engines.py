@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+    from distlock.engine.protocol import EngineClient
 
 
-def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> Client:
+def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> EngineClient:
     """Return a new client for these settings."""
     if conf.engine == ZOOKEEPER:
         return Client(conf, changed)
-    client: Client = import_module(f"{conf.engine}.client").RedisClient(conf, changed)
+    client: EngineClient = import_module(f"{conf.engine}.client").RedisClient(conf, changed)
     return client
 
 

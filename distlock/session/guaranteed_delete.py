@@ -19,7 +19,7 @@ from distlock.logs.loggers import safe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.engine.zookeeper.client import Client
+    from distlock.engine.protocol import EngineClient
 
     from .session import Session
 
@@ -33,7 +33,7 @@ IDLE_PARENT_SECONDS = 60.0
 class GuaranteedDelete:
     """The deletes of one session that are not done yet."""
 
-    def __init__(self, session: Session, client: Client) -> None:
+    def __init__(self, session: Session, client: EngineClient) -> None:
         self._session = session
         self._client = client
         #: For each path, the function to call when it is known to be gone.

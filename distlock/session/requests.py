@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+    from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
-    from distlock.engine.zookeeper.client import Client
-    from distlock.engine.zookeeper.requests import Requests
 
     from .guaranteed_delete import GuaranteedDelete
 
@@ -48,7 +47,7 @@ class SessionRequests:
 
     deletes: GuaranteedDelete
 
-    def __init__(self, conf: Configuration, client: Client) -> None:
+    def __init__(self, conf: Configuration, client: EngineClient) -> None:
         self.conf = conf
         self._client = client
         #: The id that ZooKeeper gave the session, 0 while there is none.

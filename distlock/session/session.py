@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from distlock.contenders.contender import QueuedContender
     from distlock.contenders.driver import Driver
     from distlock.contenders.turns import Batch
+    from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
-    from distlock.engine.zookeeper.client import Client
-    from distlock.engine.zookeeper.requests import Requests
     from distlock.engine.zookeeper.shared_client import SharedClient
     from distlock.queue.local_line import Local
 
@@ -49,7 +48,7 @@ CLOSE_MANY_SECONDS = 5.0
 
 
 #: Makes the client of a session. `distlock.testing` puts one here that needs no server.
-new_client: Callable[[Configuration, Callable[[bool, int], None]], Client] = client_of
+new_client: Callable[[Configuration, Callable[[bool, int], None]], EngineClient] = client_of
 
 #: Gets the configuration of a session, its id, and its password or None; see `observe_sessions`.
 Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"

@@ -14,8 +14,8 @@ from distlock.engine.guard import guarded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.engine.protocol import EngineClient
     from distlock.engine.reply import Done
-    from distlock.engine.zookeeper.client import Client
 
     from .session import Session
 
@@ -29,7 +29,7 @@ Watched: TypeAlias = tuple[str, bool]
 class SharedWatches:
     """The watches of one session."""
 
-    def __init__(self, session: Session, client: Client) -> None:
+    def __init__(self, session: Session, client: EngineClient) -> None:
         self._session = session
         self._client = client
         self.watchers: dict[Watched, set[Watcher]] = {}

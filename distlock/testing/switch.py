@@ -10,7 +10,7 @@ from __future__ import annotations
 import unittest
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.signals import setting_changed
@@ -29,7 +29,6 @@ from .memory_client import MemoryClient
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.engine.zookeeper.client import Client
 
 #: The one of this module's blocks that this process is in.
 _in_use: list[str] = []
@@ -53,7 +52,7 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
     """
     with _alone("memory_zookeeper()"):
         tree = MemoryTree()
-        session_module.new_client = cast("type[Client]", partial(MemoryClient, tree=tree))
+        session_module.new_client = partial(MemoryClient, tree=tree)
         _begin_anew()
         try:
             yield tree

@@ -17,7 +17,7 @@ from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, forgets_all
+from tests.kit.tools import PATIENCE, forgets_all, inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def connection_thread_stopped() -> Iterator[None]:
     session.soon(stop)
     assert stopped.wait(PATIENCE)
     # One whose request was answered may not have come back from sending it.
-    wire: Any = session._client._connection.wire
+    wire: Any = inside(session)._connection.wire
     eventually(lambda: not wire.lock.locked(), PATIENCE, "nobody who sends")
     try:
         yield

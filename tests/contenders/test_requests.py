@@ -92,7 +92,7 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         assert may_send.wait(PATIENCE)
 
     def creates_under_way(number: int) -> bool:
-        client = session._client  # one that finds another thread sending is queued
+        client: Any = session._client  # one that finds another thread sending is queued
         asked = [type(one[0]).__name__ for one in (*client._pending, *client._queue)]
         return asked.count("Create2") == number
 

@@ -15,7 +15,7 @@ from distlock.keys.znodes import in_line
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, SetOptions, await_own_watch
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, settle, within
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, inside, settle, within
 
 KEY = "key"
 T = 4.0
@@ -97,7 +97,7 @@ def test_a_watch_that_went_with_the_connection_comes_back(tree: Tree) -> None:
     with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
         await_own_watch(tree, hold)
         states: list[str] = []
-        session_for()._client.add_listener(states.append)
+        inside(session_for()).add_listener(states.append)
         session_for()._client.drop()
         eventually(lambda: states[-1:] == [KazooState.CONNECTED])  # again
         await_own_watch(tree, hold)

@@ -21,7 +21,7 @@ from distlock import LockUnavailable, zk_lock
 from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from distlock.session.session import Session
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, await_connection, inside
 
 if TYPE_CHECKING:
     from tests.kit.losses import SetOptions
@@ -115,7 +115,7 @@ def test_verify_asks_the_leader_and_reads_in_one_write(
 ) -> None:
     set_options(SESSION_TIMEOUT=T, STRICT=strict)
     with zk_lock(KEY) as hold:
-        connection = session_for()._client._connection
+        connection = inside(session_for())._connection
         written: list[bytes] = []
         write = connection._write
 

@@ -134,6 +134,11 @@ def await_connection(using: str = "default") -> Session:
     return session
 
 
+def inside(session: Session) -> Any:
+    """Return the client of a session, with what only its engine has."""
+    return session._client
+
+
 def expire_in_redis(session: Session) -> int:
     """End a session on the server, and return its id."""
     number, password = session._client.credentials
@@ -154,7 +159,7 @@ def expire(hosts: str, session: Session) -> int:
     if session.conf.engine == REDIS:
         return expire_in_redis(session)
     # Its `client_id` is None in an outage.
-    number, password = session._client._session_id, session._client._session_passwd
+    number, password = inside(session)._session_id, inside(session)._session_passwd
     deadline = time.monotonic() + 2 * PATIENCE
     while session.id == number:
         assert time.monotonic() < deadline, "the session could not be expired"
@@ -193,7 +198,7 @@ def kept(session: Session) -> dict[str, list[object]]:
         "newest": list(session.newest),
         "batches": list(session.batches),
         "nodes": list(session.local_nodes),
-        "kazoo's watchers": [*session._client._data_watchers, *session._client._child_watchers],
+        "kazoo's watchers": [*inside(session)._data_watchers, *inside(session)._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}
 

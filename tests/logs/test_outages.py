@@ -17,7 +17,7 @@ from distlock.logs import outages
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
 from tests.kit.helpers import eventually, logged
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, await_connection, inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def no_connection(hosts: str, reason: str) -> str:
 
 def next_rounds() -> None:
     """Wait until some more tries have failed."""
-    connection = session_for()._client._connection
+    connection = inside(session_for())._connection
     attempt = connection._connect_attempt
     tries: list[None] = []
 

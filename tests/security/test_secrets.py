@@ -23,6 +23,7 @@ from distlock.engine.zookeeper.client import _worth_logging
 from distlock.session.registry import session_for
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
+from tests.kit.tools import inside
 from tests.security.certificates import KEY_PASSWORD
 from tests.security.conftest import SASL_PASSWORD, SASL_USER
 
@@ -47,7 +48,7 @@ def told(text: str, *more: str) -> list[str]:
 
 def password_of(session: Session) -> list[str]:
     """The spellings of a session's password."""
-    _, password = session._client.client_id
+    _, password = session._client.credentials
     return [bytes(password).hex(), repr(bytes(password))]
 
 
@@ -127,7 +128,7 @@ def test_no_repr_tells_a_secret() -> None:
     lock = zk_lock("key")
     with lock as hold:
         session = session_for()
-        shown = [configuration(), lock, hold, session, session._client, session._client._connection]
+        shown = [configuration(), lock, hold, session, session._client, inside(session)._connection]
         text = " ".join(map(repr, shown)) + " ".join(map(str, shown))
         assert told(text, *password_of(session)) == []
 

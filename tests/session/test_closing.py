@@ -18,7 +18,7 @@ from distlock.session.session import Session
 from distlock.testing.ports import free_ports
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
-from tests.kit.tools import within
+from tests.kit.tools import inside, within
 from tests.session.tools import ephemeral_node
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_a_close_while_it_connects_ends_the_session(zookeeper: ZooKeeper) -> Non
         eventually(lambda: proxy.connections)
         assert not one.id
         one.close()
-        eventually(lambda: not one._client._connection._connection_routine.is_alive())
+        eventually(lambda: not inside(one)._connection._connection_routine.is_alive())
 
 
 def test_closed_sessions_leave_no_socket_and_no_thread(make_session: MakeSession) -> None:

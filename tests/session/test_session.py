@@ -157,7 +157,7 @@ def test_no_secret_is_ever_logged(
     caplog.set_level(level)
     with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
         one = make_session(hosts=proxy.address, auth=(("digest", "shop:s3cr3t"),))
-        _, password = one._client.client_id
+        _, password = one._client.credentials
         proxy.cut()
         eventually(lambda: not one.connected)
         proxy.restore()

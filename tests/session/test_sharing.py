@@ -17,7 +17,7 @@ from distlock.testing import memory_zookeeper
 from distlock.testing.ports import free_ports
 from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, Tree, expire
+from tests.kit.tools import PATIENCE, Tree, expire, inside
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -257,7 +257,7 @@ def test_a_lock_does_not_take_away_the_watch_of_a_user(make_owner: MakeOwner) ->
         eventually(lambda: not watches.watchers)
     event = seen.get(timeout=PATIENCE)
     assert (event.type, event.path) == ("DELETED", hold.path)
-    assert not session_for()._client._data_watchers.get(hold.path)
+    assert not inside(session_for())._data_watchers.get(hold.path)
 
 
 def test_a_request_that_would_cost_the_connection_is_refused(tree: Tree) -> None:

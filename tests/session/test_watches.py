@@ -19,6 +19,7 @@ from distlock.engine.errors import NoNode
 from distlock.session.session import Session
 from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
+from tests.kit.tools import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def test_a_watch_taken_back_is_removed_on_the_server(
     one.ask(one.children, "/").result(20)
     assert watcher.told == []
     assert not one.watches.watchers
-    assert not one._client._data_watchers
+    assert not inside(one)._data_watchers
 
 
 def test_a_watch_that_another_needs_stays(
@@ -180,7 +181,7 @@ def test_watchers_that_come_and_go_in_many_threads_neither_lose_a_change_nor_lea
         for thread in crowd:
             thread.join(20)
     eventually(lambda: not watched(zookeeper, one, node))
-    eventually(lambda: not one.watches.watchers and not one._client._data_watchers)
+    eventually(lambda: not one.watches.watchers and not inside(one)._data_watchers)
 
 
 def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -> None:

@@ -30,7 +30,7 @@ def ephemeral_node(one: Session) -> tuple[str, Any]:
 
 def expire(one: Session, zookeeper: ZooKeeper) -> None:
     """End a session on the server: a second client takes it over and closes it."""
-    thief = KazooClient(zookeeper.hosts, client_id=one._client.client_id)
+    thief = KazooClient(zookeeper.hosts, client_id=one._client.credentials)
     thief.start(timeout=10)
     thief.stop()
     thief.close()

@@ -7,7 +7,6 @@ is compared after each one, and the whole tree.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -226,22 +225,3 @@ def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
         assert type(side.ask(lambda make: make.unwatching("/"))) is APIError
     finally:
         side.client.say_goodbye(1)
-
-
-def test_the_client_in_memory_has_all_that_a_session_uses() -> None:
-    """What has a docstring in `Client`, with the same parameters."""
-    for name, member in vars(Client).items():
-        if name.startswith("_") or not member.__doc__:
-            continue
-        own = inspect.getattr_static(MemoryClient, name, None)
-        if inspect.isfunction(member):
-            assert own is not None, name
-            assert inspect.signature(own) == inspect.signature(member), name
-
-
-def test_both_tell_a_session_the_same_of_themselves() -> None:
-    """Properties of the one may be attributes of the other."""
-    told = {name for name, member in vars(Client).items() if isinstance(member, property)}
-    side = Side(partial(MemoryClient, tree=MemoryTree()), configuration("nowhere:1"))
-    assert {name for name in told if not hasattr(side.client, name)} == set()
-    side.client.say_goodbye(1)
