@@ -40,16 +40,14 @@ def configure(servers: dict[str, Any]) -> None:
     installed = ["distlock"]
     if servers.get("postgres"):
         installed += ["pgactivity", "pglock"]
+    options = {"NAMESPACE": "/bench/distlock", "SESSION_TIMEOUT": SESSION_TIMEOUT}
+    aliases = {"default": {"HOSTS": servers["zookeeper"], **options}}
+    if servers.get("redis"):
+        aliases["redis"] = {"HOSTS": servers["redis"], **options}
     settings.configure(
         INSTALLED_APPS=installed,
         DATABASES=servers.get("postgres", {}),
-        DISTLOCK={
-            "default": {
-                "HOSTS": servers["zookeeper"],
-                "NAMESPACE": "/bench/distlock",
-                "SESSION_TIMEOUT": SESSION_TIMEOUT,
-            }
-        },
+        DISTLOCK=aliases,
         LOGGING_CONFIG=None,
     )
     django.setup()
@@ -165,6 +163,7 @@ class Libraries:
         makers: dict[str, Callable[[], Callable[[str], Lock]]] = {
             "distlock": distlock,
             "handoff": partial(distlock, handoff=50),
+            "distlock-redis": partial(distlock, using="redis"),
             "decorated": decorated,
             "kazoo": lambda: self._kazoo.lock,
             "raw": lambda: self._kazoo.bare,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.bench import works
 from benchmarks.bench.figures import Spread, ratio
-from benchmarks.bench.works import CURATOR, FLOOR, KAZOO, REDIS
+from benchmarks.bench.works import CURATOR, FLOOR, KAZOO, NOTIFIED, REDIS
 
 if TYPE_CHECKING:
     from benchmarks.bench.figures import Series
@@ -66,6 +66,11 @@ def to(
         return ratio(getattr(of[ours.name], field), getattr(of[theirs.name], field))
 
     return measure
+
+
+def on_redis(theirs: Contender, work: Work) -> Measure:
+    """Compare distlock's engine for Redis with a lock of Redis' own."""
+    return to(theirs, work, ours=works.ON_REDIS)
 
 
 def beside(field: str, one: str | int, other: str | int) -> Measure:
@@ -137,6 +142,14 @@ TARGETS: Final[tuple[tuple[str, Measure, str], ...]] = (
         "1,000 waiters: time of an acquire to that with 10 waiters",
         beside("crowds", 1000, 10),
         "≤ 4",
+    ),
+    ("on Redis, uncontended: time to redis-py's `Lock`", on_redis(REDIS, _ALONE), "≤ 1.3"),
+    ("… 8 processes: rate to python-redis-lock", on_redis(NOTIFIED, _PROCESSES), "≥ 1"),
+    ("… 8 threads: rate to python-redis-lock", on_redis(NOTIFIED, _THREADS), "≥ 3"),
+    (
+        "… each holds it for 2 ms: idle time to python-redis-lock",
+        on_redis(NOTIFIED, _HANDED_ON),
+        "≤ 1",
     ),
     ("all works: Jain's index over the contenders, at its lowest", fairness, "≥ 0.99"),
     ("… overlaps", overlaps, "≤ 0"),
