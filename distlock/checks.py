@@ -16,6 +16,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from . import rules
 from .decorators import declared
+from .engine.redis.urls import is_encrypted, is_sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ def register() -> None:
     """Register the checks with Django."""
     checks.register(check_settings, "distlock")
     checks.register(check_embedded, "distlock")
+    checks.register(check_replicas, "distlock")
     checks.register(check_templates, "distlock")
     checks.register(check_views, "distlock", Tags.urls)
     checks.register(check_middleware, "distlock")
@@ -62,6 +64,24 @@ def check_embedded(**_: Any) -> list[CheckMessage]:
         Error(problem.message, hint=problem.hint, id="distlock.E007")
         for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
         for problem in rules.embedded_problems(alias, options)
+    ]
+
+
+def check_replicas(**_: Any) -> list[CheckMessage]:
+    """W006: Sentinels may make a replica the primary that does not have a lock."""
+    aliases = getattr(settings, "DISTLOCK", {})
+    return [
+        CheckWarning(
+            f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a lock "
+            "that is held, and give it to somebody else.",
+            hint="Set REPLICAS to the number of replicas that must have a lock before it counts, "
+            "such as 1.",
+            id="distlock.W006",
+        )
+        for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
+        if isinstance(options, dict)
+        and is_sentinel(options.get("HOSTS"))
+        and not options.get("REPLICAS")
     ]
 
 
@@ -214,7 +234,7 @@ def check_uwsgi(**_: Any) -> list[CheckMessage]:
         return []
     return [
         Error(
-            "uWSGI runs without threads, so the ZooKeeper session's thread would never run.",
+            "uWSGI runs without threads, so the thread of the locks' session would never run.",
             hint="Start uWSGI with --enable-threads.",
             id="distlock.E005",
         )
@@ -228,7 +248,8 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
     for alias, options in aliases.items() if isinstance(aliases, dict) else ():
         if not isinstance(options, dict):
             continue  # E002 reports it
-        if options.get("ACL", "open") == "open":
+        redis = rules.is_redis(options)
+        if not redis and options.get("ACL", "open") == "open":
             messages.append(
                 CheckWarning(
                     f"DISTLOCK[{alias!r}]: whoever reaches ZooKeeper can delete a lock node.",
@@ -236,7 +257,15 @@ def check_deployment(**_: Any) -> list[CheckMessage]:
                     id="distlock.W003",
                 )
             )
-        if options.get("TLS") is None:
+        if redis and not is_encrypted(options["HOSTS"]):
+            messages.append(
+                CheckWarning(
+                    f"DISTLOCK[{alias!r}]: the connection to Redis is not encrypted.",
+                    hint='Write "rediss://" in HOSTS, or "rediss+sentinel://".',
+                    id="distlock.W004",
+                )
+            )
+        if not redis and options.get("TLS") is None:
             messages.append(
                 CheckWarning(
                     f"DISTLOCK[{alias!r}]: the connection to ZooKeeper is not encrypted.",

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from django.conf import settings
 from django.core import mail
 
+from .engine.redis.urls import url_error
 from .engine.zookeeper.ensemble import hosts_error, joined
 from .engine.zookeeper.roles import is_roles
 from .keys import templates
@@ -55,12 +56,15 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
             yield Problem(f"{where} has an unknown setting {name!r}.", hint)
     for name, (accepts, expected) in _RULES.items():
         if name in options and not accepts(options[name]):
+            if name == "HOSTS" and is_redis(options):
+                mistake = url_error(options[name])
+                yield Problem(f"{where}['HOSTS'] {mistake}.", f"Write {expected}.")
+                continue
             shown = repr(options[name])
             # Somebody may have written user:password@host.
             value = "" if name in _SECRET or "@" in shown else f": {shown:.200}"
             yield Problem(f"{where}[{name!r}] is not valid{value}.", f"Write {expected}.")
-    hosts = options.get("HOSTS")
-    redis = isinstance(hosts, str) and "://" in hosts
+    redis = is_redis(options)
     if options.get("ENGINE", engine := REDIS if redis else ZOOKEEPER) != engine:
         yield Problem(
             f"{where}['ENGINE'] is {options['ENGINE']!r}, and HOSTS names servers of the other.",
@@ -72,6 +76,10 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
             f"{where}['HOSTS'] is a URL of Redis, but redis-py with hiredis is not installed.",
             "Install django-distlock[redis].",
         )
+    for name, (without, advice) in (_NOT_IN_REDIS if redis else _NOT_IN_ZOOKEEPER).items():
+        value = options.get(name, without)
+        if value not in (without, None) and _RULES[name][0](value):
+            yield Problem(f"{where}[{name!r}] {_NO_USE[redis]}.", f"Remove it. {advice}")
     if _has_sasl(options) and find_spec("puresasl") is None:
         yield Problem(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
@@ -96,6 +104,17 @@ def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
             f"server is {ABOUT_EMBEDDED}.",
             'Name the servers of a ZooKeeper, such as "zk1:2181,zk2:2181,zk3:2181".',
         )
+
+
+def is_redis(options: Mapping[Any, Any]) -> bool:
+    """Return whether ``HOSTS`` is a URL."""
+    hosts = options.get("HOSTS")
+    return isinstance(hosts, str) and "://" in hosts
+
+
+def _hosts(value: object) -> bool:
+    mistake = url_error(value) if isinstance(value, str) and "://" in value else hosts_error(value)
+    return mistake is None
 
 
 def _is_embedded(options: Mapping[Any, Any]) -> bool:
@@ -159,6 +178,24 @@ def _has_sasl(options: Mapping[Any, Any]) -> bool:
 
 _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
 _SECRET = {"AUTH", "TLS", "ACL"}
+#: By whether it is Redis.
+_NO_USE = ("means nothing to ZooKeeper", "means nothing to Redis")
+# name → (the value that changes nothing, what to do instead)
+_NOT_IN_REDIS: dict[str, tuple[Any, str]] = {
+    "AUTH": (None, 'Write the user and the password into HOSTS: "redis://user:password@host".'),
+    "ACL": (
+        "open",
+        (
+            "Redis knows no ACL of single locks. A user of its own, with a password and the keys "
+            "of NAMESPACE, keeps others away."
+        ),
+    ),
+    "TLS": (None, 'Write "rediss://" in HOSTS, with options such as "?ssl_ca_certs=/path".'),
+    "STRICT": (False, "A Redis server proves each session itself."),
+}
+_NOT_IN_ZOOKEEPER: dict[str, tuple[Any, str]] = {
+    "REPLICAS": (0, "A majority of the ensemble confirms each lock."),
+}
 _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
@@ -166,7 +203,7 @@ _RULES: dict[str, tuple[Any, str]] = {
     "ENGINE": (lambda v: v in (ZOOKEEPER, REDIS), f"{ZOOKEEPER!r} or {REDIS!r}"),
     "REPLICAS": (lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a number"),
     "HOSTS": (
-        lambda v: hosts_error(v) is None,
+        _hosts,
         (
             'text such as "zk1:2181,zk2:2181,zk3:2181", or a URL of Redis such as '
             '"redis://127.0.0.1:6379/0" or "redis+sentinel://host:26379,host:26379/service/0"'

@@ -13,7 +13,6 @@ Sentinels' names are those of the primary.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -21,15 +20,13 @@ from urllib.parse import unquote
 import redis.connection
 import redis.sentinel
 
+from .urls import SENTINEL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distlock.conf import Configuration
 
-_SENTINEL: Final = re.compile(
-    r"(?P<scheme>rediss?)\+sentinel://"
-    r"((?P<credentials>[^@/]*)@)?(?P<sentinels>[^@/?]+)/(?P<service>[^/?]+)(?P<rest>(/\d+)?(\?.*)?)"
-)
 _PORT: Final = 26379
 
 # redis-py has no types for these.
@@ -98,7 +95,7 @@ def address(hosts: str) -> Address:
 
     :raises ValueError: it is no URL of Redis; the message says what is wrong
     """
-    found = _SENTINEL.fullmatch(hosts)
+    found = SENTINEL.fullmatch(hosts)
     if found is None:
         options = _connection.parse_url(hosts)
         return Address(options=options, shown=_shown(options))

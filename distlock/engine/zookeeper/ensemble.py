@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
 
-_REDIS_URLS = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
 _SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
 _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
@@ -44,8 +43,6 @@ def joined(hosts: Any) -> str:
 
 def hosts_error(hosts: object) -> str | None:
     """Return the mistake in a ``HOSTS`` value, or None."""
-    if isinstance(hosts, str) and "://" in hosts:
-        return None if hosts.startswith(_REDIS_URLS) else "no URL of Redis"
     parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
     if not parts or not all(isinstance(part, str) for part in parts):
         return "not a string"

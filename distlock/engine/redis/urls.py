@@ -1,0 +1,79 @@
+"""Finds mistakes in a URL of Redis, without redis-py, which may not be installed.
+
+The forms are in the table of `address`. redis-py itself takes database 0 where it finds no number.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+#: ``redis+sentinel://``, or the same with TLS.
+SENTINEL: Final = re.compile(
+    r"(?P<scheme>rediss?)\+sentinel://"
+    r"((?P<credentials>[^@/]*)@)?(?P<sentinels>[^@/?]+)/(?P<service>[^/?]+)(?P<rest>(/\d+)?(\?.*)?)"
+)
+_SENTINELS: Final = ("redis+sentinel", "rediss+sentinel")
+_SERVERS: Final = ("redis", "rediss")
+_SOCKET: Final = "unix"
+
+
+def url_error(url: str) -> str | None:
+    """Return the mistake in a URL, in words that show no password, or None."""
+    scheme = url.partition("://")[0]
+    if scheme in _SENTINELS:
+        return _sentinel_error(url)
+    if scheme in (*_SERVERS, _SOCKET):
+        return _server_error(url)
+    return "is no URL of Redis: it begins with another word than redis, rediss or unix"
+
+
+def is_sentinel(url: object) -> bool:
+    """Return whether Sentinels name the server."""
+    return isinstance(url, str) and url.partition("://")[0] in _SENTINELS
+
+
+def is_encrypted(url: str) -> bool:
+    """Return whether nobody on the network can read the connection."""
+    return url.startswith(("rediss", _SOCKET))
+
+
+def _server_error(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        database = parse_qs(parts.query).get("db", ["0"])[0]
+    except ValueError:
+        return "is no URL"
+    server = parts.netloc.rpartition("@")[2]
+    if parts.scheme == _SOCKET:
+        if not parts.path.strip("/"):
+            return "names no socket: a path is missing"
+    elif "," in server:
+        return "names several servers, which takes Sentinel"
+    elif server and not _is_server(server):
+        return "has no number from 1 to 65535 as port"
+    else:
+        database = parts.path.strip("/") or database
+    return None if database.isascii() and database.isdecimal() else "has no number as database"
+
+
+def _sentinel_error(url: str) -> str | None:
+    found = SENTINEL.fullmatch(url)
+    if found is None:
+        names = url.partition("://")[2].partition("?")[0].rpartition("@")[2].split("/")[1:]
+        if len(names) > 1 and names[0]:
+            return "has no number as database"
+        return "names no service: the name of the primary, as the Sentinels know it, is missing"
+    if not all(map(_is_server, found["sentinels"].split(","))):
+        return "has a Sentinel without a name, or with no number from 1 to 65535 as port"
+    return None
+
+
+def _is_server(server: str) -> bool:
+    """Return whether it is ``host:port``, or a host alone."""
+    with suppress(ValueError):
+        parts = urlsplit(f"//{server.strip()}")
+        return bool(parts.hostname) and parts.port != 0
+    return False
