@@ -39,7 +39,8 @@ class Configuration:
     """One alias of ``DISTLOCK``, checked; see `docs/reference/settings.md`. Times are seconds."""
 
     alias: str = "default"
-    hosts: str = "127.0.0.1:2181"
+    #: A URL of Redis may hold a password.
+    hosts: str = field(default="127.0.0.1:2181", repr=False)
     namespace: str = "/distlock"
     #: The time that an acquire waits by default; None waits for ever.
     timeout: float | None = 5.0

@@ -13,14 +13,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from distlock.conf import configuration
 from distlock.engine.errors import TIMED_OUT
-from distlock.engine.zookeeper.ensemble import members
 from distlock.exceptions import LockUnavailable
+from distlock.session.engines import members
 from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.engine.deadline import Beneficiary
-    from distlock.engine.zookeeper.ensemble import Member
+    from distlock.engine.member import Member
     from distlock.session.session import Session
 
 State: TypeAlias = Literal["connected", "lost", "never"]

@@ -16,26 +16,26 @@ from distlock.checks import check_middleware, check_uwsgi
 from distlock.conf import configuration
 from distlock.engine.bulk_reads import Reads
 from distlock.engine.deadline import TICKS
-from distlock.engine.zookeeper.ensemble import members
 from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.inspection.tree import snapshot
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
-from distlock.rules import ABOUT_EMBEDDED
+from distlock.rules import ABOUT_EMBEDDED, REDIS
 from distlock.session import session as sessions
+from distlock.session.engines import members, shown
 from distlock.session.node_bytes import LENGTH
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS
 
-from . import rights
+from . import redis_server, rights
 from .finding import failure, ok, warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
-    from distlock.engine.zookeeper.ensemble import Member
+    from distlock.engine.member import Member
     from distlock.session.session import Session
 
     from .finding import Finding
@@ -56,15 +56,17 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     """
     try:
         conf = configuration(using)
-        ensemble = members(conf, min(timeout, 2.0))
+        redis = conf.engine == REDIS
+        ask = redis_server.ask if redis else _ensemble
+        reachable, servers = ask(conf, min(timeout, 2.0))
     except ImproperlyConfigured as error:
         yield failure("settings", str(error), "manage.py check tells of all settings.")
         return
     yield _settings(conf)
     yield from _middleware()
     yield from _threads()
-    yield from _ensemble(ensemble)
-    if not any(member.reachable for member in ensemble):
+    yield from servers
+    if not reachable:
         return
     session = session_for(using)
     reads = Reads(session, timeout)
@@ -72,12 +74,13 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     try:
         reads.connect()
     except LockUnavailable as error:
-        yield failure("session", str(error), "Look at the servers above, AUTH and TLS.")
+        yield failure("session", str(error), "Look at the servers above, credentials and TLS.")
         return
     took = time.monotonic() - started
     yield ok("session", f"0x{session.id:x}, after {took:.2f} s")
     yield _session_timeout(session)
-    yield _ticks(session, reads)
+    if not redis:
+        yield _ticks(session, reads)
     try:
         may_create = yield from rights.findings(reads)
     except LockUnavailable as error:
@@ -85,11 +88,12 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
         return
     if may_create:
         yield _clock(session, reads)
-    yield _nodes(conf, reads)
+    if not redis:
+        yield _nodes(conf, reads)
 
 
 def _settings(conf: Configuration) -> Finding:
-    message = f"{conf.namespace} on {conf.hosts}"
+    message = f"{conf.namespace} on {shown(conf)}"
     if conf.embedded:
         message += f", {ABOUT_EMBEDDED}"
     if conf.max_node_bytes > LONGEST_MESSAGE:
@@ -122,8 +126,14 @@ def _threads() -> Iterator[Finding]:
 # --- the servers ---------------------------------------------------------------------------------
 
 
-def _ensemble(ensemble: list[Member]) -> Iterator[Finding]:
-    down = warning if any(member.reachable for member in ensemble) else failure
+def _ensemble(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
+    """Return whether any server can be reached, and the findings on them."""
+    ensemble = members(conf, timeout)
+    reachable = any(member.reachable for member in ensemble)
+    return reachable, [*_servers(ensemble, warning if reachable else failure)]
+
+
+def _servers(ensemble: list[Member], down: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
     for member in ensemble:
         yield _server(member, down)
     if len(ensemble) > 1 and any(member.role == "standalone" for member in ensemble):

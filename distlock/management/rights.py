@@ -9,6 +9,7 @@ from uuid import uuid4
 from distlock.engine.errors import NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
+from distlock.rules import REDIS
 
 from . import access
 from .finding import failure, ok, warning
@@ -39,7 +40,8 @@ def findings(reads: Reads) -> Generator[Finding, None, bool]:
     :raises LockUnavailable: the connection was lost
     """
     conf = reads.session.conf
-    yield _acl(conf, reads)
+    if conf.engine != REDIS:
+        yield _acl(conf, reads)
     if access.has_roles(conf):
         may = access.permissions(reads)
         yield _role(reads.session, may)
@@ -136,7 +138,9 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
             "permissions",
             f"It is not possible to {step} under {session.root}: {error}",
             f"Give this client the permission {permission}, or let whoever made the nodes change "
-            "their ACL. Container nodes need ZooKeeper 3.5.3 or newer.",
+            "their ACL. Container nodes need ZooKeeper 3.5.3 or newer."
+            if session.conf.engine != REDIS
+            else "The message says what the server, or the user in HOSTS, does not do.",
         )
     else:
         yield ok("permissions", "container nodes, create, read, write and delete work")

@@ -1,22 +1,24 @@
-"""Makes the client of a session: of the engine for the servers in ``HOSTS``."""
+"""Finds the engine for the servers in ``HOSTS``: its client, and what its servers tell."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.conf import configuration
+from distlock.engine.zookeeper import ensemble
 from distlock.engine.zookeeper.client import Client
-from distlock.rules import ZOOKEEPER
+from distlock.rules import REDIS, ZOOKEEPER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+    from distlock.engine.member import Member
     from distlock.engine.protocol import EngineClient
 
 
@@ -26,6 +28,26 @@ def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> Engi
         return Client(conf, changed)
     client: EngineClient = import_module(f"{conf.engine}.client").RedisClient(conf, changed)
     return client
+
+
+def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
+    """Ask each server of ``HOSTS``.
+
+    :param timeout: seconds for each
+    :raises ImproperlyConfigured: the embedded server cannot be started, or a file of ``TLS`` cannot
+        be read
+    """
+    asking: Any = import_module(f"{REDIS}.server") if conf.engine == REDIS else ensemble
+    found: list[Member] = asking.members(conf, timeout)
+    return found
+
+
+def shown(conf: Configuration) -> str:
+    """Return ``HOSTS`` without credentials."""
+    if conf.engine == ZOOKEEPER:
+        return conf.hosts
+    text: str = import_module(f"{REDIS}.address").address(conf.hosts).shown
+    return text
 
 
 def load() -> None:

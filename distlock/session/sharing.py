@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distlock.rules import REDIS
+
 from .registry import session_for
 
 if TYPE_CHECKING:
@@ -24,9 +26,14 @@ def kazoo_client(using: str = "default") -> KazooClient:
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: there is no connection within ``CONNECT_TIMEOUT``
     :raises RuntimeError: the ZooKeeper in memory is in use, which carries out only the requests of
-        locks
+        locks; or the alias uses Redis
     """
     session = session_for(using)
+    if session.conf.engine == REDIS:
+        raise RuntimeError(
+            f"DISTLOCK[{using!r}] uses Redis, for which there is no client of kazoo. Name an alias "
+            "of ZooKeeper in `using`, or use redis-py."
+        )
     kazoo = session.kazoo
     if kazoo is None or not kazoo.connected:
         kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")

@@ -132,6 +132,8 @@ def role(value: str) -> str:
         "follower": pgettext("role of a server", "follower"),
         "observer": pgettext("role of a server", "observer"),
         "standalone": pgettext("role of a server", "standalone"),
+        "primary": pgettext("role of a server", "primary"),
+        "replica": pgettext("role of a server", "replica"),
         "": pgettext("role of a server", "reachable, does not tell its role"),
     }.get(value, value)
 

@@ -26,7 +26,7 @@ from distlock.engine.wire import Wire
 from distlock.logs.loggers import safe
 
 from .address import address, where
-from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of
+from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .library import CODE
 from .requests import Request, Step, Transaction, beginning, call, prefix
 
@@ -135,14 +135,9 @@ class RedisConnection(Serving):
         if isinstance(error, RedisRefused | ssl.SSLError):
             self.trouble = error
         elif isinstance(error, RedisError):
-            self.trouble = self._refusal(str(error))
+            self.trouble = refusal(error, self._where)
         elif not isinstance(error, OSError | ConnectionDropped | hiredis.ProtocolError):
             report_once(error, self._reported)
-
-    def _refusal(self, text: str) -> RedisRefused | None:
-        """Return the error of redis-py's greeting, if it is an answer of the server's."""
-        found = error_of(text, self._where)
-        return found if type(found) is not RedisRefused else None
 
     @property
     def _where(self) -> str:

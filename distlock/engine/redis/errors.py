@@ -13,6 +13,12 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
 )
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    NoPermissionError,
+    RedisError,
+)
 
 
 class RedisRefused(Exception):
@@ -129,3 +135,22 @@ def error_of(text: str, where: str) -> RedisRefused:
     if "unknown command" in text.lower():
         return TooOld(f"{where} is too old: distlock needs Redis 7, or Valkey.")
     return RedisRefused(f"{where} could not serve the request: {text}")
+
+
+def refusal(error: Exception, where: str) -> RedisRefused | None:
+    """Return the error for one of redis-py's, which has lost the server's first word.
+
+    :param where: the server, as the message names it
+    :return: None where the server has refused nothing
+    """
+    word = ""
+    if isinstance(error, AuthenticationError):
+        word = "WRONGPASS" if "invalid" in str(error) else "NOAUTH"
+    elif isinstance(error, NoPermissionError):
+        word = "NOPERM"
+    elif isinstance(error, BusyLoadingError):
+        word = "LOADING"
+    elif not isinstance(error, RedisError):
+        return None
+    found = error_of(f"{word} {error}".strip(), where)
+    return found if type(found) is not RedisRefused else None

@@ -12,12 +12,13 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
 
+from distlock.engine.member import Member
 from distlock.keys.znodes import printable
 
 from .credentials import tls_context
@@ -62,30 +63,6 @@ def _is_ipv6(text: str) -> bool:
     with suppress(ValueError):
         return bool(IPv6Address(text))
     return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """One server.
-
-    :ivar address: as in ``HOSTS``
-    :ivar reachable: whether it accepted a connection
-    :ivar role: ``leader``, ``follower``, ``observer`` or ``standalone``; empty if unknown
-    :ivar serving: False if it reports that it serves nobody, for want of a quorum
-    :ivar version: such as ``3.8.0-…``, empty if unknown
-    :ivar connections: the number of its clients, None if unknown
-    :ivar seconds: the time that its answer took
-    :ivar error: the reason why it could not be reached
-    """
-
-    address: str
-    reachable: bool = False
-    role: str = ""
-    serving: bool = True
-    version: str = ""
-    connections: int | None = None
-    seconds: float = 0.0
-    error: str = ""
 
 
 def hosts(conf: Configuration) -> str:

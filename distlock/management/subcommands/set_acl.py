@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.engine.bulk_reads import Reads
@@ -11,6 +12,7 @@ from distlock.engine.errors import NodeExists
 from distlock.keys.znodes import clipped, printable
 from distlock.management.access import Audit, audit, create_namespace, set_acls
 from distlock.management.output import NOTHING, add_options, exit_statuses, write_json
+from distlock.rules import REDIS
 from distlock.session.registry import session_for
 
 HELP = "Create the namespace, and give every node under it the ACL of the settings."
@@ -24,7 +26,13 @@ def add_arguments(parser: CommandParser) -> None:
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     refused: list[str] = []
     with exit_statuses():
-        reads = Reads(session_for(options["using"]), options["budget"])
+        session = session_for(options["using"])
+        if session.conf.engine == REDIS:
+            raise ImproperlyConfigured(
+                f"DISTLOCK[{options['using']!r}] uses Redis, which knows no ACL of single locks. "
+                "Give distlock a user of its own there, with a password and the keys of NAMESPACE."
+            )
+        reads = Reads(session, options["budget"])
         reads.connect()
         found = audit(reads)
         if not options["dry_run"]:

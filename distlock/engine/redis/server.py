@@ -1,0 +1,131 @@
+"""Asks a Redis server for what `doctor` and the admin page show, over a connection of its own."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from distlock.engine.member import Member
+from distlock.keys.znodes import printable
+
+from .address import address, where
+from .errors import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distlock.conf import Configuration
+
+_ROLES = {"master": "primary", "slave": "replica"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a server tells of itself; None where it does not.
+
+    :ivar appendonly: whether it writes each change to a file
+    :ivar save: when it writes all its data to a file, as in its configuration; empty for never
+    :ivar maxmemory: in bytes, 0 for no limit
+    :ivar policy: what it evicts when that is full
+    :ivar replicas: the number of those that are connected
+    """
+
+    member: Member
+    appendonly: bool | None = None
+    save: str | None = None
+    maxmemory: int | None = None
+    policy: str | None = None
+    replicas: int | None = None
+
+
+def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
+    """Ask the server of ``HOSTS``.
+
+    :param timeout: seconds for each step
+    """
+    return [facts(conf, timeout).member]
+
+
+def facts(conf: Configuration, timeout: float = 1.0) -> Facts:
+    """Ask the server of ``HOSTS``; its `member` has the reason if it does not answer.
+
+    :param timeout: seconds for each step
+    """
+    found = address(conf.hosts)
+    started = time.monotonic()
+    try:
+        connection = found.connect(timeout)
+    except (RedisError, OSError, TypeError) as error:
+        # A refusal is an answer, too.
+        return Facts(
+            member=Member(
+                address=found.shown,
+                error=_reason(conf, error),
+                seconds=time.monotonic() - started,
+            )
+        )
+    try:
+        return _facts(connection, found.shown)
+    except (RedisError, OSError) as error:
+        member = Member(address=found.shown, reachable=True, error=_reason(conf, error))
+        return Facts(member=member)
+    finally:
+        connection.disconnect()
+
+
+def _facts(connection: Any, shown: str) -> Facts:
+    asked = time.monotonic()
+    _ask(connection, "PING")
+    took = time.monotonic() - asked
+    told: Mapping[str, str] = {}
+    with suppress(NoPermissionError):
+        told = _info(_ask(connection, "INFO"))
+    save = None
+    # A managed service has no CONFIG.
+    with suppress(NoPermissionError, ResponseError):
+        save = _ask(connection, "CONFIG", "GET", "save").get(b"save", b"").decode()
+    return Facts(
+        member=Member(
+            address=shown,
+            reachable=True,
+            role=_ROLES.get(told.get("role", ""), ""),
+            version=_version(told),
+            connections=_number(told.get("connected_clients")),
+            seconds=took,
+        ),
+        appendonly=told["aof_enabled"] == "1" if "aof_enabled" in told else None,
+        save=save,
+        maxmemory=_number(told.get("maxmemory")),
+        policy=told.get("maxmemory_policy"),
+        replicas=_number(told.get("connected_slaves")),
+    )
+
+
+def _ask(connection: Any, *command: str) -> Any:
+    connection.send_command(*command)
+    return connection.read_response(disable_decoding=True)
+
+
+def _info(answer: bytes) -> dict[str, str]:
+    lines = map(printable, answer.decode(errors="replace").splitlines())
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def _version(told: Mapping[str, str]) -> str:
+    if version := told.get("valkey_version"):
+        return f"Valkey {version}"
+    return f"Redis {told['redis_version']}" if "redis_version" in told else ""
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+def _reason(conf: Configuration, error: Exception) -> str:
+    """Return why the server does not serve us, in words that show no password."""
+    text = str(refusal(error, where(conf)) or str(error) or type(error).__name__)
+    return printable(text.rstrip("."))

@@ -1,0 +1,106 @@
+"""Looks at a Redis server: what a restart, a full memory or a failover does to the locks in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distlock.engine.redis.urls import is_sentinel
+
+from .finding import failure, ok, warning
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.conf import Configuration
+    from distlock.engine.redis.server import Facts
+
+    from .finding import Finding
+
+
+def ask(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]:
+    """Return whether the server serves us, and the findings on it.
+
+    :param timeout: seconds for each step
+    """
+    from distlock.engine.redis.server import facts  # noqa: PLC0415 - of the extra [redis]
+
+    found = facts(conf, timeout)
+    member = found.member
+    subject = f"server {member.address}"
+    if member.error:
+        return False, [
+            failure(
+                subject,
+                f"does not serve: {member.error}.",
+                "Is it running, are HOSTS right, does a firewall stand between?",
+            )
+        ]
+    return True, [_server(subject, found), *_memory(found), *_disk(found), *_replicas(conf, found)]
+
+
+def _server(subject: str, found: Facts) -> Finding:
+    member = found.member
+    milliseconds = f"a round trip takes {member.seconds * 1000:.2f} ms"
+    if not member.version:
+        return ok(subject, f"{milliseconds}; this user may not see more (INFO)")
+    message = f"{member.role}, {member.version}, {member.connections} clients, {milliseconds}"
+    if member.role == "replica":
+        return failure(
+            subject, message, "Name the primary in HOSTS, or the Sentinels: a replica has no locks."
+        )
+    return ok(subject, message)
+
+
+def _memory(found: Facts) -> Iterator[Finding]:
+    if found.policy is None or found.maxmemory is None:
+        return
+    limit = f"{found.maxmemory} bytes" if found.maxmemory else "no limit"
+    message = f"maxmemory {limit}, maxmemory-policy {found.policy}"
+    if found.policy == "noeviction":
+        yield ok("memory", message)
+        return
+    told = failure if found.maxmemory else warning
+    yield told(
+        "memory",
+        f"{message}: the server may evict a lock that is held, and give it to somebody else"
+        f"{'' if found.maxmemory else ' once it has a limit'}.",
+        "Set maxmemory-policy noeviction, or use another server for locks than for a cache.",
+    )
+
+
+def _disk(found: Facts) -> Iterator[Finding]:
+    if found.appendonly is None:
+        return
+    message = f"appendonly {'yes' if found.appendonly else 'no'}"
+    if found.save is not None:
+        message += f', save "{found.save}"'
+    if found.appendonly:
+        yield ok("persistence", message)
+        return
+    yield warning(
+        "persistence",
+        f"{message}: a server that restarts "
+        f"{'has forgotten the last locks' if found.save else 'may have forgotten all locks'}, and "
+        "gives them to others while their holders still believe in them.",
+        "Set appendonly yes.",
+    )
+
+
+def _replicas(conf: Configuration, found: Facts) -> Iterator[Finding]:
+    if is_sentinel(conf.hosts) and not conf.replicas:
+        yield warning(
+            "replicas",
+            f"{found.replicas} connected, and HOSTS names Sentinels without REPLICAS: a failover "
+            "may forget a lock that is held.",
+            "Set REPLICAS to the number of replicas that must have a lock before it counts.",
+        )
+    elif found.replicas is not None:
+        message = f"{found.replicas} connected, REPLICAS is {conf.replicas}"
+        if found.replicas >= conf.replicas:
+            yield ok("replicas", message)
+        else:
+            yield failure(
+                "replicas",
+                f"{message}: no lock is granted.",
+                "Start the missing replicas, or lower REPLICAS.",
+            )
