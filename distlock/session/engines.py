@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 
-from distlock.conf import configuration
 from distlock.engine.zookeeper import ensemble
 from distlock.engine.zookeeper.client import Client
-from distlock.rules import REDIS, ZOOKEEPER
+from distlock.rules import REDIS, ZOOKEEPER, is_redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +55,9 @@ def load() -> None:
     The first lock would import them otherwise, and a child that is forked meanwhile would wait for
     that import for ever.
     """
-    for alias in getattr(settings, "DISTLOCK", ()):
-        with suppress(ImproperlyConfigured):  # the system checks report it
-            if (conf := configuration(alias)).engine != ZOOKEEPER:
-                import_module(f"{conf.engine}.client")
+    aliases = getattr(settings, "DISTLOCK", None)
+    for options in aliases.values() if isinstance(aliases, Mapping) else ():
+        # `configuration` would remember what somebody may still set.
+        if isinstance(options, Mapping) and is_redis(options):
+            with suppress(ImportError):  # the system checks report it
+                import_module(f"{REDIS}.client")
