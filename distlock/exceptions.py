@@ -82,7 +82,7 @@ class LockUnavailable(DistlockError):
 
     def __init__(
         self,
-        message: str = "ZooKeeper is not available.",
+        message: str = "The lock server is not available.",
         *,
         key: str = "",
         retry_after: float = 1.0,

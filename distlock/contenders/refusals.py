@@ -18,7 +18,7 @@ def refusal(refuse: Refuse, session: Session, path: str, key: str) -> Exception:
         return _incompatible(f"{path}/{refuse.about}", str(refuse.about), key)
     if refuse.why is Why.NOT_REMOVABLE:
         return LockUnavailable(
-            f"{path} has come to the end of ZooKeeper's sequence numbers, and has data or an ACL "
+            f"{path} has come to the end of its sequence numbers, and has data or an ACL "
             "of somebody's own, so distlock does not remove it. Remove it by hand while nobody "
             f"uses {key!r}, and make it again.",
             key=key,
@@ -46,7 +46,7 @@ def _incompatible(path: str, name: str, key: str) -> IncompatiblePeer:
 def worn(path: str, key: str) -> IncompatiblePeer:
     """Return the error for a line that has to begin anew, and whose first node stays."""
     return IncompatiblePeer(
-        f"{path} is near the end of ZooKeeper's sequence numbers, so the line has to begin anew, "
+        f"{path} is near the end of its sequence numbers, so the line has to begin anew, "
         "and a client that does not know that (Curator, or an older distlock) stays in it. Stop "
         f"the clients of {key!r} until nobody is in the line."
     )

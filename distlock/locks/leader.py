@@ -101,7 +101,7 @@ class Leader(Mutex):
                 if hold is not None:  # of another lock, in `work`
                     raise
                 if isinstance(error, LockUnavailable):
-                    logger.warning("%r is waiting for ZooKeeper. %s", self, error)
+                    logger.warning("%r is waiting for the lock server. %s", self, error)
                     self._renew_news()
                     self._news.wait(error.retry_after)
                 elif not self._stopped:

@@ -30,8 +30,8 @@ INTERRUPTED: Final = 130
 
 EPILOG: Final = (
     "Exit status: 0, also for an empty list; 1 when nothing was found for the key, or not all was "
-    "done; 2 for wrong usage; 69 when ZooKeeper is not available; 78 when the settings are wrong; "
-    "130 after Ctrl-C."
+    "done; 2 for wrong usage; 69 when the lock server is not available; 78 when the settings are "
+    "wrong; 130 after Ctrl-C."
 )
 _SECONDS_BETWEEN_LINES: Final = 2.0
 

@@ -158,7 +158,7 @@ grant_of: Final[Callable[[Hold], Grant]] = attrgetter("_grant")
 TOO_LATE = "The work under it may have collided with another holder's."
 #: The reasons of a loss (`Hold.lost_reason`), in words.
 REASONS: Final = {
-    "session": "its ZooKeeper session has ended, or could not be proven alive in time",
+    "session": "its session has ended, or could not be proven alive in time",
     "broken": "its node is gone, as when an operator breaks a lock",
     "max_hold": "it was held for longer than its max_hold, and was given up",
     "expired": "it was not renewed in time",

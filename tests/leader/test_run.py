@@ -175,7 +175,7 @@ def test_a_run_outlives_an_outage(
 
     broken_link.cut()
     run = make_owner().submit(leader.run, work)
-    eventually(lambda: "is waiting for ZooKeeper" in caplog.text, PATIENCE)
+    eventually(lambda: "is waiting for the lock server" in caplog.text, PATIENCE)
     assert not worked.is_set()
     broken_link.pass_through()
     run.result(PATIENCE)
@@ -188,7 +188,7 @@ def test_stop_ends_a_run_that_waits_for_zookeeper(
     leader = zk_leader(NAME)
     broken_link.cut()
     run = make_owner().submit(leader.run, lambda _: None)
-    eventually(lambda: "is waiting for ZooKeeper" in caplog.text, PATIENCE)
+    eventually(lambda: "is waiting for the lock server" in caplog.text, PATIENCE)
     leader.stop()
     run.result(PATIENCE)
 

@@ -96,7 +96,7 @@ def remarks(seen: Snapshot) -> Iterable[str]:
         why = "The time was up" if seen.cut == "budget" else "There is more"
         yield f"{why}; go on with --after {printable(seen.next)}"
     if seen.locks and not seen.exact:
-        yield "ZooKeeper's time is not known, so times are by the clock of this machine."
+        yield "The server's time is not known, so times are by the clock of this machine."
 
 
 def _as_text(locks: list[Lock], found: list[Cycle]) -> str:

@@ -55,7 +55,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.usage = "manage.py distlock run --lock KEY [options] -- COMMAND [ARGUMENT ...]"
     parser.epilog = (
         "Exit status: the command's; 128 + n after signal n; 1 (or -E) when the lock is busy; "
-        "69 when ZooKeeper is not available; 75 when the lock was lost; 126 and 127 when the "
+        "69 when the lock server is not available; 75 when the lock was lost; 126 and 127 when the "
         "command cannot be executed or found."
     )
     parser.add_argument("--lock", required=True, metavar="KEY", help="the key of the lock")

@@ -12,7 +12,7 @@ from distlock.exceptions import LockUnavailable
 from distlock.lease.sweep import sweep
 from distlock.management.output import progress
 
-HELP = "Remove leases (zk_lease) and tickets of lost tasks that have expired by ZooKeeper's clock."
+HELP = "Remove leases (zk_lease) and tickets of lost tasks that have expired by the server's clock."
 
 #: Exit statuses, beside 0 (done) and Django's own 1 (could not) and 2 (wrong usage).
 UNREADABLE = 3
