@@ -72,8 +72,8 @@ def check_replicas(**_: Any) -> list[CheckMessage]:
     aliases = getattr(settings, "DISTLOCK", {})
     return [
         CheckWarning(
-            f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a lock "
-            "that is held, and give it to somebody else.",
+            f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a "
+            "lock, and a primary that is cut off may go on confirming heartbeats.",
             hint="Set REPLICAS to the number of replicas that must have a lock before it counts, "
             "such as 1.",
             id="distlock.W006",

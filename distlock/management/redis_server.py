@@ -56,7 +56,8 @@ def _memory(found: Facts) -> Iterator[Finding]:
         return
     limit = f"{found.maxmemory} bytes" if found.maxmemory else "no limit"
     message = f"maxmemory {limit}, maxmemory-policy {found.policy}"
-    if found.policy == "noeviction":
+    # The keys of locks have no expiry.
+    if found.policy == "noeviction" or found.policy.startswith("volatile-"):
         yield ok("memory", message)
         return
     told = failure if found.maxmemory else warning
@@ -79,9 +80,8 @@ def _disk(found: Facts) -> Iterator[Finding]:
         return
     yield warning(
         "persistence",
-        f"{message}: a server that restarts "
-        f"{'has forgotten the last locks' if found.save else 'may have forgotten all locks'}, and "
-        "gives them to others while their holders still believe in them.",
+        f"{message}: a restart forgets the {'last ' if found.save else ''}locks, so their holders "
+        "lose them, and nobody gets a lock for one session timeout.",
         "Set appendonly yes.",
     )
 
@@ -91,7 +91,7 @@ def _replicas(conf: Configuration, found: Facts) -> Iterator[Finding]:
         yield warning(
             "replicas",
             f"{found.replicas} connected, and HOSTS names Sentinels without REPLICAS: a failover "
-            "may forget a lock that is held.",
+            "may forget a lock, and a primary that is cut off may go on confirming heartbeats.",
             "Set REPLICAS to the number of replicas that must have a lock before it counts.",
         )
     elif found.replicas is not None:

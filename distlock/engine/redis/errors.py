@@ -96,6 +96,14 @@ _KNOWN: Final = {
             "channels of the namespace, and +fcall, +function|load, +subscribe, +hello and +wait."
         ),
     ),
+    # Within a function.
+    "can't run this command": (
+        WrongCredentials,
+        (
+            "does not let this user run what its functions use ({0}). The user needs the commands "
+            "of @read, @write, @scripting, @pubsub and @connection, and +info and +wait."
+        ),
+    ),
     "WRONGTYPE": (
         WrongKey,
         (
