@@ -25,7 +25,7 @@ _ROLES = {"master": "primary", "slave": "replica"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a server tells of itself; None where it does not.
+    """The facts that a server reports of itself; None where it does not.
 
     :ivar appendonly: whether it writes each change to a file
     :ivar save: when it writes all its data to a file, as in its configuration; empty for never
