@@ -38,7 +38,7 @@ def old_product(no_tables: None) -> Iterator[int]:  # noqa: ARG001 - the databas
 
 def test_existing_rows_have_no_token_and_can_be_fenced(old_product: int) -> None:
     migrate("0002_fencing")
-    product = Product.objects.get(pk=old_product)
+    product = Product.objects.only("quantity", "fence").get(pk=old_product)  # without later columns
     assert (product.quantity, product.fence) == (3, 0)
     product.quantity = 2
     product.save(fence=5)
@@ -75,9 +75,11 @@ def test_a_project_whose_column_has_no_default_gets_a_migration_that_adds_it() -
     before = loader.project_state(("shop", "0003_shipped"))
     now = ProjectState.from_apps(apps)
     changes = MigrationAutodetector(before, now).changes(loader.graph)
-    (operation,) = changes["shop"][0].operations
+    (operation,) = [
+        one for one in changes["shop"][0].operations if getattr(one, "name", "") == "fence"
+    ]
     assert isinstance(operation, AlterField)
-    assert (operation.model_name, operation.name) == ("product", "fence")
+    assert operation.model_name == "product"
     assert operation.field.deconstruct()[3]["db_default"] == 0
 
 
