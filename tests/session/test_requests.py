@@ -122,6 +122,26 @@ def test_what_is_sent_without_a_connection_fails_at_once() -> None:
     one.close()
 
 
+@pytest.mark.parametrize("kind", ["zookeeper", "redis"])
+def test_what_is_queued_in_the_instant_of_a_loss_fails_without_another_connection(
+    request: pytest.FixtureRequest, kind: str
+) -> None:
+    server = request.getfixturevalue(kind)
+    port = server.port if kind == "redis" else server.servers[0].port
+    with TcpProxy("127.0.0.1", port) as proxy:
+        hosts = f"redis://{proxy.address}" if kind == "redis" else proxy.address
+        one = Session(Configuration(hosts=hosts))
+        eventually(lambda: one.connected)
+        proxy.cut()
+        eventually(lambda: not one.connected)
+        errors: list[BaseException | None] = []
+        one.connected = True  # as a thread may have seen it a moment ago
+        one.read("/", lambda _, error: errors.append(error))
+        one.connected = False
+        assert isinstance(eventually(lambda: errors)[0], ConnectionLoss)
+        one.close()
+
+
 def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     make_session: MakeSession, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,8 +157,11 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
                 connection.close()
             raise
 
-    def find_servers(self) -> None:
-        # The connection thread calls it before each round of tries.
+    def before_connecting(self) -> None:
+        # The connection thread calls it before each round of tries. A request that was queued in
+        # the instant of the loss must not wait for a connection.
+        if not self._stopped.is_set():  # or else the good-bye is queued
+            self._notify_pending(KeeperState.CONNECTING)
         self.set_hosts(hosts(self._conf))
 
     @property

@@ -85,7 +85,7 @@ class Connection(Serving, ConnectionWithReasons):
 
     def _connect_loop(self, retry: Any) -> Any:
         try:
-            self.client.find_servers()
+            self.client.before_connecting()
             return super()._connect_loop(retry)
         except ForceRetryError:
             self.client.disconnected()
