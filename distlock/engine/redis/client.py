@@ -120,8 +120,7 @@ class RedisClient(Submitting, Requests):
         """Report a connection, and repeat what must not be forgotten."""
         self._live = True
         self.outage.end()
-        if not self.stopped:  # what was queued in the instant of the loss is not wanted any more
-            self._fail_queued()
+        self.fail_queued()
         guarded(self._changed, True, self._connection.session_id)
         for path in self._given_back:
             self._delete(path)
@@ -142,16 +141,19 @@ class RedisClient(Submitting, Requests):
             _, reply, _ = self.unanswered.popleft()
             if reply is not None:
                 reply.set_exception(ConnectionLoss())
-        self._fail_queued()
+        self.fail_queued()
         watchers = [*self._data_watchers.values(), *self._child_watchers.values()]
         self._data_watchers, self._child_watchers = {}, {}
         for changed in [one for some in watchers for one in some]:
             guarded(changed, False)
 
-    def _fail_queued(self) -> None:
-        while self._queue:
-            _, reply = self._queue.popleft()
-            if reply is not None:
+    def fail_queued(self) -> None:
+        """Fail what was queued in the instant of a loss, but leave the good-bye."""
+        for _ in range(len(self._queue)):
+            request, reply = self._queue.popleft()
+            if reply is None:
+                self._queue.append((request, reply))
+            else:
                 reply.set_exception(ConnectionLoss())
 
     def session_over(self) -> None:
@@ -163,6 +165,7 @@ class RedisClient(Submitting, Requests):
         """Report that the connection thread ends."""
         self.stopped = True
         self._connection.wire = None
+        self.fail_queued()
         guarded(self._changed, False, 0)
 
     def watch(self, request: Any) -> None:

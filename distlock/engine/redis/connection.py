@@ -145,6 +145,7 @@ class RedisConnection(Serving):
 
     def _connect(self) -> None:
         """Connect, and begin a session, or carry one on."""
+        self.client.fail_queued()
         greeted = address(self._conf.hosts).connect(self._patience)
         taken: Any
         taken, greeted._sock = greeted._sock, None  # its parser reads no further

@@ -18,6 +18,7 @@ from redis.exceptions import (
     BusyLoadingError,
     NoPermissionError,
     RedisError,
+    ResponseError,
 )
 
 
@@ -161,4 +162,5 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
     elif not isinstance(error, RedisError):
         return None
     found = error_of(f"{word} {error}".strip(), where)
-    return found if type(found) is not RedisRefused else None
+    known = type(found) is not RedisRefused or isinstance(error, ResponseError)
+    return found if known else None

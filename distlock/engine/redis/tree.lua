@@ -5,6 +5,7 @@
 --
 --   zxid          the number of the last transaction
 --   run           the id of the server's process that the last session began on
+--   grace         until when no contender is made there
 --   sessions      a sorted set of tokens "<id>:<password>" by their deadlines
 --   last          the number of each session's last transaction, by its id
 --   empty         a sorted set of containers without children by when they became so
@@ -24,8 +25,8 @@ local MAX_INT = 2147483647
 -- The sessions or containers that one call removes.
 local MANY = 100
 
--- What this process of the server knows, and its successor does not: whether it has had sessions of
--- a prefix, and until when it makes no contender there.
+-- Whether this process of the server has had sessions of a prefix, which its successor cannot know;
+-- and a copy of the grace key.
 local known, grace = {}, {}
 
 local EPHEMERAL, SEQUENTIAL, CONTAINER = 1, 2, 4
@@ -109,6 +110,8 @@ end
 function Transaction:commit()
   local p = self.prefix
   if #self.order == 0 then return end
+  -- First those that fail where a key has another type, so that nothing is half done.
+  for _, write in ipairs(self.writes) do redis.call(unpack(write)) end
   redis.call('SET', p .. 'zxid', whole(self:number()))
   local set, gone, done = {}, {}, {}
   for _, path in ipairs(self.order) do
@@ -124,7 +127,6 @@ function Transaction:commit()
   end
   if #set > 0 then redis.call('MSET', unpack(set)) end
   if #gone > 0 then redis.call('DEL', unpack(gone)) end
-  for _, write in ipairs(self.writes) do redis.call(unpack(write)) end
   self:tell()
 end
 
@@ -309,25 +311,35 @@ end
 -- It may lack the last transactions of its predecessor, and a holder that it does not know believes
 -- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
 -- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
--- timeout again, as a new leader of ZooKeeper gives them. An append-only file that was empty from
--- the start has lost nothing, and neither has a server that has run for longer.
+-- timeout again, as a new leader of ZooKeeper gives them. A server that has no data counts as new
+-- where it has an append-only file, or has run for longer.
 local function take_over(prefix, now, timeout)
   local facts = redis.call('INFO', 'server')
   local run = string.match(facts, 'run_id:(%x+)')
   local before = redis.call('GET', prefix .. 'run')
   if before ~= run then
     redis.call('SET', prefix .. 'run', run)
+    local until_then = 0
     if before or known[prefix] then
-      grace[prefix] = now + timeout * 1000
+      until_then = now + timeout * 1000
     elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
       local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
-      grace[prefix] = now - uptime * 1000000 + timeout * 1000
+      until_then = now - uptime * 1000000 + timeout * 1000
     end
+    redis.call('SET', prefix .. 'grace', whole(until_then))
     for _, token in ipairs(redis.call('ZRANGE', prefix .. 'sessions', 0, -1)) do
       redis.call('ZADD', prefix .. 'sessions', 'GT', whole(now + timeout * 1000), token)
     end
   end
-  known[prefix] = true
+  known[prefix], grace[prefix] = true, nil
+end
+
+-- Return until when no contender is made.
+local function grace_until(prefix)
+  if not grace[prefix] then
+    grace[prefix] = tonumber(redis.call('GET', prefix .. 'grace') or 0)
+  end
+  return grace[prefix]
 end
 
 local OVER = {err = 'SESSIONOVER the session is over'}
@@ -383,8 +395,8 @@ local function change(keys, args)
   local tx, outcomes, id = transaction(prefix, now), {}, id_of(token)
   for first = 3, #args, 4 do
     local name, path, data, number = unpack(args, first, first + 3)
-    if name == 'create' and now < (grace[prefix] or 0) and tonumber(number) ~= CONTAINER then
-      return {err = 'GRACE ' .. math.ceil((grace[prefix] - now) / 1000)}
+    if name == 'create' and now < grace_until(prefix) and tonumber(number) ~= CONTAINER then
+      return {err = 'GRACE ' .. math.ceil((grace_until(prefix) - now) / 1000)}
     end
     local outcome, refusal = step[name](tx, id, path, data, tonumber(number))
     if refusal then return {#outcomes, refusal} end
@@ -435,7 +447,7 @@ local function register(name, callback, flags)
 end
 
 -- A server that is out of memory refuses what takes more of it; the rest makes room.
-register('connect', connect, {})
+register('connect', connect, {'allow-oom'})
 register('change', change, {})
 register('free', change, {'allow-oom'})
 register('read', read, {'allow-oom'})

@@ -1,0 +1,264 @@
+"""Servers that cannot serve locks: each is named, with what to do, and nothing is left behind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.session.registry import close_sessions
+from distlock.testing.ports import free_ports
+from tests.kit.helpers import eventually
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, MakeOwner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+
+    from tests.kit.losses import Loss
+
+PASSWORD = "s3cret-of-the-shop"
+
+
+@pytest.fixture
+def use(settings: Settings, namespace: str) -> Iterator[Callable[..., None]]:
+    """Point both aliases to a URL."""
+
+    def point(hosts: str, **more: Any) -> None:
+        options = {
+            "HOSTS": hosts,
+            "NAMESPACE": namespace,
+            "SESSION_TIMEOUT": 4,
+            "TIMEOUT": 2,
+            "CONNECT_TIMEOUT": 2,
+            **more,
+        }
+        settings.DISTLOCK = {"default": options, "other": options}
+
+    yield point
+    close_sessions()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Redis]]:
+    """Start a server of the test's own."""
+    with ExitStack() as servers:
+        yield lambda *options: servers.enter_context(Redis(*options))
+
+
+def refusal() -> str:
+    """Return what an acquire says; it may not tell the password."""
+    with pytest.raises(LockUnavailable) as refused:
+        zk_lock("key").acquire()
+    said = str(refused.value)
+    assert PASSWORD not in said
+    return said
+
+
+def grants() -> bool:
+    try:
+        locks_and_releases()
+    except LockUnavailable:
+        return False
+    return True
+
+
+def locks_and_releases() -> None:
+    with zk_lock("key") as hold:
+        hold.verify()
+
+
+def lock_nodes(server: Redis, **how: Any) -> list[str]:
+    return [key for key in server.ask("KEYS", "*", **how) if "-lock-" in key]
+
+
+def await_no_nodes(server: Redis, **how: Any) -> None:
+    eventually(lambda: not lock_nodes(server, **how), PATIENCE, "a tree without lock nodes")
+
+
+def test_a_closed_port(use: Callable[..., None]) -> None:
+    (port,) = free_ports(1)
+    use(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
+    said = refusal()
+    assert f"Redis at 127.0.0.1:{port}" in said
+    assert "Is it running, and reachable?" in said
+
+
+def test_a_password(use: Callable[..., None], run: Callable[..., Redis]) -> None:
+    server = run("--requirepass", PASSWORD)
+    use(server.hosts)
+    assert "wants a password. Write it into HOSTS." in refusal()
+    use(f"redis://:not-{PASSWORD}@127.0.0.1:{server.port}/0")
+    assert "refused the name or the password in HOSTS." in refusal()
+    use(f"redis://:{PASSWORD}@127.0.0.1:{server.port}/0")
+    locks_and_releases()
+    await_no_nodes(server, password=PASSWORD)
+
+
+def test_a_database_that_the_server_does_not_have(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    server = run()
+    use(f"redis://127.0.0.1:{server.port}/{Redis.DATABASES}")
+    assert "DB index is out of range" in refusal()
+
+
+def test_a_replica(use: Callable[..., None], run: Callable[..., Redis]) -> None:
+    primary = run()
+    replica = run("--replicaof", f"127.0.0.1 {primary.port}")
+    use(replica.hosts)
+    said = refusal()
+    assert "is a replica. Name the primary in HOSTS, or the Sentinels" in said
+    assert not primary.ask("KEYS", "*")
+
+
+def test_a_primary_that_becomes_a_replica_is_left(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    primary, server = run(), run()
+    use(server.hosts)
+    locks_and_releases()
+    server.ask("REPLICAOF", "127.0.0.1", primary.port)
+    assert "is a replica. Name the primary in HOSTS" in refusal()
+    server.ask("REPLICAOF", "NO", "ONE")
+    locks_and_releases()
+
+
+def test_a_server_out_of_memory(
+    use: Callable[..., None], run: Callable[..., Redis], make_owner: MakeOwner
+) -> None:
+    server = run()
+    use(server.hosts)
+    holder, held = make_owner(), zk_lock("held")
+    assert holder.now(held.acquire)
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    said = refusal()
+    assert "is out of memory. Raise its maxmemory, or free some" in said
+    assert len(lock_nodes(server)) == 1
+    holder.now(held.release)
+    await_no_nodes(server)
+    server.ask("CONFIG", "SET", "maxmemory", 0)
+    locks_and_releases()
+
+
+def test_functions_that_are_removed_are_loaded_again(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    server = run()
+    use(server.hosts)
+    with zk_lock("key") as hold:
+        server.ask("FUNCTION", "FLUSH")
+        assert zk_lock("another").acquire()
+        zk_lock("another").release()
+        hold.verify()
+    server.ask("FUNCTION", "FLUSH")
+    locks_and_releases()
+    await_no_nodes(server)
+
+
+def test_a_flushed_server_has_lost_the_lock(
+    use: Callable[..., None], run: Callable[..., Redis], losses: list[Loss]
+) -> None:
+    server = run()
+    use(server.hosts)
+    with pytest.raises(LockLost), zk_lock("key") as hold:  # noqa: PT012
+        server.ask("FLUSHALL")
+        eventually(lambda: hold.lost, PATIENCE, "a hold that is lost")
+    assert [loss.hold for loss in losses] == [hold]
+    assert "has just started, or taken the place of another server" in refusal()
+    eventually(grants, PATIENCE, "a lock after the grace period")
+    locks_and_releases()
+    await_no_nodes(server)
+
+
+@pytest.mark.parametrize("key", ["zxid", "sessions", "n:{root}", "c:{path}"])
+def test_a_key_of_another_type(
+    use: Callable[..., None], run: Callable[..., Redis], namespace: str, key: str
+) -> None:
+    server = run()
+    use(server.hosts)
+    path = "/" + namespace.strip("/").split("/")[0]
+    name = f"{{{namespace}}}:0:" + key.format(root="/", path=path)
+    server.ask("HSET", name, "a", "b")
+    assert "has a key of another type under the prefix of this namespace" in refusal()
+    assert server.ask("TYPE", name) == "hash"
+    assert not lock_nodes(server)
+    server.ask("DEL", name)
+    locks_and_releases()
+    await_no_nodes(server)
+
+
+def test_a_replica_that_does_not_confirm_a_lock(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    primary = run()
+    replica = run("--replicaof", f"127.0.0.1 {primary.port}")
+    eventually(
+        lambda: "'master_link_status': 'up'" in str(replica.ask("INFO", "replication")), PATIENCE
+    )
+    use(primary.hosts, REPLICAS=1, TIMEOUT=5, CONNECT_TIMEOUT=5)
+    locks_and_releases()
+    replica.pause()
+    assert "0 of the 1 replicas that REPLICAS asks for confirmed the lock in time" in refusal()
+    await_no_nodes(primary)
+    replica.go_on()
+    eventually(grants, PATIENCE, "a lock that the replica confirms")
+    await_no_nodes(primary)
+
+
+def test_a_cluster(use: Callable[..., None], run: Callable[..., Redis]) -> None:
+    server = run("--cluster-enabled", "yes")
+    use(server.hosts)
+    assert "is one of a cluster that is down." in refusal()
+    server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    eventually(lambda: "cluster_state:ok" in str(server.ask("CLUSTER", "INFO")), PATIENCE)
+    locks_and_releases()
+    await_no_nodes(server)
+
+
+def test_a_cluster_that_keeps_the_keys_elsewhere(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    one, other = run("--cluster-enabled", "yes"), run("--cluster-enabled", "yes")
+    other.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    one.ask("CLUSTER", "SET-CONFIG-EPOCH", 1)
+    one.ask("CLUSTER", "MEET", "127.0.0.1", other.port)
+    eventually(lambda: "cluster_state:ok" in str(one.ask("CLUSTER", "INFO")), PATIENCE)
+    use(one.hosts)
+    said = refusal()
+    assert "is one of a cluster, and the keys are on another" in said
+    assert f"127.0.0.1:{other.port}" in said
+
+
+FACTS = {"server": "+redis", "version": "+6.2.14", "proto": ":3", "role": "+master"}
+REDIS_6 = f"%{len(FACTS)}\r\n" + "".join(f"+{name}\r\n{fact}\r\n" for name, fact in FACTS.items())
+REDIS_5 = "-ERR unknown command `HELLO`, with args beginning with: `3`\r\n"
+
+
+@pytest.mark.parametrize("hello", [REDIS_5, REDIS_6])
+def test_a_server_older_than_7(use: Callable[..., None], hello: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=_greet, args=[listening, hello], daemon=True).start()
+        use(f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
+        assert "is too old: distlock needs Redis 7, or Valkey." in refusal()
+
+
+def _greet(listening: socket.socket, hello: str) -> None:
+    while True:
+        try:
+            client, _ = listening.accept()
+        except OSError:
+            return
+        with client:
+            while asked := client.recv(4096):
+                for word in asked.split():
+                    if word == b"HELLO":
+                        client.sendall(hello.encode())
+                    elif word == b"SETINFO":
+                        client.sendall(b"-ERR Unknown subcommand\r\n")
