@@ -15,7 +15,7 @@ from tests.kit.helpers import ROOT
 if TYPE_CHECKING:
     from tests.packaging.conftest import Built
 
-EXTRAS = {"celery", "drf", "gevent", "health", "otel", "prometheus", "sasl"}
+EXTRAS = {"celery", "drf", "gevent", "health", "otel", "prometheus", "redis", "sasl"}
 #: For those who work on distlock itself.
 OWN_EXTRAS = {"bench", "dev", "docs"}
 

@@ -106,7 +106,9 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.address": "redis",
         "distlock.engine.redis.client": "redis",
         "distlock.engine.redis.connection": "hiredis",
+        "distlock.engine.redis.errors": "redis",
         "distlock.engine.redis.requests": "redis",
+        "distlock.engine.redis.server": "redis",
         "distlock.engine.redis.ending": "hiredis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
