@@ -34,7 +34,7 @@ def test_redis_ends_with_a_parent_that_is_killed(redis: Redis) -> None:
     del redis  # It skips this test where there is no Redis.
     code = (
         "import time; from tests.kit.services import Redis; server = Redis().start()\n"
-        "print(server._process.pid, server._folder, server._port); time.sleep(60)"
+        "print(server._process.pid, server._folder, server.port); time.sleep(60)"
     )
     with spawn_python(code) as parent:
         assert parent.stdout is not None
