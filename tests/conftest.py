@@ -15,6 +15,7 @@ from hypothesis import settings as settings_of_hypothesis
 from distlock import Hold
 from distlock.contenders import waiting
 from distlock.owner.owner import current
+from distlock.queue.semaphore import limits
 from distlock.testing.fixtures import zookeeper, zookeeper_embedded, zookeeper_ensemble
 from tests.kit.helpers import ANSWER_SECONDS
 from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
@@ -116,6 +117,12 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 
 #: Whoever asks for one of these wants to know how soon a call ends that gets no answer.
 FAULTS = {"broken_link", "own_zookeeper", "zookeeper_ensemble", "partitionable"}
+
+
+@pytest.fixture(autouse=True)
+def _no_limit_was_warned_of() -> None:
+    """A process warns once of each difference, and many tests use one key."""
+    limits._warned.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -11,22 +11,14 @@ import pytest
 
 from distlock import zk_semaphore, zk_semaphore_mutex
 from distlock.contenders.semaphore import LeasesWire
-from distlock.queue.semaphore import limits as semaphore_limits
 from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 pytestmark = pytest.mark.usefixtures("permits")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_said_yet() -> Iterator[None]:
-    semaphore_limits._warned.clear()
-    yield
-    semaphore_limits._warned.clear()
 
 
 def written(permits: Permits) -> bytes:
