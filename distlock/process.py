@@ -38,6 +38,16 @@ def in_child(forget: _F) -> _F:
     return forget
 
 
+def at_end_of_child(end: Callable[[], Any], priority: int) -> None:
+    """Call a function at the end of a multiprocessing child, which runs no ``atexit``.
+
+    :param priority: a greater one comes first
+    """
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.Finalize(None, end, exitpriority=priority)
+
+
 def interpreter() -> str:
     """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
     if Path(sys.executable or "").name.startswith(("python", "pypy")):

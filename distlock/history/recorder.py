@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import atexit
 import logging
-import sys
 import threading
 import time
 from collections import Counter
@@ -142,7 +141,7 @@ class Recorder:
         else:
             self._refused[event.using] += 1
         if self._role:
-            _flush_when_a_child_ends()
+            process.at_end_of_child(flush, priority=90)  # after the sessions
             # Not with Thread.start(), which takes a lock that an interrupted line may hold.
             with suppress(RuntimeError):  # there can be no thread: Python shuts down
                 _thread.start_new_thread(self._run, ())
@@ -259,13 +258,6 @@ def record(event: Event) -> None:
 def flush() -> None:
     """Write what is there, within `END_SECONDS`, at the end of a process."""
     _recorder.flush()
-
-
-def _flush_when_a_child_ends() -> None:
-    """Flush at the end of a multiprocessing child, which runs no ``atexit``."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.Finalize(None, flush, exitpriority=90)  # after the sessions
 
 
 @process.in_child

@@ -12,7 +12,7 @@ from django.core.signals import setting_changed
 
 from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
-from distlock.process import in_child
+from distlock.process import at_end_of_child, in_child
 
 from .session import Session, observers
 from .termination import release_in_commands
@@ -67,17 +67,10 @@ def session_for(alias: str = "default") -> Session:
         made = Session(conf)
         if _sessions.get(alias) is session:
             _sessions[alias] = made
-            _close_when_a_child_ends()
+            at_end_of_child(close_sessions, priority=100)
             return made
     made.close()  # a signal handler was faster
     return session_for(alias)
-
-
-def _close_when_a_child_ends() -> None:
-    """Close the sessions of a multiprocessing child, which runs no ``atexit``."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.Finalize(None, close_sessions, exitpriority=100)
 
 
 def close_sessions() -> None:
