@@ -57,9 +57,7 @@ class Serving:
     asleep = False
     #: When the wire was found busy (`time.monotonic`), None if it was free at the last look.
     _busy_since: float | None = None
-    #: Whether the server has sent anything since it was asked last.
-    _heard = True
-    #: When it is asked next (`time.monotonic`).
+    #: When the server is asked next whether it is there (`time.monotonic`).
     _ping_at = 0.0
 
     # --- what a subclass has ---------------------------------------------------------------------
@@ -72,8 +70,11 @@ class Serving:
         """Take what has come, and act on each reply and each watch event in it."""
         raise NotImplementedError
 
-    def _ask_for_life(self, timeout: float) -> None:
-        """Send a ping."""
+    def _ping(self, timeout: float) -> None:
+        """Ask whether the server is there; a third of the session timeout after the last time.
+
+        :raises ConnectionDropped: it has not answered what it was asked before
+        """
         raise NotImplementedError
 
     def _finish(self, message: bytes, timeout: float) -> None:
@@ -96,7 +97,6 @@ class Serving:
         inputs.register(waking, select.POLLIN)
         interval = self.negotiated_timeout / 3
         self._ping_at = time.monotonic() + interval
-        self._heard = True
         while not self.closed_session:
             self.asleep = True  # before it looks for work: see `wake`
             rest = wire.rest if wire is not None else self._socket.pending()
@@ -192,23 +192,6 @@ class Serving:
             self.client._pending.append((request, reply, xid))
         if parts:
             self._write(b"".join(parts), timeout)
-
-    def _ping(self, timeout: float) -> None:
-        """Ask whether the server is there, unless nothing has come since it was asked last."""
-        if not self._heard:
-            raise ConnectionDropped("The server does not answer.")
-        wire = self.wire
-        if wire is None:
-            self._heard = False
-            self._ask_for_life(timeout)
-        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
-            self._heard = not wire.unanswered  # every request is a ping, too
-        elif not wire.rest and self._reserve(wire):
-            self._heard = False
-            try:
-                self._ask_for_life(timeout)
-            finally:
-                wire.lock.release()
 
     def _write(self, message: bytes, timeout: float) -> None:
         try:

@@ -53,7 +53,7 @@ class RedisClient(Submitting, Requests):
         self._queue = deque()
         #: Requests that the server has not answered yet, in their order: with it, where the outcome
         #: goes, and how many answers it has.
-        self.unanswered: deque[Any] = deque()
+        self._pending: deque[Any] = deque()
         self.stopped = False
         self._live = False
         #: The callbacks of watches, by path: of a node, and of the names of its children.
@@ -108,14 +108,6 @@ class RedisClient(Submitting, Requests):
 
     # --- on the connection thread ----------------------------------------------------------------
 
-    def answers_to(self, unanswered: deque[Any]) -> None:
-        """Take the requests of a new wire."""
-        self.unanswered = unanswered
-
-    @property
-    def _pending(self) -> deque[Any]:
-        return self.unanswered
-
     def connected(self) -> None:
         """Report a connection, and repeat what must not be forgotten."""
         self._live = True
@@ -137,8 +129,8 @@ class RedisClient(Submitting, Requests):
         wire, connection.wire = connection.wire, None
         if wire is not None:
             wire.close()
-        while self.unanswered:
-            _, reply, _ = self.unanswered.popleft()
+        while self._pending:
+            _, reply, _ = self._pending.popleft()
             if reply is not None:
                 reply.set_exception(ConnectionLoss())
         self.fail_queued()

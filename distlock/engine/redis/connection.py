@@ -6,7 +6,6 @@ with the replies.
 
 from __future__ import annotations
 
-import logging
 import random
 import secrets
 import select
@@ -23,20 +22,17 @@ from redis.exceptions import RedisError
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire
-from distlock.logs.loggers import safe
 
 from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .library import CODE
-from .requests import Request, Step, Transaction, beginning, call, prefix
+from .requests import Request, Step, Transaction, beginning, call, head, prefix
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.engine.reply import Reply
 
     from .client import RedisClient
-
-logger = safe(logging.getLogger("distlock"))
 
 #: The seconds between two tries to connect: the first time, and at most.
 _PAUSE_SECONDS: Final = (0.05, 0.75)
@@ -78,6 +74,8 @@ class RedisConnection(Serving):
         self._pinged_at: float | None = None
         self.session_id = 0
         self.password = b""
+        #: What each call in the session begins with.
+        self._head: tuple[Any, ...] = ()
         #: The number of the session's last transaction.
         self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
@@ -161,7 +159,7 @@ class RedisConnection(Serving):
         self._busy_since = self._pinged_at = None
         self.failure = self.trouble = self.given_up = None
         if isinstance(self._socket, Wire):
-            self.client.answers_to(self._socket.unanswered)
+            self.client._pending = self._socket.unanswered
             self.wire = self._socket
 
     def _check(self) -> None:
@@ -188,14 +186,14 @@ class RedisConnection(Serving):
     def _new_session(self) -> None:
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
+        self._head = head(self._conf, self.session_id, self.password)
         self._last = 0
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
         self._ask("SUBSCRIBE", self._channel)
-        call = self._call(request)
         try:
-            self._ask(*call)
+            self._ask(*call(self._head, request))
         except RedisRefused as error:
             if "SESSIONOVER" in str(error):
                 self._ask("UNSUBSCRIBE", self._channel)
@@ -262,12 +260,9 @@ class RedisConnection(Serving):
 
     # --- serving ---------------------------------------------------------------------------------
 
-    def _call(self, request: Any) -> tuple[Any, ...]:
-        return call(self._conf, self.session_id, self.password, request)
-
     def packed(self, request: Any) -> tuple[int, bytes]:
         """Return how many answers a request has, and the request as bytes."""
-        message = hiredis.pack_command(self._call(request))
+        message = hiredis.pack_command(call(self._head, request))
         if not (request.counts and self._conf.replicas):
             return 1, message
         wait = hiredis.pack_command(self._wait)
@@ -286,7 +281,6 @@ class RedisConnection(Serving):
         chunk = self._chunk()
         if not chunk:
             return
-        self._heard = True
         self._reader.feed(chunk)
         while (answer := self._reader.gets()) is not _MORE and not self.closed_session:
             if not isinstance(answer, hiredis.PushNotification):
@@ -296,9 +290,9 @@ class RedisConnection(Serving):
 
     def _answer(self, answer: Any) -> None:
         """Settle the oldest request, once all of its answers are there."""
-        if not self.client.unanswered:
+        if not self.client._pending:
             raise ConnectionDropped("The server sent an answer to nothing.")
-        request, reply, answers = self.client.unanswered[0]
+        request, reply, answers = self.client._pending[0]
         if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("SESSIONOVER"):
             raise ConnectionDropped("The session is over.")
         if "Function not found" in str(answer) and isinstance(answer, hiredis.ReplyError):
@@ -309,7 +303,7 @@ class RedisConnection(Serving):
         confirmed = None
         if answers == 2:
             answer, confirmed, self._unconfirmed = self._unconfirmed, answer, _NONE
-        self.client.unanswered.popleft()
+        self.client._pending.popleft()
         if reply is None:  # to the request that ends the session
             self.closed_session = True
             return

@@ -253,8 +253,11 @@ def _prefix(hosts: str, namespace: str) -> bytes:
     return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
 
 
-def call(conf: Configuration, session_id: int, password: bytes, request: Any) -> tuple[Any, ...]:
+def head(conf: Configuration, session_id: int, password: bytes) -> tuple[Any, ...]:
+    """Return the arguments of every call in a session: the prefix, the token and the timeout."""
+    return prefix(conf), b"%d:%s" % (session_id, password), int(conf.session_timeout * 1000)
+
+
+def call(head: tuple[Any, ...], request: Any) -> tuple[Any, ...]:
     """Return a request as the command that calls its function."""
-    token = b"%d:%s" % (session_id, password)
-    timeout = int(conf.session_timeout * 1000)
-    return (b"FCALL", request.function, 1, prefix(conf), token, timeout, *request.arguments)
+    return (b"FCALL", request.function, 1, *head, *request.arguments)

@@ -69,6 +69,8 @@ class Connection(Serving, ConnectionWithReasons):
         #: Whether a server has ever taken the credentials.
         self._admitted = False
         self._reported: set[tuple[Any, ...]] = set()
+        #: Whether the server has sent anything since it was asked last.
+        self._heard = True
         #: Bytes from the server that are not read yet.
         self._unread = bytearray()
 
@@ -100,13 +102,28 @@ class Connection(Serving, ConnectionWithReasons):
 
     def _read_socket(self, read_timeout: float) -> Any:
         # kazoo's loop comes here once, not once for each request and each reply.
+        self._heard = True
         self.serve(read_timeout)
         return CLOSE_RESPONSE
 
     packed = staticmethod(packed)
 
-    def _ask_for_life(self, timeout: float) -> None:
-        self._send_ping(timeout)
+    def _ping(self, timeout: float) -> None:
+        """Ask whether the server is there, unless nothing has come since it was asked last."""
+        if not self._heard:
+            raise ConnectionDropped("The server does not answer.")
+        wire = self.wire
+        if wire is None:
+            self._heard = False
+            self._send_ping(timeout)
+        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
+            self._heard = not wire.unanswered  # every request is a ping, too
+        elif not wire.rest and self._reserve(wire):
+            self._heard = False
+            try:
+                self._send_ping(timeout)
+            finally:
+                wire.lock.release()
 
     def _finish(self, message: bytes, timeout: float) -> None:
         ConnectionWithReasons._write(self, message, timeout)
