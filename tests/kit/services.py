@@ -194,32 +194,32 @@ class Redis(Service):
     DATABASES = 1000
 
     def __init__(self, *options: str) -> None:
-        self._options = options
+        self.options = options
         self._process: GuardedProcess | None = None
         self._databases = itertools.count()
 
     def start(self) -> Self:
-        self._home = self._new_folder("redis")
+        self.home = self._new_folder("redis")
         (self.port,) = free_ports(1)
         self.run()
         return self
 
     def run(self) -> None:
-        """Start it in the folder and on the port that it has: again after a `kill`."""
+        """Start it in the folder and on the port that it has, with its `options` of now."""
         program = shutil.which("redis-server")
         if program is None:
             raise RedisNotInstalled(
                 "redis-server was not found. Install it with `apt-get install redis-server` "
                 "(Debian, Ubuntu) or `brew install redis` (macOS)."
             )
-        log = self._home / "redis.log"
-        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", *self._options]
+        log = self.home / "redis.log"
+        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", *self.options]
         if "--cluster-enabled" not in options:
             options += ["--databases", str(self.DATABASES)]
         if "--appendonly" not in options:
             options += ["--appendonly", "yes", "--appendfsync", "no"]
         self._process = GuardedProcess(
-            [program, *options], output=log, cwd=self._home, folder=self._home
+            [program, *options], output=log, cwd=self.home, folder=self.home
         )
         deadline = time.monotonic() + START_TIMEOUT
         while not self._answers():

@@ -10,7 +10,7 @@ import pytest
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from tests.kit.fixtures import assert_clean
-from tests.kit.tools import PATIENCE, Tree
+from tests.kit.tools import Tree
 from tests.redis.looker import Looker
 
 if TYPE_CHECKING:
@@ -44,20 +44,6 @@ def _short_lived_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 def zookeeper(redis: Redis) -> ZooKeeper:
     """What the borrowed tests want of a server: where it is."""
     return cast("ZooKeeper", SimpleNamespace(hosts=redis.new_database()))
-
-
-@pytest.fixture
-def distlock_settings(settings: Settings, zookeeper: ZooKeeper, namespace: str) -> Settings:
-    settings.DISTLOCK = {
-        "default": {
-            "HOSTS": zookeeper.hosts,
-            "NAMESPACE": namespace,
-            "SESSION_TIMEOUT": 4,
-            "TIMEOUT": 5,
-            "CONNECT_TIMEOUT": PATIENCE,
-        }
-    }
-    return settings
 
 
 @pytest.fixture

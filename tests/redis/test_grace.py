@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from redis import Redis as RedisPy
-from redis.exceptions import RedisError
-from typing_extensions import Self
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.ports import free_ports
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pytest_django import Settings
 
@@ -31,53 +25,21 @@ if TYPE_CHECKING:
 SESSION_TIMEOUT = 3
 
 
-class Server:
-    """A Redis of one test, which it kills and starts again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (self.port,) = free_ports(1)
-        self.hosts = f"redis://127.0.0.1:{self.port}/0"
-        self.process: GuardedProcess | None = None
-
-    def start(self, *options: str) -> Self:
-        program = shutil.which("redis-server")
-        assert program
-        common = f"--bind 127.0.0.1 --port {self.port} --save".split()
-        self.process = GuardedProcess(
-            [program, *common, "", *options],
-            output=self.folder / "log",
-            cwd=self.folder,
-            folder=self.folder,
-        )
-        eventually(self.answers, PATIENCE, "a server that answers")
-        return self
-
-    def answers(self) -> bool:
-        with RedisPy.from_url(self.hosts) as client:
-            try:
-                return bool(client.ping())
-            except RedisError:
-                return False
-
-    def kill(self) -> None:
-        assert self.process
-        self.process.send(signal.SIGKILL)
-        self.process.wait(PATIENCE)
-
-    def flush(self) -> None:
-        with RedisPy.from_url(self.hosts) as client:
-            client.flushall()
-
-
 KEPT = ("--appendonly", "yes", "--appendfsync", "always")
-FORGOTTEN = ("--appendonly", "no")
+
+
+def forget(server: Redis) -> None:
+    """Start the server again without what it knew."""
+    server.kill()
+    shutil.rmtree(server.home / "appendonlydir")
+    server.options = ("--appendonly", "no")
+    server.run()
 
 
 @pytest.fixture
-def server(tmp_path: Path, settings: Settings) -> Iterator[Server]:
-    """A server without data, for the aliases "default" and "other"."""
-    server = Server(tmp_path)
+def server(settings: Settings) -> Iterator[Redis]:
+    """A server without data, kept on disk, for the aliases "default" and "other"."""
+    server = Redis(*KEPT).start()
     options = {
         "HOSTS": server.hosts,
         "SESSION_TIMEOUT": SESSION_TIMEOUT,
@@ -87,7 +49,7 @@ def server(tmp_path: Path, settings: Settings) -> Iterator[Server]:
     settings.DISTLOCK = {"default": options, "other": options}
     yield server
     close_sessions()
-    server.kill()
+    server.stop()
 
 
 @pytest.fixture
@@ -95,16 +57,16 @@ def holder(make_owner: MakeOwner) -> Owner:
     return make_owner()
 
 
-def test_a_new_server_with_an_append_only_file_grants_at_once(server: Server) -> None:
-    server.start(*KEPT)
+def test_a_new_server_with_an_append_only_file_grants_at_once(server: Redis) -> None:
+    assert server.options == KEPT
     with zk_lock("key"):
         pass
 
 
 def test_a_new_server_that_may_have_forgotten_grants_after_the_session_timeout(
-    server: Server,
+    server: Redis,
 ) -> None:
-    server.start(*FORGOTTEN)
+    forget(server)
     with pytest.raises(LockUnavailable, match=r"has just started.* for \d\.\d s more"):
         zk_lock("key").acquire()
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
@@ -118,15 +80,13 @@ def grants() -> bool:
         return False
 
 
-def test_a_hold_survives_a_restart_that_loses_nothing(server: Server, holder: Owner) -> None:
-    server.start(*KEPT)
+def test_a_hold_survives_a_restart_that_loses_nothing(server: Redis, holder: Owner) -> None:
     lock = zk_lock("key")
     hold = holder.now(lock.__enter__)
-
     session = await_connection()
     before = session.id
     server.kill()
-    server.start(*KEPT)
+    server.run()
     eventually(lambda: session.connected, PATIENCE)
     assert session.id == before
     assert not hold.lost
@@ -136,21 +96,17 @@ def test_a_hold_survives_a_restart_that_loses_nothing(server: Server, holder: Ow
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
 
 
-@pytest.mark.parametrize("forget", ["restart", "flush"])
+@pytest.mark.parametrize("how", ["restart", "flush"])
 def test_nobody_gets_a_forgotten_lock_while_its_holder_believes_in_it(
-    server: Server, holder: Owner, forget: str
+    server: Redis, holder: Owner, how: str
 ) -> None:
-    server.start(*KEPT)
     lock = zk_lock("key")
     hold = holder.now(lock.__enter__)
-
     await_connection("other")
-    if forget == "flush":
-        server.flush()
+    if how == "flush":
+        server.ask("FLUSHALL")
     else:
-        server.kill()
-        shutil.rmtree(server.folder / "appendonlydir")
-        server.start(*FORGOTTEN)
+        forget(server)
     forgotten_at = time.monotonic()
     believed_until = granted_at = 0.0
     while not granted_at:
