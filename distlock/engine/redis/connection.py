@@ -74,7 +74,7 @@ class RedisConnection(Serving):
         self._pinged_at: float | None = None
         self.session_id = 0
         self.password = b""
-        #: What each call in the session begins with.
+        #: The first arguments of each call in the session.
         self._head: tuple[Any, ...] = ()
         #: The number of the session's last transaction.
         self._last = 0
