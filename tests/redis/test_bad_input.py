@@ -212,8 +212,14 @@ def test_a_replica_that_does_not_confirm_a_lock(
     await_no_nodes(primary)
 
 
+def in_cluster(run: Callable[..., Redis]) -> tuple[Redis, int]:
+    """Start a server of a cluster; return it and the port of its bus, by default 10,000 more."""
+    (bus,) = free_ports(1)
+    return run("--cluster-enabled", "yes", "--cluster-port", str(bus)), bus
+
+
 def test_a_cluster(use: Callable[..., None], run: Callable[..., Redis]) -> None:
-    server = run("--cluster-enabled", "yes")
+    server, _ = in_cluster(run)
     use(server.hosts)
     assert "is one of a cluster that is down." in refusal()
     server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -225,10 +231,10 @@ def test_a_cluster(use: Callable[..., None], run: Callable[..., Redis]) -> None:
 def test_a_cluster_that_keeps_the_keys_elsewhere(
     use: Callable[..., None], run: Callable[..., Redis]
 ) -> None:
-    one, other = run("--cluster-enabled", "yes"), run("--cluster-enabled", "yes")
+    (one, _), (other, bus) = in_cluster(run), in_cluster(run)
     other.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     one.ask("CLUSTER", "SET-CONFIG-EPOCH", 1)
-    one.ask("CLUSTER", "MEET", "127.0.0.1", other.port)
+    one.ask("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
     eventually(lambda: "cluster_state:ok" in str(one.ask("CLUSTER", "INFO")), PATIENCE)
     use(one.hosts)
     said = refusal()
