@@ -26,7 +26,7 @@ from distlock.engine.wire import Wire
 from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .library import CODE
-from .requests import Request, Step, Transaction, beginning, call, head, prefix
+from .requests import Request, Step, Transaction, beginning, call, prefix, session_arguments
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -75,7 +75,7 @@ class RedisConnection(Serving):
         self.session_id = 0
         self.password = b""
         #: The first arguments of each call in the session.
-        self._head: tuple[Any, ...] = ()
+        self._session_arguments: tuple[Any, ...] = ()
         #: The number of the session's last transaction.
         self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
@@ -186,14 +186,14 @@ class RedisConnection(Serving):
     def _new_session(self) -> None:
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
-        self._head = head(self._conf, self.session_id, self.password)
+        self._session_arguments = session_arguments(self._conf, self.session_id, self.password)
         self._last = 0
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
         self._ask("SUBSCRIBE", self._channel)
         try:
-            self._ask(*call(self._head, request))
+            self._ask(*call(self._session_arguments, request))
         except RedisRefused as error:
             if "SESSIONOVER" in str(error):
                 self._ask("UNSUBSCRIBE", self._channel)
@@ -262,7 +262,7 @@ class RedisConnection(Serving):
 
     def packed(self, request: Any) -> tuple[int, bytes]:
         """Return how many answers a request has, and the request as bytes."""
-        message = hiredis.pack_command(call(self._head, request))
+        message = hiredis.pack_command(call(self._session_arguments, request))
         if not (request.counts and self._conf.replicas):
             return 1, message
         wait = hiredis.pack_command(self._wait)

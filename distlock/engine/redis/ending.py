@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from .address import address
-from .requests import call, good_bye, head
+from .requests import call, good_bye, session_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
     commands: list[tuple[Any, ...]] = [("AUTH", *credentials)] if credentials else []
     if options.get("db"):
         commands.append(("SELECT", options["db"]))
-    commands.append(call(head(conf, session_id, password), good_bye()))
+    commands.append(call(session_arguments(conf, session_id, password), good_bye()))
     return {
         "alias": conf.alias,
         "session": session_id,

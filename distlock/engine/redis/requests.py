@@ -253,11 +253,11 @@ def _prefix(hosts: str, namespace: str) -> bytes:
     return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
 
 
-def head(conf: Configuration, session_id: int, password: bytes) -> tuple[Any, ...]:
+def session_arguments(conf: Configuration, session_id: int, password: bytes) -> tuple[Any, ...]:
     """Return the arguments of every call in a session: the prefix, the token and the timeout."""
     return prefix(conf), b"%d:%s" % (session_id, password), int(conf.session_timeout * 1000)
 
 
-def call(head: tuple[Any, ...], request: Any) -> tuple[Any, ...]:
+def call(session: tuple[Any, ...], request: Any) -> tuple[Any, ...]:
     """Return a request as the command that calls its function."""
-    return (b"FCALL", request.function, 1, *head, *request.arguments)
+    return (b"FCALL", request.function, 1, *session, *request.arguments)
