@@ -16,7 +16,9 @@ from distlock import Hold
 from distlock.contenders import waiting
 from distlock.owner.owner import current
 from distlock.queue.semaphore import limits
-from distlock.testing.fixtures import zookeeper, zookeeper_embedded, zookeeper_ensemble
+from distlock.testing.fixtures import zookeeper as real_zookeeper
+from distlock.testing.fixtures import zookeeper_embedded, zookeeper_ensemble
+from tests.kit.engines import pytest_generate_tests, zookeeper
 from tests.kit.helpers import ANSWER_SECONDS
 from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
 from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
 __all__ = [
+    "pytest_generate_tests",
     "pytest_make_collect_report",
     "pytest_report_header",
     "pytest_runtest_makereport",
+    "real_zookeeper",
     "zookeeper",
     "zookeeper_embedded",
     "zookeeper_ensemble",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy
     from tests.admin.tools import MakeOperator
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 ACTIONS = ["revoke", "break"]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.admin.tools import MakeOperator
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 SAID = json.dumps(
     {
@@ -172,6 +172,7 @@ def test_an_empty_name_is_not_found(operator: Client) -> None:
     assert operator.get("/admin/distlock/lock/default:/change/").status_code == 404
 
 
+@pytest.mark.engines("zookeeper")
 def test_nodes_of_others_and_what_may_not_be_read_are_said(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         path = stand(tree, "key")
@@ -204,6 +205,7 @@ def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
         assert f"operator : Broke the lock of nightly on key ({path}, token " in page
 
 
+@pytest.mark.engines("zookeeper")
 def test_the_panel_tells_of_the_session_and_the_servers(operator: Client) -> None:
     with zk_lock("key"):
         page = operator.get(address("key"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 def test_locks_are_shown_with_their_holders_and_linked(
@@ -160,6 +160,7 @@ def test_a_semaphore_tells_how_many_leases_are_taken(operator: Client) -> None:
         assert "semaphore 1 of 3" in page
 
 
+@pytest.mark.engines("zookeeper")
 def test_what_may_not_be_read_is_said(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         stand(tree, "open")

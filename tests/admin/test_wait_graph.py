@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.kit.losses import SetOptions
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 #: Long enough for a few pages.
 AFTER = 5
 

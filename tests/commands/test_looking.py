@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.kit.tools import Tree
 
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 def test_a_list_without_locks_is_empty(tree: Tree) -> None:
@@ -133,6 +133,7 @@ def test_show_tells_all_kinds_of_a_key() -> None:
     lease.release()
 
 
+@pytest.mark.engines("zookeeper")
 def test_what_others_have_left_is_told_without_harm(tree: Tree) -> None:
     with cleared(tree):
         evil = "\u202etxt.exe"
@@ -156,6 +157,7 @@ def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.Monk
         assert "and 2 more" in run("show", "key")[1]
 
 
+@pytest.mark.engines("zookeeper")
 def test_long_work_says_on_a_terminal_how_far_it_is(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 CODE = """
 import sys

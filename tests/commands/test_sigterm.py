@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.tools import Tree
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 SESSION_TIMEOUT = 15
 #: Until when the lock must be free; the session would last for three times as long.

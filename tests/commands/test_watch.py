@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tests.kit.tools import Tree
 
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 CODE = """
 import sys

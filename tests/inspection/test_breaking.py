@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
     from distlock.testing.proxy import TcpProxy
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 def shown(key: str = "key") -> Participant:
@@ -153,6 +153,7 @@ def test_a_leases_node_that_is_written_in_the_very_instant_is_left_alone(
         assert tree.client.exists(path)
 
 
+@pytest.mark.engines("zookeeper")
 def test_what_may_not_be_read_is_not_broken(tree: Tree) -> None:
     with cleared(tree):
         path = stand(tree, "key")

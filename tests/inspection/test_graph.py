@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 def lock(
     key: str, holders: str, waiters: str, kind: Kind = "mutex", holding: int | None = None

@@ -29,7 +29,7 @@ from tests.kit.helpers import eventually
 from tests.kit.permits import Permits
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 def test_where_nothing_is_there_are_no_locks(tree: Tree) -> None:

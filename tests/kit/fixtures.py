@@ -24,7 +24,8 @@ from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_rele
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
 
-from .helpers import eventually, raw_client
+from .engines import looking
+from .helpers import eventually
 from .losses import Loss, SetOptions, loss_of
 from .permits import Permits
 from .tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, record_requests
@@ -48,7 +49,7 @@ def two_sessions(distlock_settings: Settings) -> Settings:
 def tree(two_sessions: Settings) -> Iterator[Tree]:
     """The test's namespace; at the end of the test there may be no lock node in it."""
     default = two_sessions.DISTLOCK["default"]
-    with raw_client(default["HOSTS"]) as client:
+    with looking(default["HOSTS"], default["NAMESPACE"]) as client:
         tree = Tree(client, default["NAMESPACE"])
         yield tree
         assert_clean(tree)
@@ -80,9 +81,11 @@ def holder(tree: Tree, make_owner: MakeOwner) -> Iterator[Owner]:
 @pytest.fixture
 def broken_link(two_sessions: Settings, tree: Tree, zookeeper: ZooKeeper) -> Iterator[TcpProxy]:
     """The link of the alias "default", whole at first; "other" is connected directly."""
-    with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
+    port = zookeeper.servers[0].port
+    with TcpProxy("127.0.0.1", port) as proxy:
         other = two_sessions.DISTLOCK["other"]
-        default = {**other, "HOSTS": proxy.address, "CONNECT_TIMEOUT": 1}
+        hosts = other["HOSTS"].replace(f"127.0.0.1:{port}", proxy.address)
+        default = {**other, "HOSTS": hosts, "CONNECT_TIMEOUT": 1}
         two_sessions.DISTLOCK = {"default": default, "other": other}
         yield proxy
         proxy.pass_through()

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
-from tests.kit.fixtures import assert_clean
-from tests.kit.tools import Tree
-from tests.redis.looker import Looker
+from tests.kit.engines import in_place_of_zookeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
 
@@ -42,17 +35,7 @@ def _short_lived_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def zookeeper(redis: Redis) -> ZooKeeper:
-    """What the borrowed tests want of a server: where it is."""
-    return cast("ZooKeeper", SimpleNamespace(hosts=redis.new_database()))
-
-
-@pytest.fixture
-def tree(two_sessions: Settings) -> Iterator[Tree]:
-    options = two_sessions.DISTLOCK["default"]
-    with Looker(options["HOSTS"], options["NAMESPACE"]) as looker:
-        tree = Tree(cast("Any", looker), options["NAMESPACE"])
-        yield tree
-        assert_clean(tree)
+    return in_place_of_zookeeper(redis)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ import pytest
 
 from distlock import zk_lock
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import looking
+from tests.kit.helpers import eventually
 from tests.kit.tools import Tree, within
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
+
+pytestmark = pytest.mark.engines("zookeeper", "redis")
 
 LIFE = "tests.testproject.life_tasks"
 SESSION_SECONDS = 20
@@ -57,8 +60,9 @@ def troupe(module_fleet: Fleet, settings: Settings) -> Fleet:
 @pytest.fixture
 def tree(troupe: Fleet, zookeeper: ZooKeeper) -> Iterator[Tree]:
     """The fleet's namespace; at the end of the test there may be no lock node in it."""
-    with raw_client(zookeeper.hosts) as client:
-        tree = Tree(client, troupe.distlock["default"]["NAMESPACE"])
+    namespace = troupe.distlock["default"]["NAMESPACE"]
+    with looking(zookeeper.hosts, namespace) as client:
+        tree = Tree(client, namespace)
         yield tree
         with within(SOON):
             eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")

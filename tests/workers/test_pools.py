@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import looking
+from tests.kit.helpers import eventually
 from tests.kit.tools import Tree, within
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
+
+pytestmark = pytest.mark.engines("zookeeper", "redis")
 
 SESSION_SECONDS = 20
 #: Far from the session timeout, and from what it takes.
@@ -44,11 +47,11 @@ def broker(redis: Redis) -> str:
 def watched_fleet(
     zookeeper: ZooKeeper, folder: Path, broker: str, **celery: Any
 ) -> Iterator[tuple[Fleet, Tree]]:
-    with (
-        fleet(zookeeper, folder, broker, celery=celery, SESSION_TIMEOUT=SESSION_SECONDS) as one,
-        raw_client(zookeeper.hosts) as client,
-    ):
-        yield one, Tree(client, one.distlock["default"]["NAMESPACE"])
+    options = {"celery": celery, "SESSION_TIMEOUT": SESSION_SECONDS}
+    with fleet(zookeeper, folder, broker, **options) as one:
+        namespace = one.distlock["default"]["NAMESPACE"]
+        with looking(zookeeper.hosts, namespace) as client:
+            yield one, Tree(client, namespace)
 
 
 @pytest.mark.parametrize(
@@ -81,6 +84,7 @@ def test_a_warm_shutdown_frees_everything_at_once(
         assert not tree.lock_nodes()
 
 
+@pytest.mark.engines("zookeeper")
 @pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
 def test_kazoos_recipes_end_with_the_worker(
     zookeeper: ZooKeeper, broker: str, tmp_path: Path, pool: str

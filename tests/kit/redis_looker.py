@@ -10,8 +10,9 @@ from typing_extensions import Self
 from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import prefix
-from tests.kit.looker import TreeLooker
 from tests.testing.sides import Side
+
+from .looker import TreeLooker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from kazoo.protocol.states import ZnodeStat
 
 
-class Looker(TreeLooker):
+class RedisLooker(TreeLooker):
     """Looks at a tree and changes it, over a session of its own."""
 
     def __init__(self, hosts: str, namespace: str) -> None:

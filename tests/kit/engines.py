@@ -1,0 +1,58 @@
+"""Runs a module's tests on several kinds of server, in its own folder and with its own fixtures.
+
+``pytestmark = pytest.mark.engines("zookeeper", "redis")`` in a module runs each test that asks for
+the fixture `zookeeper` once with each kind; the same mark on a test says which of them it is for.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from .helpers import raw_client
+from .redis_looker import RedisLooker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kazoo.client import KazooClient
+
+    from distlock.testing.server import ZooKeeper
+
+    from .services import Redis
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give the fixture `zookeeper` each kind of server that the closest mark names."""
+    mark = metafunc.definition.get_closest_marker("engines")
+    if mark is not None and "zookeeper" in metafunc.fixturenames:
+        metafunc.parametrize("zookeeper", mark.args, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="session")
+def zookeeper(request: pytest.FixtureRequest) -> ZooKeeper:
+    """The server of the run, or a database of Redis in its place."""
+    if getattr(request, "param", "zookeeper") == "redis":
+        return in_place_of_zookeeper(request.getfixturevalue("redis"))
+    server: ZooKeeper = request.getfixturevalue("real_zookeeper")
+    return server
+
+
+def in_place_of_zookeeper(redis: Redis) -> ZooKeeper:
+    """Return what tests want of a server: where it is."""
+    server = SimpleNamespace(port=redis.port)
+    return cast("ZooKeeper", SimpleNamespace(hosts=redis.new_database(), servers=[server]))
+
+
+@contextmanager
+def looking(hosts: str, namespace: str) -> Iterator[KazooClient]:
+    """Yield a client that looks at a namespace from outside, in the words of kazoo's."""
+    if "://" in hosts:
+        with RedisLooker(hosts, namespace) as looker:
+            yield cast("Any", looker)
+    else:
+        with raw_client(hosts) as client:
+            yield client
