@@ -20,11 +20,11 @@ HOW_TO_INSTALL = (
 
 
 class ServerError(RuntimeError):
-    """A ZooKeeper server on this machine could not be run; the subclasses say why."""
+    """A server on this machine could not be run; the subclasses say why."""
 
 
 class ServerNotInstalled(ServerError):
-    """Java or ZooKeeper was not found on this machine. The message says what to type."""
+    """A program was not found on this machine. The message says what to type."""
 
 
 class WrongHome(ServerNotInstalled):

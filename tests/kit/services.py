@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from redis import Redis as RedisPy
-
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.ports import free_ports
+from distlock.testing.redis_server import Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = ["Postgres", "PostgresNotInstalled", "Redis", "RedisNotInstalled", "Service"]
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0
@@ -177,98 +176,3 @@ def _accepts_sessions(port: int, programs: Path) -> bool:
         [programs / "pg_isready", "--quiet", "--host=127.0.0.1", f"--port={port}"], check=False
     )
     return ready.returncode == 0
-
-
-class RedisNotInstalled(RuntimeError):
-    """No redis-server on this machine."""
-
-
-class Redis(Service):
-    """A Redis server of the tests' own: loopback, a free port, a folder of its own.
-
-    It ends with `stop` and with this process, however that ends.
-
-    :param options: as on the command line of redis-server; by default it has an append-only file
-    """
-
-    DATABASES = 1000
-
-    def __init__(self, *options: str) -> None:
-        self.options = options
-        self._process: GuardedProcess | None = None
-        self._databases = itertools.count()
-
-    def start(self) -> Self:
-        self.home = self._new_folder("redis")
-        (self.port,) = free_ports(1)
-        self.run()
-        return self
-
-    def run(self) -> None:
-        """Start it in the folder and on the port that it has, with its `options` of now."""
-        program = shutil.which("redis-server")
-        if program is None:
-            raise RedisNotInstalled(
-                "redis-server was not found. Install it with `apt-get install redis-server` "
-                "(Debian, Ubuntu) or `brew install redis` (macOS)."
-            )
-        log = self.home / "redis.log"
-        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", *self.options]
-        if "--cluster-enabled" not in options:
-            options += ["--databases", str(self.DATABASES)]
-        if "--appendonly" not in options:
-            options += ["--appendonly", "yes", "--appendfsync", "no"]
-        self._process = GuardedProcess(
-            [program, *options], output=log, cwd=self.home, folder=self.home
-        )
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._answers():
-            if not self._process.running or time.monotonic() > deadline:
-                said = log.read_text()
-                self.stop()
-                raise RuntimeError(f"Redis did not start:\n{said}")
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End it at once, with all that is not on disk."""
-        if self._process is not None:
-            self._process.send(signal.SIGKILL)
-            self._process.wait(STOP_TIMEOUT)
-            self._process = None
-
-    def stop(self) -> None:
-        self.kill()
-        self._remove_folder()
-
-    def pause(self) -> None:
-        """Stop it in the middle of what it does; `go_on` wakes it."""
-        if self._process is not None:
-            self._process.pause()
-
-    def go_on(self) -> None:
-        """Wake it."""
-        if self._process is not None:
-            self._process.send(signal.SIGCONT)
-
-    def ask(self, *command: str | int, password: str | None = None) -> Any:
-        """Return the answer to a command."""
-        client: Any = RedisPy(port=self.port, password=password, decode_responses=True)
-        with client:
-            return client.execute_command(*command)
-
-    @property
-    def hosts(self) -> str:
-        """The URL of its first database."""
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def new_database(self) -> str:
-        """The URL of a database that nobody has used."""
-        return f"redis://127.0.0.1:{self.port}/{next(self._databases) % self.DATABASES}"
-
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
-        except OSError:
-            return False

@@ -110,6 +110,8 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.requests": "redis",
         "distlock.engine.redis.server": "redis",
         "distlock.engine.redis.ending": "hiredis",
+        "distlock.testing.redis_server": "redis",
+        "distlock.testing.redis_sentinel": "redis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
         assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]

@@ -19,6 +19,8 @@ from urllib.parse import unquote
 
 import redis.connection
 import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from .urls import SENTINEL
 
@@ -80,7 +82,12 @@ class Address:
         return self.options.get("host", "localhost"), self.options.get("port", 6379)
 
     def _primary(self, timeout: float) -> tuple[str, int]:
-        options = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+        # By default redis-py asks one that is down for seconds before it turns to the next.
+        options = {
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+            "retry": Retry(NoBackoff(), 0),
+        }
         sentinel = _sentinel.Sentinel(list(self.sentinels), sentinel_kwargs=options)
         try:
             host, port = sentinel.discover_master(self.service)

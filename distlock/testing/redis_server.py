@@ -1,0 +1,155 @@
+"""A real Redis server on loopback, for tests and `manage.py distlock chaos`."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from redis import Redis as RedisPy
+
+from distlock.testing.guard import GuardedProcess
+from distlock.testing.install import ServerError, ServerNotInstalled
+from distlock.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+START_TIMEOUT: Final = 30.0
+STOP_TIMEOUT: Final = 10.0
+
+
+class RedisNotInstalled(ServerNotInstalled):
+    """No redis-server on this machine. The message says what to type."""
+
+
+class RedisFailed(ServerError):
+    """A server did not start. The message holds its log."""
+
+
+class Redis:
+    """A Redis server on loopback, with a free port and a folder of its own.
+
+    It ends with `stop` and with this process, however that ends.
+
+    :param options: as on the command line of redis-server; by default it has an append-only file
+    """
+
+    DATABASES = 1000
+
+    def __init__(self, *options: str) -> None:
+        self.options = options
+        self._folder: Path | None = None
+        self._process: GuardedProcess | None = None
+        self._databases = itertools.count()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Choose port and folder, and return when it serves."""
+        self.home = self._folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
+        (self.port,) = free_ports(1)
+        self.run()
+        return self
+
+    def run(self, *, wait: bool = True) -> None:
+        """Start it in the folder and on the port that it has, with its `options` of now."""
+        program = shutil.which("redis-server")
+        if program is None:
+            raise RedisNotInstalled(
+                "redis-server was not found. Install it with `apt-get install redis-server` "
+                "(Debian, Ubuntu) or `brew install redis` (macOS)."
+            )
+        self._process = GuardedProcess(
+            [program, *self._arguments()], output=self._log, cwd=self.home, folder=self.home
+        )
+        if wait:
+            self.wait_until_serving()
+
+    def wait_until_serving(self) -> None:
+        """Wait until it answers. Raises `RedisFailed` with its log if it does not."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._answers():
+            if not self.running or time.monotonic() > deadline:
+                log = self._log.read_text()
+                self.stop()
+                raise RedisFailed(f"Redis did not start:\n{log}")
+            time.sleep(0.02)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists; a paused one does."""
+        return self._process is not None and self._process.running
+
+    def kill(self) -> None:
+        """End it at once, with all that is not on disk."""
+        if self._process is not None:
+            self._process.send(signal.SIGKILL)
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+
+    def stop(self) -> None:
+        """End it, and remove its folder. Repeating it is fine."""
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def pause(self) -> None:
+        """Stop it in the middle of what it does; `go_on` wakes it."""
+        if self._process is not None:
+            self._process.pause()
+
+    def go_on(self) -> None:
+        """Wake it."""
+        if self._process is not None:
+            self._process.send(signal.SIGCONT)
+
+    def ask(self, *command: str | int, password: str | None = None) -> Any:
+        """Return the answer to a command."""
+        client: Any = RedisPy(port=self.port, password=password, decode_responses=True)
+        with client:
+            return client.execute_command(*command)
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def hosts(self) -> str:
+        """The URL of its first database."""
+        return f"redis://{self.address}/0"
+
+    def new_database(self) -> str:
+        """Return the URL of a database that nobody has used."""
+        return f"redis://{self.address}/{next(self._databases) % self.DATABASES}"
+
+    @property
+    def _log(self) -> Path:
+        return self.home / "redis.log"
+
+    def _arguments(self) -> list[str]:
+        options = ["--bind", "127.0.0.1", "--port", str(self.port), "--save", "", *self.options]
+        if "--cluster-enabled" not in options:
+            options += ["--databases", str(self.DATABASES)]
+        if "--appendonly" not in options:
+            options += ["--appendonly", "yes", "--appendfsync", "no"]
+        return options
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(16).startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
