@@ -7,9 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from redis.exceptions import ResponseError
 
 from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.conf import configuration
+from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
+from distlock.testing.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection
@@ -30,10 +34,15 @@ KEPT = ("--appendonly", "yes", "--appendfsync", "always")
 
 def forget(server: Redis) -> None:
     """Start the server again without what it knew."""
+    end(server)
+    server.run()
+
+
+def end(server: Redis) -> None:
+    """End the server, and let it forget what it knew."""
     server.kill()
     shutil.rmtree(server.home / "appendonlydir")
     server.options = ("--appendonly", "no")
-    server.run()
 
 
 @pytest.fixture
@@ -70,6 +79,17 @@ def test_a_new_server_that_may_have_forgotten_grants_after_the_session_timeout(
     with pytest.raises(LockUnavailable, match=r"has just started.* for \d\.\d s more"):
         zk_lock("key").acquire()
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
+
+
+def test_the_time_without_grants_is_never_shorter(server: Redis) -> None:
+    """The server counts the seconds of the clock that have begun since it started."""
+    end(server)
+    eventually(lambda: 0.6 < time.time() % 1 < 0.7, PATIENCE, "the end of a second")
+    started = time.monotonic()
+    server.run()
+    eventually(lambda: time.time() % 1 < 0.5, PATIENCE, "the next second")
+    eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
+    assert time.monotonic() - started > SESSION_TIMEOUT
 
 
 def grants() -> bool:
@@ -118,3 +138,27 @@ def test_nobody_gets_a_forgotten_lock_while_its_holder_believes_in_it(
     assert granted_at - forgotten_at > SESSION_TIMEOUT * 2 / 3
     with pytest.raises(LockLost):
         holder.now(lock.release)
+
+
+def test_a_session_without_its_last_transaction_lasts_until_its_holder_knows(
+    server: Redis, settings: Settings, holder: Owner, make_owner: MakeOwner
+) -> None:
+    waiter = make_owner()
+    with TcpProxy("127.0.0.1", server.port) as link:
+        default = settings.DISTLOCK["default"]
+        other = {**default, "HOSTS": f"redis://{link.address}/0"}
+        settings.DISTLOCK = {"default": default, "other": other}
+        hold = holder.now(zk_lock("key", using="other").__enter__)
+        awaited = waiter.submit(zk_lock("key", timeout=None).__enter__)
+        eventually(lambda: len(zk_lock("key").participants()) == 2, PATIENCE, "a waiter")
+        session = await_connection("other")
+        link.black_hole()  # the answer below does not reach the holder
+        after = beginning(2**52)
+        token = session_arguments(configuration("other"), *session._client.credentials)
+        with pytest.raises(ResponseError, match="SESSIONOVER"):
+            server.ask(*call(token, after))
+        awaited.result(PATIENCE)
+        assert hold.lost
+        waiter.now(zk_lock("key").release)
+        with pytest.raises(LockLost):
+            holder.now(zk_lock("key", using="other").release)

@@ -312,7 +312,8 @@ end
 -- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
 -- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
 -- timeout again, as a new leader of ZooKeeper gives them. A server that has no data counts as new
--- where it has an append-only file, or has run for longer.
+-- where it has an append-only file, or has run for longer. (Its uptime may be a second too long: it
+-- is the difference of two times in whole seconds.)
 local function take_over(prefix, now, timeout)
   local facts = redis.call('INFO', 'server')
   local run = string.match(facts, 'run_id:(%x+)')
@@ -324,7 +325,7 @@ local function take_over(prefix, now, timeout)
       until_then = now + timeout * 1000
     elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
       local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
-      until_then = now - uptime * 1000000 + timeout * 1000
+      until_then = now - (uptime - 1) * 1000000 + timeout * 1000
     end
     redis.call('SET', prefix .. 'grace', whole(until_then))
     for _, token in ipairs(redis.call('ZRANGE', prefix .. 'sessions', 0, -1)) do
@@ -350,7 +351,8 @@ local NO_NODE = {err = 'NONODE there is no such node'}
 -- Arguments: the token of the session, its timeout in milliseconds, and those of the function.
 
 -- Begin a session or, with the number of its last transaction, carry it on: if it lives, and no
--- transaction is lost.
+-- transaction is lost. If one is, the session lasts until its deadline: this answer may not arrive,
+-- and its holders believe in their locks until then.
 local function connect(keys, args)
   local prefix, token, timeout, last = keys[1], args[1], tonumber(args[2]), tonumber(args[3])
   local id = id_of(token)
@@ -358,10 +360,7 @@ local function connect(keys, args)
   local now = enter(prefix, token)
   if last then
     if not now then return OVER end
-    if tonumber(redis.call('HGET', prefix .. 'last', id) or 0) < last then
-      end_session(prefix, now, token)
-      return OVER
-    end
+    if tonumber(redis.call('HGET', prefix .. 'last', id) or 0) < last then return OVER end
   end
   forget_watches(prefix, id)
   redis.call('ZADD', prefix .. 'sessions', whole(clock() + timeout * 1000), token)
