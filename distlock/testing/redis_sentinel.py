@@ -114,8 +114,8 @@ class ReplicatedRedis:
         """The server that the Sentinels name."""
         for sentinel in self.sentinels:
             if sentinel.running:
-                _, port = sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
-                return next(one for one in self.servers if one.port == int(port))
+                port = self._named_by(sentinel)
+                return next(one for one in self.servers if one.port == port)
         raise RedisFailed("No Sentinel is running.")
 
     def fail_over(self) -> Redis:
@@ -165,7 +165,8 @@ class ReplicatedRedis:
 
     @staticmethod
     def _named_by(sentinel: Sentinel) -> int:
-        return int(sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)[1])
+        # redis-py asks the same. GET-MASTER-ADDR-BY-NAME names a new primary somewhat earlier.
+        return int(sentinel.ask("SENTINEL", "MASTER", SERVICE)["port"])
 
     @staticmethod
     def _online(server: Redis) -> int:

@@ -98,18 +98,22 @@ def test_a_replicated_lock_outlives_its_primary(
     waiter.now(zk_lock("key").release)
 
 
+@pytest.mark.parametrize("used_before", [False, True])
 def test_a_lock_that_was_not_replicated_is_free_once_its_holder_knows(
-    servers: ReplicatedRedis, settings: Settings, holder: Owner
+    servers: ReplicatedRedis, settings: Settings, holder: Owner, used_before: bool
 ) -> None:
     first = servers.primary
     cut_off(settings, first, REPLICAS=0)
-    await_connection("other")
+    if used_before:
+        await_connection("other")
     first.ask("ACL", "SETUSER", "default", "-psync", "-sync")
     first.ask("CLIENT", "KILL", "TYPE", "replica")
     hold = hold_by(holder)
     first.kill()
     second = servers.successor(first)
     assert second.ask("KEYS", "*-lock-*") == []
+    with pytest.raises(LockUnavailable, match="taken the place of another"):
+        zk_lock("key").acquire()
     await_rival(hold)
     with pytest.raises(LockLost):
         release(holder)

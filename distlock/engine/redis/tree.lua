@@ -312,8 +312,8 @@ end
 -- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
 -- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
 -- timeout again, as a new leader of ZooKeeper gives them. A server that has no data counts as new
--- where it has an append-only file, or has run for longer. (Its uptime may be a second too long: it
--- is the difference of two times in whole seconds.)
+-- if it never was a replica, and has an append-only file or has run for longer. (Its uptime may be a
+-- second too long: it is the difference of two times in whole seconds.)
 local function take_over(prefix, now, timeout)
   local facts = redis.call('INFO', 'server')
   local run = string.match(facts, 'run_id:(%x+)')
@@ -321,7 +321,8 @@ local function take_over(prefix, now, timeout)
   if before ~= run then
     redis.call('SET', prefix .. 'run', run)
     local until_then = 0
-    if before or known[prefix] then
+    if before or known[prefix]
+      or string.find(redis.call('INFO', 'replication'), 'second_repl_offset:%d') then
       until_then = now + timeout * 1000
     elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
       local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
