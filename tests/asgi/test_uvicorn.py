@@ -17,7 +17,8 @@ import pytest
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.ports import free_ports
-from tests.kit.helpers import ROOT, eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def serving(folder: Path, **distlock: Any) -> Iterator[Server]:
 
 @pytest.fixture
 def tree(zookeeper: ZooKeeper, namespace: str) -> Iterator[Tree]:
-    with raw_client(zookeeper.hosts) as client:
-        yield Tree(client, namespace)
+    with tree_at(zookeeper.hosts, namespace) as tree:
+        yield tree
 
 
 @pytest.fixture

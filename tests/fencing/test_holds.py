@@ -11,7 +11,8 @@ from asgiref.sync import async_to_sync
 from distlock import LockLost, StaleToken, zk_lock
 from distlock.session.registry import close_sessions
 from tests.fencing.models import Stock
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import eventually
 from tests.kit.tools import Tree, await_connection, expire
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def _other_session(distlock_settings: Settings) -> Iterator[None]:
 @pytest.fixture
 def tree(distlock_settings: Settings) -> Iterator[Tree]:
     default = distlock_settings.DISTLOCK["default"]
-    with raw_client(default["HOSTS"]) as client:
-        yield Tree(client, default["NAMESPACE"])
+    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
+        yield tree
 
 
 def token_of_a_holder(using: str = "default") -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
+from distlock.conf import configuration
 from distlock.testing.proxy import TcpProxy
 from tests.fork.tools import SLACK, heard, program
 from tests.kit.losses import tell
@@ -228,7 +229,7 @@ def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
     tree: Tree, broken_link: TcpProxy, before: str, fault: object
 ) -> None:
     assert callable(fault)
-    arguments = broken_link.address, tree.namespace, before
+    arguments = configuration().hosts, tree.namespace, before
     with program(FORKS_WHILE_CONNECTING, *arguments, as_shipped=True) as process:
         assert heard(process) == "ready"
         fault(broken_link)

@@ -14,11 +14,10 @@ import pytest
 
 from .helpers import raw_client
 from .redis_looker import RedisLooker
+from .tools import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
 
     from distlock.testing.server import ZooKeeper
 
@@ -48,11 +47,9 @@ def in_place_of_zookeeper(redis: Redis) -> ZooKeeper:
 
 
 @contextmanager
-def looking(hosts: str, namespace: str) -> Iterator[KazooClient]:
-    """Yield a client that looks at a namespace from outside, in the words of kazoo's."""
-    if "://" in hosts:
-        with RedisLooker(hosts, namespace) as looker:
-            yield cast("Any", looker)
-    else:
-        with raw_client(hosts) as client:
-            yield client
+def tree_at(hosts: str, namespace: str) -> Iterator[Tree]:
+    """Yield a namespace, whichever server has it."""
+    in_redis = "://" in hosts
+    looker: Any = RedisLooker(hosts, namespace) if in_redis else raw_client(hosts)
+    with looker as client:
+        yield Tree(client, namespace)

@@ -16,6 +16,8 @@ from distlock import zk_lock
 from distlock.contenders import waiting
 from distlock.decorators import declared
 from distlock.engine import timer
+from distlock.engine.redis import requests as redis_requests
+from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
 from distlock.lease.persistent import PersistentLease
 from distlock.session import server_time
@@ -24,7 +26,7 @@ from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_rele
 from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
 
-from .engines import looking
+from .engines import tree_at
 from .helpers import eventually
 from .losses import Loss, SetOptions, loss_of
 from .permits import Permits
@@ -35,6 +37,12 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
     from pytest_django import Settings
+
+
+@pytest.fixture(autouse=True)
+def _short_lived_containers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis forgets empty parents as soon as the test servers do."""
+    monkeypatch.setattr(redis_requests, "EMPTY_MS", 1000)
 
 
 @pytest.fixture
@@ -49,8 +57,7 @@ def two_sessions(distlock_settings: Settings) -> Settings:
 def tree(two_sessions: Settings) -> Iterator[Tree]:
     """The test's namespace; at the end of the test there may be no lock node in it."""
     default = two_sessions.DISTLOCK["default"]
-    with looking(default["HOSTS"], default["NAMESPACE"]) as client:
-        tree = Tree(client, default["NAMESPACE"])
+    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
         yield tree
         assert_clean(tree)
 
@@ -148,7 +155,7 @@ def losses() -> Iterator[list[Loss]]:
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of the requests that this process sends, without kazoo's pings."""
-    return record_requests(monkeypatch, Client)
+    return record_requests(monkeypatch, Client, RedisClient)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.contenders import waiting
+from distlock.engine.redis.requests import Request, Step
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
 from distlock.rules import REDIS
@@ -36,6 +37,18 @@ if TYPE_CHECKING:
     from distlock.session.session import Session
 
 T = TypeVar("T")
+
+#: The names of Redis' requests → the classes of kazoo's.
+_OF_REDIS = {
+    "create": "Create2",
+    "set": "SetData",
+    "delete": "Delete",
+    "check": "CheckVersion",
+    "read": "GetData",
+    "list": "GetChildren",
+    "ping": "Sync",
+    "unwatch": "_RemoveWatches",
+}
 
 #: How long a test waits for what must happen, in seconds.
 PATIENCE = 20.0
@@ -175,17 +188,26 @@ def expire(hosts: str, session: Session) -> int:
     return int(number)
 
 
-def record_requests(monkeypatch: pytest.MonkeyPatch, client: type[Any]) -> list[str]:
-    """Return the kinds of the requests that clients of this class send, as they do."""
+def record_requests(monkeypatch: pytest.MonkeyPatch, *clients: type[Any]) -> list[str]:
+    """Return the kinds of the requests that clients of these classes send, as they do."""
     sent: list[str] = []
-    submit = client.submit
 
-    def record(self: Any, *calls: tuple[Any, Any], **how: Any) -> None:
-        sent.extend(type(request).__name__ for request, _ in calls)
-        submit(self, *calls, **how)
+    def recording(submit: Any) -> Any:
+        def record(self: Any, *calls: tuple[Any, Any], **how: Any) -> None:
+            sent.extend(_kind(request) for request, _ in calls)
+            submit(self, *calls, **how)
 
-    monkeypatch.setattr(client, "submit", record)
+        return record
+
+    for client in clients:
+        monkeypatch.setattr(client, "submit", recording(client.submit))
     return sent
+
+
+def _kind(request: Any) -> str:
+    if not isinstance(request, Step | Request):
+        return type(request).__name__
+    return _OF_REDIS[getattr(request, "name", request.function.decode().rpartition("_")[2])]
 
 
 def kept(session: Session) -> dict[str, list[object]]:

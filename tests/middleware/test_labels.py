@@ -25,7 +25,7 @@ from django.urls import include, path, re_path
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
-from tests.kit.helpers import raw_client
+from tests.kit.engines import tree_at
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -195,12 +195,11 @@ def test_the_label_ends_with_the_request() -> None:
 
 
 def test_what_is_in_the_url_is_nowhere_in_the_node(zookeeper: ZooKeeper, namespace: str) -> None:
-    with ThreadPoolExecutor(1) as pool, raw_client(zookeeper.hosts) as client:
+    with ThreadPoolExecutor(1) as pool, tree_at(zookeeper.hosts, namespace) as tree:
         holding = pool.submit(Client().get, "/hold/42/?token=secret")
         assert inside.wait(10)
-        parent = f"{namespace}/stock:42"
-        (node,) = client.get_children(parent)
-        data, _ = client.get(f"{parent}/{node}")
+        (node,) = tree.line("stock:42")
+        data, _ = tree.client.get(f"{tree.path('stock:42')}/{node}")
         leave.set()
         assert holding.result(10).status_code == 200
     assert b"GET /hold/<sku>/" in data

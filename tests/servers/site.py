@@ -13,10 +13,9 @@ from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from kazoo.exceptions import NoNodeError
-
 from distlock.testing.guard import GuardedProcess
-from tests.kit.helpers import ROOT, alive, eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import ROOT, alive, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +43,7 @@ class Site:
         self._undo = ExitStack()
 
     def __enter__(self) -> Self:
-        self.zookeeper = self._undo.enter_context(raw_client(self._hosts))
+        self._tree = self._undo.enter_context(tree_at(self._hosts, self._namespace))
         return self
 
     def __exit__(
@@ -63,15 +62,12 @@ class Site:
 
     def nodes(self, key: str) -> list[str]:
         """The contenders for a key."""
-        try:
-            return list(self.zookeeper.get_children(f"{self._namespace}/{key}"))
-        except NoNodeError:
-            return []
+        return self._tree.children(self._tree.path(key))
 
     def pid_of_holder(self, key: str) -> int:
         """The process of the only one in line."""
         (node,) = self.nodes(key)
-        data, _ = self.zookeeper.get(f"{self._namespace}/{key}/{node}")
+        data, _ = self._tree.client.get(f"{self._tree.path(key)}/{node}")
         return int(json.loads(data)["pid"])
 
     @contextmanager

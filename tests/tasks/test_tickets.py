@@ -22,7 +22,8 @@ from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
 from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import eventually
 from tests.kit.tools import Owner, Tree
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
@@ -330,8 +331,8 @@ def test_a_copy_of_the_holder_is_dropped_and_leaves_no_ticket(app: Celery, tree:
 @contextmanager
 def tree_of(troupe: Fleet) -> Iterator[Tree]:
     default = troupe.distlock["default"]
-    with raw_client(default["HOSTS"]) as client:
-        yield Tree(client, default["NAMESPACE"])
+    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
+        yield tree
 
 
 def test_contenders_without_any_retries_all_finish_in_order(troupe: Fleet, key: str) -> None:

@@ -14,8 +14,8 @@ from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
 from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
-from tests.kit.helpers import eventually, raw_client
-from tests.kit.tools import Tree
+from tests.kit.engines import tree_at
+from tests.kit.helpers import eventually
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
 from tests.tasks.tools import QUEUES
 from tests.testproject.elsewhere import held_elsewhere
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.kit.celery_tools import Fleet
     from tests.kit.rabbitmq import RabbitMQ
     from tests.kit.services import Redis
+    from tests.kit.tools import Tree
 
 
 TASKS = "tests.testproject.locked_tasks"
@@ -63,8 +64,7 @@ def put_off(troupe: Fleet, task: Any, key: str, actors: list[str]) -> list[Any]:
     """Send tasks one after the other, each when the one before has its ticket."""
     results = []
     default = troupe.distlock["default"]
-    with raw_client(default["HOSTS"]) as client:
-        tree = Tree(client, default["NAMESPACE"])
+    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
         for actor in actors:
             results.append(task.delay(key, actor))
             eventually(lambda: len(tickets_of(tree, key)) == len(results), PATIENCE)

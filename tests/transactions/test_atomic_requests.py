@@ -16,7 +16,8 @@ from uuid import uuid4
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import eventually
 from tests.testproject.driver import drive
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def site(zookeeper: ZooKeeper, database: ProjectDatabase) -> Iterator[Site]:
         {"default": alias, "careless": {**alias, "IN_TRANSACTION": "allow"}}
     )
     with ExitStack() as stack:
-        client = stack.enter_context(raw_client(zookeeper.hosts))
+        client = stack.enter_context(tree_at(zookeeper.hosts, namespace)).client
         first = stack.enter_context(drive(environment))
         second = stack.enter_context(drive(environment))
         yield Site(first, second, database, client, namespace)

@@ -14,9 +14,9 @@ import pytest
 
 from distlock import zk_lock
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
-from tests.kit.engines import looking
+from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import Tree, within
+from tests.kit.tools import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
+    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -60,9 +61,7 @@ def troupe(module_fleet: Fleet, settings: Settings) -> Fleet:
 @pytest.fixture
 def tree(troupe: Fleet, zookeeper: ZooKeeper) -> Iterator[Tree]:
     """The fleet's namespace; at the end of the test there may be no lock node in it."""
-    namespace = troupe.distlock["default"]["NAMESPACE"]
-    with looking(zookeeper.hosts, namespace) as client:
-        tree = Tree(client, namespace)
+    with tree_at(zookeeper.hosts, troupe.distlock["default"]["NAMESPACE"]) as tree:
         yield tree
         with within(SOON):
             eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")

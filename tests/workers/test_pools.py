@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
-from tests.kit.engines import looking
+from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import Tree, within
+from tests.kit.tools import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
+    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
@@ -47,11 +48,11 @@ def broker(redis: Redis) -> str:
 def watched_fleet(
     zookeeper: ZooKeeper, folder: Path, broker: str, **celery: Any
 ) -> Iterator[tuple[Fleet, Tree]]:
-    options = {"celery": celery, "SESSION_TIMEOUT": SESSION_SECONDS}
-    with fleet(zookeeper, folder, broker, **options) as one:
-        namespace = one.distlock["default"]["NAMESPACE"]
-        with looking(zookeeper.hosts, namespace) as client:
-            yield one, Tree(client, namespace)
+    with (
+        fleet(zookeeper, folder, broker, celery=celery, SESSION_TIMEOUT=SESSION_SECONDS) as one,
+        tree_at(zookeeper.hosts, one.distlock["default"]["NAMESPACE"]) as tree,
+    ):
+        yield one, tree
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.conf import Configuration
+from distlock.conf import Configuration, configuration
 from distlock.session import reaper
 from distlock.session.reaper import start_session_reaper
 from tests.kit.helpers import alive, eventually
@@ -117,7 +117,7 @@ def test_a_session_that_follows_an_expired_one_is_ended_too(
 def test_a_child_that_dies_in_an_outage_is_reaped_when_it_is_over(
     tree: Tree, broken_link: TcpProxy
 ) -> None:
-    with master(broken_link.address, tree.namespace) as one:
+    with master(configuration().hosts, tree.namespace) as one:
         dying = one.child("a")
         broken_link.cut()
         kill(dying)
