@@ -7,8 +7,8 @@
 ``redis+sentinel://s1:26379,s2:26379/service/0``     the primary that the Sentinels name
 ===================================================  ==============================================
 
-Parameters after the ``?`` are those of redis-py's connections; a user and password before the
-Sentinels' names are those of the primary.
+`urls` has the options that may follow the ``?``. A user and password before the Sentinels' names are
+those of the primary.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def address(hosts: str) -> Address:
     """
     found = SENTINEL.fullmatch(hosts)
     if found is None:
-        options = _connection.parse_url(hosts)
+        options = _options(hosts)
         return Address(options=options, shown=_shown(options))
     at = f"{found['credentials']}@" if found["credentials"] else ""
-    options = _connection.parse_url(f"{found['scheme']}://{at}{found['service']}{found['rest']}")
+    options = _options(f"{found['scheme']}://{at}{found['service']}{found['rest']}")
     del options["host"]
     sentinels = tuple(_host_and_port(one) for one in found["sentinels"].split(","))
     shown = ",".join(f"{host}:{port}" for host, port in sentinels)
@@ -118,6 +118,14 @@ def address(hosts: str) -> Address:
         service=service,
         shown=f"{service} of the Sentinels {shown}",
     )
+
+
+def _options(url: str) -> dict[str, Any]:
+    """Return what redis-py reads in a URL of one server."""
+    options: dict[str, Any] = _connection.parse_url(url)
+    if url.startswith("rediss"):  # redis-py 5 checks no name by itself
+        options.setdefault("ssl_check_hostname", options.get("ssl_cert_reqs") != "none")
+    return options
 
 
 def where(conf: Configuration) -> str:

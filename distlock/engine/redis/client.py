@@ -22,6 +22,7 @@ from .address import where
 from .connection import RedisConnection
 from .errors import RedisRefused
 from .requests import Requests, good_bye
+from .tls import check_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ class RedisClient(Submitting, Requests):
 
     :param changed: called on the connection thread when a connection came (True) or went (False),
         with the id of the session, 0 for none
+    :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
 
     #: A Redis has none.
@@ -47,6 +49,7 @@ class RedisClient(Submitting, Requests):
     _connection: RedisConnection
 
     def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
+        check_files(conf)
         self._conf = conf
         self._changed = changed
         self.steps = deque()

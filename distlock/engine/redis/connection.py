@@ -129,12 +129,9 @@ class RedisConnection(Serving):
     def _note(self, error: Exception) -> None:
         """Keep the reason of a failure for messages; log one that nobody has foreseen."""
         self.failure = error
-        self.trouble = None
-        if isinstance(error, RedisRefused | ssl.SSLError):
-            self.trouble = error
-        elif isinstance(error, RedisError):
-            self.trouble = refusal(error, self._where)
-        elif not isinstance(error, OSError | ConnectionDropped | hiredis.ProtocolError):
+        self.trouble = error if isinstance(error, RedisRefused) else refusal(error, self._where)
+        usual = RedisRefused | RedisError | OSError | ConnectionDropped | hiredis.ProtocolError
+        if not isinstance(error, usual):
             report_once(error, self._reported)
 
     @property

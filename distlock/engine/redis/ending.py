@@ -8,10 +8,9 @@ import hiredis
 
 from .address import address
 from .requests import call, good_bye, session_arguments
+from .tls import tls_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from distlock.conf import Configuration
 
 #: The seconds that a Sentinel may take to name the primary.
@@ -32,22 +31,6 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
         "session": session_id,
         "password": password.hex(),
         "servers": [found.server(_SENTINEL_SECONDS)],
-        "tls": _tls(options),
+        "tls": tls_of(options),
         "commands": [hiredis.pack_command(command).decode() for command in commands],
     }
-
-
-def _tls(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return redis-py's options for TLS as those of the setting ``TLS``."""
-    if "SSL" not in getattr(options.get("connection_class"), "__name__", ""):
-        return None
-    names = {
-        "ca": "ssl_ca_certs",
-        "cert": "ssl_certfile",
-        "key": "ssl_keyfile",
-        "key_password": "ssl_password",
-    }
-    tls = {name: options[theirs] for name, theirs in names.items() if options.get(theirs)}
-    tls["verify"] = options.get("ssl_cert_reqs", "required") == "required"
-    tls["check_hostname"] = tls["verify"] and options.get("ssl_check_hostname", True)
-    return tls

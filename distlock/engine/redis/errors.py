@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Final
 
 from kazoo.exceptions import (
@@ -40,6 +41,10 @@ class OutOfMemory(RedisRefused):
 
 class WrongCredentials(RedisRefused):
     """The server refuses the name, the password, or what they may do."""
+
+
+class NoTls(RedisRefused):
+    """The server and this process do not trust each other's certificates, or share no protocol."""
 
 
 class WrongKey(RedisRefused):
@@ -147,11 +152,14 @@ def error_of(text: str, where: str) -> RedisRefused:
 
 
 def refusal(error: Exception, where: str) -> RedisRefused | None:
-    """Return the error for one of redis-py's, which has lost the server's first word.
+    """Return the error for one of redis-py's, which has lost the server's first word, or of TLS.
 
     :param where: the server, as the message names it
     :return: None where the server has refused nothing
     """
+    tls = _tls_error(error)
+    if tls is not None:
+        return NoTls(f"{where} cannot be used with TLS: {tls}. Check the ssl_ options in HOSTS.")
     word = ""
     if isinstance(error, AuthenticationError):
         word = "WRONGPASS" if "invalid" in str(error) else "NOAUTH"
@@ -164,3 +172,15 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
     found = error_of(f"{word} {error}".strip(), where)
     known = type(found) is not RedisRefused or isinstance(error, ResponseError)
     return found if known else None
+
+
+def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the error of TLS, which redis-py wraps where the greeting fails.
+
+    There a server that refuses this client may just hang up; later that says nothing.
+    """
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return None
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__context__
+    return error

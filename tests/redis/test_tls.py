@@ -1,0 +1,208 @@
+"""TLS and Unix sockets, with a user, a password and a database in the URL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from distlock import LockUnavailable, zk_lock
+from distlock.session.registry import close_sessions
+from distlock.testing.ports import free_ports
+from tests.kit.engines import tree_at
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, MakeOwner, within
+from tests.security.certificates import KEY_PASSWORD, Authority
+from tests.workers.master import SESSION_SECONDS, master
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_django import Settings
+
+PASSWORD = "s3cr3t of the shop"
+QUOTED = "s3cr3t%20of%20the%20shop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A server that wants a password, and on its port for TLS a certificate.
+
+    :ivar client: a file with the key and the certificate of a client that it trusts
+    """
+
+    redis: Redis
+    port: int
+    socket: Path
+    authority: Authority
+    client: Path
+
+    def url(self, host: str = "127.0.0.1", **changes: Any) -> str:
+        """Return the URL that this server accepts, with changes; None removes an option."""
+        options = {
+            "ssl_ca_certs": self.authority.pem,
+            "ssl_certfile": self.client,
+            "ssl_keyfile": self.client,
+            "ssl_password": KEY_PASSWORD,
+            **changes,
+        }
+        query = "&".join(f"{name}={value}" for name, value in options.items() if value is not None)
+        return f"rediss://:{QUOTED}@{host}:{self.port}/3?{query}"
+
+    @property
+    def local(self) -> str:
+        """The URL of its Unix socket."""
+        return f"unix://:{QUOTED}@{self.socket}?db=2"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = Authority(folder / "authority")
+    certificate = str(authority.issue("server", address="127.0.0.1"))
+    (port,) = free_ports(1)
+    options = {
+        "tls-port": str(port),
+        "tls-cert-file": certificate,
+        "tls-key-file": certificate,
+        "tls-ca-cert-file": str(authority.pem),
+        "unixsocket": str(folder / "redis.sock"),
+        "requirepass": PASSWORD,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    with Redis(*words) as redis:
+        yield Server(
+            redis=redis,
+            port=port,
+            socket=folder / "redis.sock",
+            authority=authority,
+            client=authority.issue("client", password=KEY_PASSWORD),
+        )
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger") / "authority")
+
+
+@pytest.fixture
+def use(settings: Settings, namespace: str) -> Iterator[Callable[[str], None]]:
+    """Point both aliases to a URL."""
+
+    def point(hosts: str) -> None:
+        times = {"SESSION_TIMEOUT": 4, "TIMEOUT": 2, "CONNECT_TIMEOUT": 2}
+        options = {"HOSTS": hosts, "NAMESPACE": namespace, **times}
+        settings.DISTLOCK = {"default": options, "other": options}
+
+    yield point
+    close_sessions()
+
+
+def refusal() -> str:
+    """Return what an acquire says; it may tell no password."""
+    with pytest.raises(LockUnavailable) as refused:
+        zk_lock("key").acquire()
+    message = str(refused.value)
+    assert "s3cr3t" not in message
+    return message
+
+
+def way(server: Server, name: str) -> str:
+    return {"tls": server.url(), "unix": server.local}[name]
+
+
+@pytest.mark.parametrize(("name", "database"), [("tls", "db3"), ("unix", "db2")])
+def test_locks_pass_from_session_to_session(
+    server: Server, use: Callable[[str], None], make_owner: MakeOwner, name: str, database: str
+) -> None:
+    use(way(server, name))
+    rival = make_owner()
+    first, second = zk_lock("key"), zk_lock("key", using="other", timeout=PATIENCE)
+    for _ in range(20):
+        with first as hold:
+            hold.verify()
+            waiting = rival.submit(second.acquire)
+        assert waiting.result(PATIENCE)
+        rival.now(second.release)
+    assert database in server.redis.ask("INFO", "keyspace", password=PASSWORD)
+
+
+@pytest.mark.parametrize("name", ["tls", "unix"])
+def test_the_session_reaper_frees_the_lock_of_a_killed_child(
+    server: Server, namespace: str, name: str
+) -> None:
+    hosts = way(server, name)
+    with master(hosts, namespace) as one, tree_at(hosts, namespace) as tree:
+        dying, _ = one.child("a"), one.child("b")
+        with within(SESSION_SECONDS / 2):
+            os.kill(dying, signal.SIGKILL)
+            tree.await_line("a", 0)
+        assert one.tell("b", "verify") == "done"
+        said = one.end()
+    assert f"Process {dying} died" in said
+    assert said.count("died") == 1
+    assert "s3cr3t" not in said
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    server: Server, use: Callable[[str], None], stranger: Authority
+) -> None:
+    use(server.url(ssl_ca_certs=stranger.pem))
+    assert "CERTIFICATE_VERIFY_FAILED" in refusal()
+
+
+def test_a_certificate_for_another_name_is_refused(
+    server: Server, use: Callable[[str], None]
+) -> None:
+    use(server.url("localhost"))
+    message = refusal()
+    assert "'localhost'" in message
+    assert "Check the ssl_ options in HOSTS." in message
+    close_sessions()
+    use(server.url("localhost", ssl_check_hostname="false"))
+    with zk_lock("key"):
+        pass
+
+
+def test_any_certificate_is_accepted_only_when_said_so(
+    server: Server, use: Callable[[str], None], stranger: Authority
+) -> None:
+    use(server.url("localhost", ssl_ca_certs=stranger.pem, ssl_cert_reqs="none"))
+    with zk_lock("key"):
+        pass
+
+
+def test_a_client_without_a_certificate_is_refused(
+    server: Server, use: Callable[[str], None]
+) -> None:
+    use(server.url(ssl_certfile=None, ssl_keyfile=None, ssl_password=None))
+    assert "cannot be used with TLS" in refusal()
+
+
+def test_a_client_without_tls_is_refused(server: Server, use: Callable[[str], None]) -> None:
+    use(f"redis://127.0.0.1:{server.port}")
+    refusal()
+
+
+@pytest.mark.parametrize("change", [{"ssl_ca_certs": "/nowhere"}, {"ssl_password": "s3cr3t-wrong"}])
+def test_files_that_cannot_be_read_are_named(
+    server: Server, use: Callable[[str], None], change: dict[str, str]
+) -> None:
+    use(server.url(**change))
+    with pytest.raises(ImproperlyConfigured) as refused:
+        zk_lock("key").acquire()
+    message = str(refused.value)
+    assert "DISTLOCK['default']['HOSTS'] cannot be used" in message
+    ca = change.get("ssl_ca_certs", server.authority.pem)
+    assert f"(ssl_ca_certs {ca}, ssl_certfile {server.client}" in message
+    assert "s3cr3t-wrong" not in message
+
+
+def test_a_socket_that_is_not_there(use: Callable[[str], None]) -> None:
+    use(f"unix://:{QUOTED}@/nowhere/redis.sock")
+    assert "Redis at /nowhere/redis.sock did not answer" in refusal()
