@@ -36,7 +36,7 @@ def set_to(settings: Settings, hosts: str, **options: Any) -> None:
         "rediss://[::1]:6380/0?ssl_ca_certs=/path",
         "unix:///run/redis.sock?db=2",
         "redis+sentinel://s1:26379,s2/service/0",
-        f"rediss+sentinel://u:{SECRET}@s1/service?health_check_interval=1",
+        f"rediss+sentinel://u:{SECRET}@s1/service?ssl_cert_reqs=none&db=1",
     ],
 )
 def test_urls_of_redis_are_accepted(hosts: str, settings: Settings) -> None:
@@ -62,6 +62,15 @@ def test_urls_of_redis_are_accepted(hosts: str, settings: Settings) -> None:
         ("redis+sentinel://s1/", "names no service"),
         (f"redis+sentinel://u:{SECRET}@s1/service/x", "has no number as database"),
         ("redis+sentinel://s1:x/service", "has a Sentinel"),
+        ("redis://h?bd=1", "has an unknown option 'bd' after the ?; known are db, "),
+        ("redis://h?ssl_ca_certs=/path", "has an unknown option 'ssl_ca_certs'"),
+        ("rediss://h?ssl_ca_cert=/path", "has an unknown option 'ssl_ca_cert'"),
+        ("unix:///socket?socket_timeout=1", "has an unknown option 'socket_timeout'"),
+        ("redis+sentinel://s1/service?bd=1", "has an unknown option 'bd'"),
+        (f"redis://u:x?{SECRET}@h/0", "has "),
+        (f"unix:///socket?{SECRET}@h/0", "has an unknown option after the ?"),
+        ("rediss://h?ssl_cert_reqs=yes", "has a wrong value for ssl_cert_reqs; right are"),
+        ("rediss://h?ssl_check_hostname=no", "has a wrong value for ssl_check_hostname"),
         ("redis+sentinel://s1,,s2/service", "has a Sentinel"),
     ],
 )

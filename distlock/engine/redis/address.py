@@ -7,8 +7,8 @@
 ``redis+sentinel://s1:26379,s2:26379/service/0``     the primary that the Sentinels name
 ===================================================  ==============================================
 
-`urls` has the options that may follow the ``?``. A user and password before the Sentinels' names are
-those of the primary.
+`urls` has the options that may follow the ``?``. A user and password before the Sentinels' names
+are those of the primary.
 """
 
 from __future__ import annotations

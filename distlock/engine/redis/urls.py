@@ -18,6 +18,21 @@ SENTINEL: Final = re.compile(
 _SENTINELS: Final = ("redis+sentinel", "rediss+sentinel")
 _SERVERS: Final = ("redis", "rediss")
 _SOCKET: Final = "unix"
+#: What may stand after the ``?``, with TLS and without.
+_OPTIONS: Final = ("db", "username", "password", "client_name")
+_TLS_OPTIONS: Final = (
+    "ssl_ca_certs",
+    "ssl_certfile",
+    "ssl_keyfile",
+    "ssl_password",
+    "ssl_cert_reqs",
+    "ssl_check_hostname",
+)
+#: The values of those that take no other.
+_VALUES: Final = {
+    "ssl_cert_reqs": ("required", "optional", "none"),
+    "ssl_check_hostname": ("true", "false"),
+}
 
 
 def url_error(url: str) -> str | None:
@@ -56,7 +71,9 @@ def _server_error(url: str) -> str | None:
         return "has no number from 1 to 65535 as port"
     else:
         database = parts.path.strip("/") or database
-    return None if database.isascii() and database.isdecimal() else "has no number as database"
+    if not (database.isascii() and database.isdecimal()):
+        return "has no number as database"
+    return _query_error(parts.scheme, parts.query)
 
 
 def _sentinel_error(url: str) -> str | None:
@@ -68,6 +85,19 @@ def _sentinel_error(url: str) -> str | None:
         return "names no service: the name of the primary, as the Sentinels know it, is missing"
     if not all(map(_is_server, found["sentinels"].split(","))):
         return "has a Sentinel without a name, or with no number from 1 to 65535 as port"
+    return _query_error(found["scheme"], found["rest"].partition("?")[2])
+
+
+def _query_error(scheme: str, query: str) -> str | None:
+    options = parse_qs(query, keep_blank_values=True)
+    known = (*_OPTIONS, *_TLS_OPTIONS) if scheme == "rediss" else _OPTIONS
+    for name, values in options.items():
+        if name not in known:
+            # The end of a password that is not encoded may stand there.
+            shown = f" {name!r}" if name.isidentifier() and "@" not in query else ""
+            return f"has an unknown option{shown} after the ?; known are {', '.join(known)}"
+        if name in _VALUES and values[0] not in _VALUES[name]:
+            return f"has a wrong value for {name}; right are {', '.join(_VALUES[name])}"
     return None
 
 
