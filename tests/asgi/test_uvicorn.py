@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 KEY = "key"
 SYNC = ["holds_sync", "forgets_sync"]
 ASYNC = ["holds", "locked"]

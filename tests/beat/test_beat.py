@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Hosts = Callable[..., "Host"]
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 HOUR = timedelta(hours=1)
 NAME = "beat:shop"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.proxy import TcpProxy
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 CHECK = "distlock.contrib.health_check.ZooKeeper"
 
 

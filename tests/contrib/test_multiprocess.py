@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 class Site(WebServer):
     """The server, and what any of its workers says of all."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 class Samples:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
     from rest_framework.request import Request
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 HANDLER = "distlock.contrib.rest_framework.exception_handler"
 
 

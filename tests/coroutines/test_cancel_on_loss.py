@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distlock import Hold
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 KEY = "key"
 LIMIT = 0.2

@@ -18,7 +18,7 @@ from tests.kit.tools import PATIENCE, await_connection, forgets_all
 if TYPE_CHECKING:
     from tests.kit.tools import MakeOwner, Tree
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 COROUTINES = 1_000
 KEYS = [f"key-{number}" for number in range(10)]

@@ -14,7 +14,7 @@ from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 KEY = "key"
 theirs = zk_lock(KEY, using="other")

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.kit.tools import Tree
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 KEY = "key"
 
 REENTRANT: dict[str, Callable[[], Any]] = {

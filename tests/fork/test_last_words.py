@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.tools import Tree
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 ROUNDS = 5
 #: How soon the lock is free, in seconds, and when it would be free by itself.
 SOON, SESSION_TIMEOUT = 5, 15

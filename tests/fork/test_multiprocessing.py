@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 KEY = "key"
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

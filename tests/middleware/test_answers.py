@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from django.http.response import HttpResponseBase
     from pytest_django import Settings
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 def busy_inside(request: HttpRequest) -> HttpResponse:
     with zk_lock("stock:42", timeout=0):

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 inside, leave, together = Event(), Event(), Barrier(2)
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 def forgets(request: HttpRequest) -> HttpResponse:
     zk_lock("stock:42").acquire()

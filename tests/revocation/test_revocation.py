@@ -22,7 +22,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 if TYPE_CHECKING:
     from tests.revocation.conftest import Asked
 
-pytestmark = pytest.mark.usefixtures("patient", "tree")
+pytestmark = [pytest.mark.usefixtures("patient", "tree"), pytest.mark.engines("zookeeper", "redis")]
 
 
 def ask_holder(using: str = "other") -> bool:
@@ -157,6 +157,7 @@ def test_the_first_acquire_of_an_owner_says_whom_to_ask(asked: Asked) -> None:
     assert not inner
 
 
+@pytest.mark.engines("zookeeper")  # nodes in Redis have no ACL
 def test_each_request_is_told_once_however_often_the_node_changes(tree: Tree, asked: Asked) -> None:
     with zk_lock("key", on_revoke=asked) as hold:
         for number in range(1, 4):

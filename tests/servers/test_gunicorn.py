@@ -17,6 +17,10 @@ from tests.servers.site import end
 if TYPE_CHECKING:
     from tests.servers.site import Site, WebServer
 
+import pytest
+
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 REQUESTS = 120
 CLIENTS = 12
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.kit.celery_tools import Fleet
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 TASKS = "tests.testproject.locked_tasks"
 
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from celery import Celery
 
-pytestmark = pytest.mark.usefixtures("distlock_settings")
+pytestmark = [
+    pytest.mark.usefixtures("distlock_settings"),
+    pytest.mark.engines("zookeeper", "redis"),
+]
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from tests.kit.celery_tools import Fleet
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 TASKS = "tests.testproject.locked_tasks"
 #: The header of a task that comes again.

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tests.kit.services import Redis
     from tests.kit.tools import Tree
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 
 TASKS = "tests.testproject.locked_tasks"
 #: A task that is put off comes again after 15 to 30 s, unless it is woken.

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.testproject.database import ProjectDatabase
     from tests.testproject.driver import Driver
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 LOCKED = [
     "function",
     "below-another-decorator",

@@ -13,6 +13,10 @@ from tests.servers.site import end
 if TYPE_CHECKING:
     from tests.servers.site import Site
 
+import pytest
+
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 __all__ = ["database", "site"]
 
 SESSION_SECONDS = 20

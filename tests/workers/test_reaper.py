@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.engines("zookeeper", "redis")
+
 #: Far from the session timeout, and from what it takes: some hundredths of a second.
 SOON = SESSION_SECONDS / 2
 
@@ -48,7 +50,7 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
         said = one.end()
     assert f"Process {dying} died" in said
     assert said.count("died") == 1  # the others have closed their sessions
-    assert len(password) == 32
+    assert len(password) >= 32
     assert password not in said
     assert repr(bytes.fromhex(password)) not in said
 
