@@ -1,8 +1,8 @@
-"""Checks for django-health-check that ZooKeeper answers this process.
+"""Checks for django-health-check that the lock servers answer this process.
 
 ::
 
-    HealthCheckView.as_view(checks=["distlock.contrib.health_check.ZooKeeper", …])
+    HealthCheckView.as_view(checks=["distlock.contrib.health_check.Locks", …])
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _TIMEOUT: Final = timedelta(seconds=3)
 
 
 @dataclasses.dataclass
-class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
-    """Sends a lock's heartbeat to the ensemble, over the session of this process.
+class Locks(HealthCheck):  # type: ignore[misc]  # it has no types
+    """Sends a lock's heartbeat to the servers, over the session of this process.
 
     It opens the session if there is none yet, and reconnects by itself as locks do. A server that
     is cut off from its leader does not answer. The page shows neither hosts nor reasons; the log
@@ -47,7 +47,7 @@ class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
     timeout: timedelta = dataclasses.field(default=_TIMEOUT, repr=False)
 
     async def run(self) -> None:
-        """Return when the ensemble has answered.
+        """Return when they have answered.
 
         :raises ServiceUnavailable: it did not answer, or the settings are wrong
         """
@@ -65,7 +65,7 @@ class ZooKeeper(HealthCheck):  # type: ignore[misc]  # it has no types
 
 
 def _proof(session: Session) -> Future[Any]:
-    """Return a future that is true if the leader has answered, and false if it cannot."""
+    """Return a future that is true if the servers have answered, and false if they cannot."""
 
     def prove(done: Any) -> None:
         session.prove(partial(_pass_on, done))

@@ -1,4 +1,4 @@
-"""What django-health-check is told of ZooKeeper, by its own view."""
+"""What django-health-check is told of the lock servers, by its own view."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 
-CHECK = "distlock.contrib.health_check.ZooKeeper"
+CHECK = "distlock.contrib.health_check.Locks"
 
 
 def ask(**options: Any) -> tuple[int, dict[str, str]]:
@@ -36,8 +36,8 @@ def ask(**options: Any) -> tuple[int, dict[str, str]]:
 @pytest.mark.usefixtures("tree")
 def test_a_server_that_answers_is_well() -> None:
     for _ in range(2):  # the second time over the same session
-        assert ask() == (200, {"ZooKeeper(using='default')": "OK"})
-    assert ask(using="other") == (200, {"ZooKeeper(using='other')": "OK"})
+        assert ask() == (200, {"Locks(using='default')": "OK"})
+    assert ask(using="other") == (200, {"Locks(using='other')": "OK"})
 
 
 @pytest.mark.usefixtures("tree")
@@ -45,13 +45,13 @@ def test_it_needs_no_options() -> None:
     await_connection()
     view = HealthCheckView.as_view(checks=[CHECK])
     response = asyncio.run(view(AsyncRequestFactory().get("/health/", {"format": "text"})))
-    assert response.content == b"ZooKeeper(using='default'): OK\n"
+    assert response.content == b"Locks(using='default'): OK\n"
 
 
 def test_a_server_that_is_away_is_said_without_its_address(settings: Settings) -> None:
     (port,) = free_ports(1)
     settings.DISTLOCK = {"default": {"HOSTS": f"127.0.0.1:{port}"}}
-    said = {"ZooKeeper(using='default')": "Unavailable: No answer in 0.5 s"}
+    said = {"Locks(using='default')": "Unavailable: No answer in 0.5 s"}
     assert ask(timeout=timedelta(seconds=0.5)) == (500, said)
 
 
@@ -70,5 +70,5 @@ def test_a_server_that_accepts_and_does_not_answer_is_away(broken_link: TcpProxy
 @pytest.mark.parametrize("using", ["default", "elsewhere"])
 def test_wrong_settings_are_said_without_their_values(settings: Settings, using: str) -> None:
     settings.DISTLOCK = {"default": {"HOSTS": "secret host"}}
-    said = {f"ZooKeeper(using={using!r})": "Unavailable: DISTLOCK is not set up correctly"}
+    said = {f"Locks(using={using!r})": "Unavailable: DISTLOCK is not set up correctly"}
     assert ask(using=using) == (500, said)
