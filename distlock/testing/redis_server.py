@@ -97,6 +97,13 @@ class Redis:
             self._process.wait(STOP_TIMEOUT)
             self._process = None
 
+    def shut_down(self) -> None:
+        """End it in order."""
+        if self._process is not None:
+            self._process.send(signal.SIGTERM)
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+
     def stop(self) -> None:
         """End it, and remove its folder. Repeating it is fine."""
         self.kill()

@@ -91,7 +91,7 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 def test_the_help_of_chaos_says_whose_servers_it_breaks() -> None:
     text = " ".join(chaos.HELP.split())
     assert "starts its own ZooKeeper servers" in text
-    assert "does not touch the site's" in text
+    assert "does not touch the servers of the site" in text
 
 
 @pytest.mark.parametrize(("page", "target"), shown(r"(?<=[`\n])make ([a-z]+)"))

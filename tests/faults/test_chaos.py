@@ -9,6 +9,7 @@ says of kazoo's `Lock` proves that it sees.
 from __future__ import annotations
 
 import math
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -97,6 +98,23 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
         call_command("distlock", "chaos", option)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine=redis", "--nodes=3"], "With Redis there is one server"),
+        (["--engine=redis", "--recipe=kazoo"], "no recipe of kazoo"),
+        (["--engine=redis", "--fault=leader kill"], "is one of ZooKeeper's servers"),
+        (["--engine=redis", "--fault=replaced server"], "is one of ZooKeeper's servers"),
+        (["--volatile"], "--volatile is for Redis"),
+    ],
+)
+def test_a_fault_or_an_option_of_the_other_engine_is_refused(
+    options: list[str], message: str
+) -> None:
+    with pytest.raises(CommandError, match=message):
+        call_command("distlock", "chaos", *options)
+
+
 @pytest.mark.usefixtures("_needs_zookeeper")
 def test_ctrl_c_ends_all_that_it_has_started(tmp_path: Path) -> None:
     with spawn_python(CODE, *size("distlock"), f"--history={tmp_path / 'h'}") as process:
@@ -127,6 +145,25 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
     assert status == 0, output + errors
     assert {hold.mode for hold in timeline.holds} == modes
     assert len(timeline.holds) > 30
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--fault=stop", "--fault=black hole", "--fault=server kill"],
+        ["--volatile", "--fault=server kill"],
+    ],
+    ids=["kept on disk", "volatile"],
+)
+def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server was not found.")
+    size = "--engine=redis", "--seconds=22", "--processes=3", "--session-timeout=3"
+    status, output, errors, timeline = chaos(tmp_path, *size, *options)
+    assert status == 0, output + errors
+    assert len(timeline.faults) > 1
+    assert len(timeline.holds) > 30
+    assert "lost" in {call.how for call in timeline.holds}
 
 
 @pytest.mark.usefixtures("_needs_zookeeper")

@@ -110,6 +110,7 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.requests": "redis",
         "distlock.engine.redis.server": "redis",
         "distlock.engine.redis.ending": "hiredis",
+        "distlock.testing.chaos.redis_site": "redis",
         "distlock.testing.redis_server": "redis",
         "distlock.testing.redis_sentinel": "redis",
     }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HELP = (
     "Break servers, links and processes while locks are held, and check the result. It starts its "
     "own ZooKeeper servers and worker processes on loopback, which needs an installed ZooKeeper "
-    "and Java, and does not touch the site's ZooKeeper."
+    "and Java, or with --engine redis a Redis server, and does not touch the servers of the site."
 )
 
 
@@ -40,6 +40,15 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--nodes", type=int, default=1, help="number of servers: 1 (default), 3 or 5"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["zookeeper", "redis"],
+        default="zookeeper",
+        help="the servers: ZooKeeper (default), or one Redis",
+    )
+    parser.add_argument(
+        "--volatile", action="store_true", help="the Redis server keeps nothing on disk"
     )
     parser.add_argument(
         "--recipe",

@@ -3,6 +3,7 @@
 `harness.run` starts it all; `manage.py distlock chaos` is its command.
 
 - `schedule`: which faults, when, for how long: a pure function of the seed
+- `site`: the servers, of ZooKeeper or Redis; `tree`: the locks in them
 - `nemesis`: carries the faults out; `aim` finds the holder, `network` cuts links between servers
 - `scenes`: faults with a plot, which strike at one exact moment
 - `fleet` and `worker`: the processes that do protected steps, each behind its own TCP proxies

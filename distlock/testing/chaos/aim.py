@@ -1,4 +1,4 @@
-"""Finds the processes that hold and wait for a lock, by the nodes in ZooKeeper."""
+"""Finds the processes that hold and wait for a lock, by their nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-
+from distlock.exceptions import LockUnavailable
 from distlock.keys.templates import znode_name
 
 if TYPE_CHECKING:
@@ -20,15 +17,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .fleet import Fleet
+    from .tree import Tree
 
-#: How long the nemesis waits for one answer when it looks for the holder, in seconds.
-ANSWER_SECONDS: Final = 1.0
 #: For how long it looks for somebody to aim at, in seconds.
 AIM_SECONDS: Final = 3.0
 #: How often it looks, in seconds.
 LOOK_SECONDS: Final = 0.005
-
-_ZOOKEEPER_ERRORS = (KazooException, KazooTimeoutError)
 
 
 @dataclass(frozen=True)
@@ -42,24 +36,21 @@ class Standing:
 
 
 class Aim:
-    """Reads queues over a connection of its own, to any server that answers.
+    """Reads queues from any server that answers.
 
-    :param hosts: the connection string of the servers
     :param recipe: decides where the nodes are; of a semaphore, those of the permits
     """
 
-    def __init__(self, hosts: str, namespace: str, recipe: str) -> None:
-        self._namespace = namespace
+    def __init__(self, tree: Tree, recipe: str) -> None:
+        self._tree = tree
         self._recipe = recipe
-        self._client = KazooClient(hosts, timeout=4)
 
     def __enter__(self) -> Self:
-        self._client.start(timeout=10)
+        self._tree.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._client.stop()
-        self._client.close()
+        self._tree.__exit__()
 
     def queue(self, key: str) -> list[Standing]:
         """Return the contenders for `key` in order, the holder first; distlock's or kazoo's."""
@@ -67,12 +58,9 @@ class Aim:
         paths = [f"{path}/{name}" for name in self._names(path)]
         standing = []
         for node in [path] if self._recipe == "lease" else paths:
-            try:
-                data, _ = self._client.get_async(node).get(timeout=ANSWER_SECONDS)
-            except NoNodeError:
-                continue
-            who = json.loads(data)
-            standing.append(Standing(key, node, who["pid"], who["worker"]))
+            if (data := self._tree.data(node)) is not None:
+                who = json.loads(data)
+                standing.append(Standing(key, node, who["pid"], who["worker"]))
         return standing
 
     def await_queue(self, key: str, pids: Sequence[int], seconds: float) -> bool:
@@ -89,7 +77,7 @@ class Aim:
             try:
                 if condition([standing.pid for standing in self.queue(key)]):
                     return True
-            except _ZOOKEEPER_ERRORS:
+            except LockUnavailable:
                 continue  # it has waited already, or the next attempt does
             time.sleep(LOOK_SECONDS)
         return False
@@ -128,15 +116,10 @@ class Aim:
 
     def delete(self, path: str) -> bool:
         """Delete a node and its children, as an operator may; return whether it was there."""
-        for _ in range(20):  # somebody may join meanwhile
-            transaction = self._client.transaction()
-            for name in self._names(path):
-                transaction.delete(f"{path}/{name}")
-            transaction.delete(path)
-            outcomes = transaction.commit_async().get(timeout=ANSWER_SECONDS)
-            if not any(isinstance(outcome, Exception) for outcome in outcomes):
+        for _ in range(20):  # somebody may come or go meanwhile
+            if self._tree.delete([*(f"{path}/{name}" for name in self._names(path)), path]):
                 return True
-            if isinstance(outcomes[-1], NoNodeError):
+            if self._tree.data(path) is None:
                 return False
         return False
 
@@ -151,22 +134,18 @@ class Aim:
             try:
                 if (found := find(chance.choice(keys))) is not None:
                     return found
-            except _ZOOKEEPER_ERRORS:
+            except LockUnavailable:
                 time.sleep(0.1)
         return None
 
     def _names(self, path: str) -> list[str]:
-        try:
-            names = self._client.get_children_async(path).get(timeout=ANSWER_SECONDS)
-        except NoNodeError:
-            return []
-        return sorted(names, key=lambda name: str(name)[-10:])
+        return sorted(self._tree.names(path), key=lambda name: name[-10:])
 
     def _path(self, key: str) -> str:
         match self._recipe:
             case "lease":
-                return f"{self._namespace}/@leases/{znode_name(key)}"
+                return f"{self._tree.namespace}/@leases/{znode_name(key)}"
             case "semaphore":
-                return f"{self._namespace}/{znode_name(key)}/leases"
+                return f"{self._tree.namespace}/{znode_name(key)}/leases"
             case _:
-                return f"{self._namespace}/{znode_name(key)}"
+                return f"{self._tree.namespace}/{znode_name(key)}"

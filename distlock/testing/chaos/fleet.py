@@ -33,7 +33,8 @@ class Worker:
     def __init__(self, number: int, links: Sequence[TcpProxy], options: dict[str, Any]) -> None:
         self.number = number
         self.links = links
-        hosts = ",".join(link.address for link in links)
+        addresses = ",".join(link.address for link in links)
+        hosts = f"redis://{addresses}/0" if options["engine"] == "redis" else addresses
         self._options = {**options, "hosts": hosts, "seed": f"{options['seed']}-{number}"}
         self._folder = Path(options["folder"])
         self._process = self._start()

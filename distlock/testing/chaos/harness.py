@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import logging
-import re
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError
-
 from distlock.keys.limits import LEAST_TICKS, MOST_TICKS
-from distlock.testing.server import ZooKeeper
 
 from . import history, network, schedule
 from .aim import Aim
@@ -27,10 +21,13 @@ from .nemesis import Nemesis
 from .recipes import Permits
 from .register import Registers
 from .scenes import Scenes
+from .site import site
+from .tree import Tree
 from .worker import TIMEOUTS
 
 if TYPE_CHECKING:
     from .history import Event
+    from .site import Site
 
 NAMESPACE: Final = "/chaos"
 #: How long after its last release a recipe may take to remove its nodes and watches, in seconds.
@@ -45,6 +42,8 @@ END_SECONDS: Final = 10.0
 class Options:
     """The size of a run.
 
+    :ivar engine: "zookeeper" or "redis"
+    :ivar volatile: whether a Redis server keeps nothing on disk
     :ivar seconds: for how long the workers work; the start and the end come on top
     :ivar threads: how many threads each process has
     :ivar keys: how many locks they share
@@ -54,6 +53,8 @@ class Options:
     :ivar only: the kinds of faults to choose from; by default all but those that must be named
     """
 
+    engine: str = "zookeeper"
+    volatile: bool = False
     seconds: float = 120.0
     processes: int = 8
     seed: int = 1
@@ -75,12 +76,18 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
     """
     if options.processes < 2:
         raise ValueError(f"processes is {options.processes}: two are the fewest that can collide.")
-    if not LEAST_TICKS <= options.session_timeout / options.tick <= MOST_TICKS:
+    redis = options.engine == "redis"
+    if redis and (options.nodes > 1 or options.strict or options.recipe == "kazoo"):
+        raise ValueError("With Redis there is one server, no --strict and no recipe of kazoo.")
+    if not redis and options.volatile:
+        raise ValueError("ZooKeeper always writes to the disk: --volatile is for Redis.")
+    if not redis and not LEAST_TICKS <= options.session_timeout / options.tick <= MOST_TICKS:
         raise ValueError(
             f"A session timeout of {options.session_timeout:g} s is not granted: ZooKeeper grants "
             f"{LEAST_TICKS} to {MOST_TICKS} ticks, and a tick is {options.tick:g} s."
         )
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # it reports every fault of ours
+    for name in ("kazoo", "distlock"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # they report every fault of ours
     with ExitStack() as stack:
         obstacle = network.missing() if options.nodes > 1 else "one server has no links"
         if obstacle is None:
@@ -95,6 +102,7 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
             network=obstacle is None,
             only=options.only,
             recipe=options.recipe,
+            redis=redis,
         )
         if not faults:
             raise ValueError(f"{options.seconds:g} seconds are too short for a single fault.")
@@ -102,13 +110,7 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
         paths = folder / "harness.jsonl", folder / "workers.jsonl"
         told = History(paths[0])
         stack.callback(told.close)
-        zookeeper = stack.enter_context(
-            ZooKeeper(
-                options.nodes,
-                config={"tickTime": f"{options.tick * 1000:.0f}"},
-                stepping_clock="clock step" in options.only,
-            )
-        )
+        servers = stack.enter_context(site(options))
         registers = stack.enter_context(Registers(folder / "registers", told))
         keys = [f"key:{number}" for number in range(options.keys)]
         told.say(
@@ -126,14 +128,17 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
             "folder": str(folder),
             "history": str(paths[1]),
         }
-        fleet = stack.enter_context(Fleet(options.processes, zookeeper.servers, given, told))
-        aim_over = partial(Aim, namespace=NAMESPACE, recipe=options.recipe)
-        scenes = Scenes(zookeeper, fleet, registers, told, aim_over, keys=keys, progress=progress)
+        fleet = stack.enter_context(Fleet(options.processes, servers.servers, given, told))
+
+        def aim_over(hosts: str) -> Aim:
+            return Aim(Tree(hosts, NAMESPACE, options.session_timeout), options.recipe)
+
+        scenes = Scenes(servers, fleet, registers, told, aim_over, keys=keys, progress=progress)
         nemesis = Nemesis(
-            zookeeper,
+            servers,
             fleet,
             told,
-            aim_over(zookeeper.hosts),
+            aim_over(servers.hosts),
             scenes,
             keys=keys,
             session_timeout=options.session_timeout,
@@ -144,7 +149,8 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
         nemesis.run(faults)
         _until(lambda: any(fleet.died()), ends_at - time.monotonic())
         progress("the work ends")
-        _finish(zookeeper, fleet, told, progress)
+        with Tree(servers.hosts, NAMESPACE, options.session_timeout) as tree:
+            _finish(servers, tree, fleet, told, progress)
         events = history.read(*(path for path in paths if path.exists()))
         if errors := (folder / "workers.log").read_text(errors="replace"):
             progress(f"the workers' log ends with:\n{errors[-3000:]}")
@@ -152,7 +158,7 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
 
 
 def _finish(
-    zookeeper: ZooKeeper, fleet: Fleet, told: History, progress: Callable[[str], None]
+    servers: Site, tree: Tree, fleet: Fleet, told: History, progress: Callable[[str], None]
 ) -> None:
     """Let all finish, count what they leave while their sessions live, and end them."""
     for worker in fleet.workers:
@@ -164,34 +170,17 @@ def _finish(
             told.say("stuck" if worker.running else "died", pid=worker.pid)
             worker.kill_stuck()
             told.say("killed", pid=worker.pid)
-    _until(lambda: not any(_left(zookeeper)), CLEAN_UP_SECONDS)
-    nodes, watches = _left(zookeeper)
+    _until(lambda: not _nodes(tree) and not servers.watches(), CLEAN_UP_SECONDS)
+    nodes, watches = _nodes(tree), servers.watches()
     told.say("left", nodes=nodes, watches=watches)
     progress(f"left behind: {len(nodes)} nodes, {watches} watches")
     fleet.end(END_SECONDS)
 
 
-def _left(zookeeper: ZooKeeper) -> tuple[list[str], int]:
-    """Return the lock nodes that are there, and how many watches."""
-    client = KazooClient(zookeeper.hosts)
-    client.start(timeout=10)
-    try:
-        nodes = []
-        for parent in _children(client, NAMESPACE):
-            path = f"{NAMESPACE}/{parent}"
-            nodes += [f"{path}/{name}" for name in _children(client, path)]
-    finally:
-        client.stop()
-        client.close()
-    said = [server.command("wchs") for server in zookeeper.servers]
-    return nodes, sum(int(count) for text in said for count in re.findall(r"watches:(\d+)", text))
-
-
-def _children(client: KazooClient, path: str) -> list[str]:
-    try:
-        return list(client.get_children(path))
-    except NoNodeError:
-        return []
+def _nodes(tree: Tree) -> list[str]:
+    """Return the lock nodes that are there."""
+    parents = [f"{NAMESPACE}/{name}" for name in tree.names(NAMESPACE)]
+    return [f"{parent}/{name}" for parent in parents for name in tree.names(parent)]
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> None:

@@ -15,13 +15,14 @@ from . import network, schedule
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from distlock.testing.server import Server, ZooKeeper
+    from distlock.testing.server import Server
 
     from .aim import Aim, Standing
     from .fleet import Fleet, Worker
     from .history import History
     from .scenes import Scenes
     from .schedule import Fault
+    from .site import Site
 
 #: How long a hold goes on after a fault that it should outlive, in seconds.
 AFTERWARDS: Final = 1.0
@@ -38,7 +39,7 @@ class Nemesis:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        site: Site,
         fleet: Fleet,
         history: History,
         aim: Aim,
@@ -48,7 +49,7 @@ class Nemesis:
         session_timeout: float,
         progress: Callable[[str], None],
     ) -> None:
-        self._zookeeper = zookeeper
+        self._site = site
         self._fleet = fleet
         self._say = history.say
         self._aim = aim
@@ -137,12 +138,12 @@ class Nemesis:
             case "server kill":
                 self._kill_servers([server], fault.lasts)
             case "leader kill":
-                self._kill_servers([self._zookeeper.leader()], fault.lasts)
+                self._kill_servers([self._site.leader()], fault.lasts)
             case "quorum loss":
-                majority = len(self._zookeeper.servers) // 2 + 1
-                self._kill_servers(self._zookeeper.servers[:majority], fault.lasts)
+                majority = len(self._site.servers) // 2 + 1
+                self._kill_servers(self._site.servers[:majority], fault.lasts)
             case "rolling restart":
-                for each in self._zookeeper.servers:
+                for each in self._site.servers:
                     each.stop()
                     each.start()
             case "server pause":
@@ -157,7 +158,7 @@ class Nemesis:
     def _partition(self, worker: Worker, server: Server, seconds: float) -> None:
         """Isolate a server with a client that can reach no other one."""
 
-        last_way = worker.links[self._zookeeper.servers.index(server)]
+        last_way = worker.links[self._site.servers.index(server)]
 
         def cut_others(link: TcpProxy) -> None:
             if link is not last_way:
@@ -172,7 +173,7 @@ class Nemesis:
         self._sleep(seconds)
         for server in servers:
             server.start(wait=False)
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.wait_until_serving()
 
     # --- what it does to a worker ----------------------------------------------------------------
@@ -213,7 +214,7 @@ class Nemesis:
             self._progress("its node was gone already")
 
     def _server_of(self, worker: Worker) -> Server:
-        return self._zookeeper.servers[worker.server or 0]
+        return self._site.servers[worker.server or 0]
 
     def _sleep(self, seconds: float) -> None:
         self._never.wait(max(seconds, 0))

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from distlock.testing.server import Server, ZooKeeper
+    from distlock.testing.server import Server
 
     from .aim import Aim
     from .fleet import Fleet, Worker
     from .history import History
     from .register import Registers
     from .schedule import Fault
+    from .site import Site
 
 #: How long a scene waits until its actors are in their places, in seconds.
 READY_SECONDS: Final = 5.0
@@ -62,7 +63,7 @@ class Scenes:
 
     def __init__(
         self,
-        zookeeper: ZooKeeper,
+        site: Site,
         fleet: Fleet,
         registers: Registers,
         history: History,
@@ -71,7 +72,7 @@ class Scenes:
         keys: Sequence[str],
         progress: Callable[[str], None],
     ) -> None:
-        self._zookeeper = zookeeper
+        self._site = site
         self._fleet = fleet
         self._registers = registers
         self._say = history.say
@@ -88,7 +89,7 @@ class Scenes:
 
     def play(self, fault: Fault, cast: Cast) -> None:
         """Carry a fault out once all servers serve; returns when all is healed."""
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.wait_until_serving()
         try:
             match fault.kind:
@@ -141,7 +142,7 @@ class Scenes:
 
     def _leader_pause(self, seconds: float) -> None:
         """Pause the leader for less than a session, so that clients try their luck elsewhere."""
-        with _paused(self._zookeeper.leader()):
+        with _paused(self._site.leader()):
             time.sleep(seconds)
 
     def _frozen_leader(self, fault: Fault, cast: Cast) -> None:
@@ -150,8 +151,8 @@ class Scenes:
         Another leader expires the waiter's session, and the rival gets the lock there. Then the
         waiter goes on, with the news of its turn in its buffer and a deposed leader to ask.
         """
-        leader = self._zookeeper.leader()
-        others = [server for server in self._zookeeper.servers if server is not leader]
+        leader = self._site.leader()
+        others = [server for server in self._site.servers if server is not leader]
         with ExitStack() as stack:
             for worker, servers in (
                 (cast.holder, others),
@@ -180,8 +181,8 @@ class Scenes:
 
     def _leader_partition(self, seconds: float, cast: Cast) -> None:
         """Cut the leader off from its followers, together with a holder that knows only it."""
-        leader = self._zookeeper.leader()
-        others = [server for server in self._zookeeper.servers if server is not leader]
+        leader = self._site.leader()
+        others = [server for server in self._site.servers if server is not leader]
         with ExitStack() as stack:
             stack.enter_context(self._connected_to(cast.holder, [leader]))
             stack.enter_context(self._connected_to(cast.waiter, others))
@@ -199,21 +200,21 @@ class Scenes:
 
     def _replaced_server(self, seconds: float) -> None:
         """Replace all servers by empty ones."""
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.kill()
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.erase()
         self._registers.begin_era()
         self._say("replaced")
         time.sleep(seconds)
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.start(wait=False)
-        for server in self._zookeeper.servers:
+        for server in self._site.servers:
             server.wait_until_serving()
 
     def _clock_step(self, seconds: float, cast: Cast) -> None:
         """Set the leader's clock five minutes ahead while a lease is held, and back later."""
-        leader = self._zookeeper.leader()
+        leader = self._site.leader()
         with self._aim() as aim:
             self._take(cast.holder, cast.key)
             self._await(aim, cast.key, cast.holder)
@@ -243,13 +244,13 @@ class Scenes:
             raise NotReady(f"there are not {len(workers)} in the queue")
 
     def _aim(self, *servers: Server) -> Aim:
-        hosts = ",".join(server.address for server in servers or self._zookeeper.servers)
+        hosts = ",".join(server.address for server in servers or self._site.servers)
         return self._aim_over(hosts)
 
     @contextmanager
     def _connected_to(self, worker: Worker, servers: list[Server]) -> Iterator[None]:
         """Let a worker reach these servers only."""
-        wanted = [self._zookeeper.servers.index(server) for server in servers]
+        wanted = [self._site.servers.index(server) for server in servers]
         try:
             for number, link in enumerate(worker.links):
                 if number not in wanted:

@@ -34,6 +34,8 @@ class Kind:
     :ivar network: whether it needs a network of its own (root)
     :ivar named: whether it comes only in runs that name it
     :ivar recipes: the recipes that it is for; empty for all
+    :ivar restarts: whether a server starts again, after which Redis grants nothing for a while
+    :ivar redis: whether it can be brought about with Redis
     """
 
     shortest: float = 0.0
@@ -45,6 +47,8 @@ class Kind:
     network: bool = False
     named: bool = False
     recipes: frozenset[str] = frozenset()
+    restarts: bool = False
+    redis: bool = True
 
 
 #: The recipes with one queue of contenders under the key.
@@ -72,10 +76,10 @@ OTHERS: Final = {
     # A one-way black hole: every attempt of the client to reconnect reaches the server, and renews
     # the session there, until the client gives the session up. (The other way round it is "mute".)
     "deaf": Kind(shortest=1.5, longest=2.5, past_expiry=True),
-    "server kill": Kind(shortest=0.2, longest=2.0),
+    "server kill": Kind(shortest=0.2, longest=2.0, restarts=True),
     "server pause": Kind(shortest=0.5, longest=5.0),
-    "rolling restart": Kind(),
-    "quorum loss": Kind(shortest=1.0, longest=2.5, past_expiry=True),
+    "rolling restart": Kind(restarts=True),
+    "quorum loss": Kind(shortest=1.0, longest=2.5, past_expiry=True, restarts=True),
     "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
     "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
 }
@@ -88,9 +92,11 @@ SCENES: Final = {
         shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
     ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
-    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True),
+    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, redis=False),
     # It needs servers whose clocks can be set, and these a Java compiler.
-    "clock step": Kind(shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"})),
+    "clock step": Kind(
+        shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"}), redis=False
+    ),
 }
 KINDS: Final = {**KEEPS, **LOSES, **OTHERS, **SCENES}
 #: Every session outlives these faults, whether or not every hold does.
@@ -128,15 +134,17 @@ def plan(
     network: bool = False,
     only: Collection[str] = (),
     recipe: str = "distlock",
+    redis: bool = False,
 ) -> list[Fault]:
     """Return the schedule of a run.
 
     :param network: whether links between servers can be cut here
     :param only: the kinds of faults to choose from; by default all but those that must be named
+    :param redis: whether the servers are Redis
     :raises ValueError: `only` names a fault that does not exist, or cannot be brought about here
     """
     for name in only:
-        _require(name, nodes=nodes, network=network, recipe=recipe)
+        _require(name, nodes=nodes, network=network, recipe=recipe, redis=redis)
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     possible = [
         name
@@ -145,6 +153,7 @@ def plan(
         and kind.nodes <= nodes
         and (network or not kind.network)
         and (recipe in kind.recipes or not kind.recipes)
+        and (kind.redis or not redis)
     ]
     single = [name for name in possible if name not in SCENES]
     scenes = [name for name in possible if name in SCENES]
@@ -166,6 +175,8 @@ def plan(
             lasts += session_timeout
         # Until then the session of whoever it has hit has expired, in all cases.
         over = at + max(lasts, session_timeout + 1 if name in LOSES else 0) + kind.settles
+        if redis and kind.restarts:
+            over += session_timeout
         if over > seconds:
             return faults
         aimed = chance.randrange(100) < AIMED
@@ -181,10 +192,12 @@ def plan(
         at = over
 
 
-def _require(name: str, *, nodes: int, network: bool, recipe: str) -> None:
+def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) -> None:
     kind = KINDS.get(name)
     if kind is None:
         raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
+    if redis and (kind.nodes > 1 or not kind.redis):
+        raise ValueError(f"The fault {name!r} is one of ZooKeeper's servers.")
     if kind.nodes > nodes:
         raise ValueError(f"The fault {name!r} needs {kind.nodes} servers: give --nodes 3.")
     if kind.recipes and recipe not in kind.recipes:

@@ -1,0 +1,77 @@
+"""A Redis server with the methods of the ZooKeeper servers that the harness breaks."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
+from distlock.engine.redis import requests
+from distlock.testing.redis_server import Redis
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RedisNode:
+    """Stands in for `distlock.testing.server.Server`."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self.kill = redis.kill
+        self.pause = redis.pause
+        self.resume = redis.go_on
+        self.wait_until_serving = redis.wait_until_serving
+
+    @property
+    def port(self) -> int:
+        """The port of its clients."""
+        return self._redis.port
+
+    @property
+    def address(self) -> str:
+        """Its URL."""
+        return self._redis.hosts
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it again."""
+        self._redis.run(wait=wait)
+
+    def stop(self) -> None:
+        """End it in order."""
+        self._redis.shut_down()
+
+
+class RedisSite:
+    """Stands in for `distlock.testing.server.ZooKeeper`: one server.
+
+    :param volatile: whether it keeps nothing on disk
+    """
+
+    def __init__(self, *, volatile: bool = False) -> None:
+        self._redis = Redis("--appendonly", "no") if volatile else Redis()
+        self.servers = [RedisNode(self._redis)]
+        self._all = ExitStack()
+
+    def __enter__(self) -> Self:
+        # The harness has empty containers removed as soon as the test servers of ZooKeeper do.
+        self._all.enter_context(patch.object(requests, "EMPTY_MS", 1000))
+        self._all.enter_context(self._redis)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._all.close()
+
+    @property
+    def hosts(self) -> str:
+        """Its URL."""
+        return self._redis.hosts
+
+    def leader(self) -> RedisNode:
+        """The server."""
+        return self.servers[0]
+
+    def watches(self) -> int:
+        """Return how many watches there are."""
+        keys = self._redis.ask("KEYS", "*:[dl]:/*")
+        return sum(self._redis.ask("SCARD", key) for key in keys)
