@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: How often an actor looks whether it still holds, in seconds.
 LOOK = 0.002
+#: How long ago its last look may be, in seconds: the machine may be busy.
+STALE = 0.5
 #: When a trial ends that comes to no end by itself, in seconds after the failover. Sentinel makes a
 #: former primary a replica some ten seconds after it.
 LONGEST = 16.0
@@ -55,7 +57,7 @@ class Actor:
     @property
     def holds(self) -> bool:
         """Whether it believes in a hold just now."""
-        return bool(self.spans) and time.monotonic() - self.spans[-1][1] < 50 * LOOK
+        return bool(self.spans) and time.monotonic() - self.spans[-1][1] < STALE
 
     def end(self) -> None:
         """Let go, and end."""
@@ -122,6 +124,8 @@ class Outcome(NamedTuple):
 
     refused: bool
     kept: bool
+    #: When the holder gave up its first hold, after the fault.
+    believed_for: float
     overlap: float
     next_after: float | None
 
@@ -166,8 +170,10 @@ def _play(
     _until(lambda: not holder.holds, over + LONGEST - time.monotonic())
     for actor in (holder, newcomer):
         actor.end()
+    believed_for = holder.spans[0][1] - struck if holder.spans else 0.0
     next_after = newcomer.spans[0][0] - struck if newcomer.spans else None
-    return Outcome(refused, kept, _overlap(holder.spans, newcomer.spans), next_after)
+    overlap = _overlap(holder.spans, newcomer.spans)
+    return Outcome(refused, kept, believed_for, overlap, next_after)
 
 
 def _overlap(ones: list[list[float]], others: list[list[float]]) -> float:
