@@ -130,10 +130,16 @@ class Session(SessionRequests):
     # --- proving, from any thread ----------------------------------------------------------------
 
     def verify(self, path: str, done: Done) -> None:
-        """Read a node as the leader knows it now, and renew the session deadline."""
+        """Read a node as the leader knows it now, and renew the session deadline.
+
+        A question may be repeated, so it outlives a connection that is lost.
+        """
         proven: list[bool] = []
 
         def verified(value: Any, error: BaseException | None) -> None:
+            if isinstance(error, NotConnected):
+                self.when_connected(partial(self.verify, path, done))
+                return
             done(value, error or (None if all(proven) else NotConnected()))
 
         def ask() -> None:

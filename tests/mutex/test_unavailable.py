@@ -206,3 +206,18 @@ def test_the_next_call_after_an_unavailable_one_works(short_times: TcpProxy) -> 
     eventually(lambda: session.connected)
     with zk_lock("key"):
         assert session_for() is session
+
+
+@pytest.mark.engines("zookeeper", "redis")
+def test_verify_outlives_a_connection_that_is_lost(
+    broken_link: TcpProxy, make_owner: MakeOwner
+) -> None:
+    asking = make_owner()
+    with zk_lock("key") as hold:
+        session = await_connection()
+        broken_link.black_hole()
+        answer = asking.submit(hold.verify, timeout=PATIENCE)
+        eventually(lambda: session._in_flight, PATIENCE, "a question without an answer")
+        broken_link.cut()
+        broken_link.pass_through()
+        answer.result(PATIENCE)

@@ -157,6 +157,9 @@ def test_functions_that_are_removed_are_loaded_again(
         assert zk_lock("another").acquire()
         zk_lock("another").release()
         hold.verify()
+    with zk_lock("key") as hold:
+        server.ask("FUNCTION", "FLUSH")
+        hold.verify()
     server.ask("FUNCTION", "FLUSH")
     locks_and_releases()
     await_no_nodes(server)
