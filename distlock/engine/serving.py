@@ -215,12 +215,15 @@ class Submitting:
 
     @property
     def server(self) -> str:
-        """Host and port of the server that it is connected to, empty without a connection."""
+        """Host and port of the connected server, or its Unix socket; empty without a connection."""
         connected = self._connection._socket
         try:
-            host, port = connected.getpeername()[:2]
+            peer = connected.getpeername()
         except (AttributeError, OSError):  # there is none, or it has just been closed
             return ""
+        if isinstance(peer, str):
+            return peer
+        host, port = peer[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:

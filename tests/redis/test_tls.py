@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock import LockUnavailable, zk_lock
-from distlock.session.registry import close_sessions
+from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
 from tests.kit.engines import tree_at
 from tests.kit.services import Redis
@@ -129,6 +129,7 @@ def test_locks_pass_from_session_to_session(
             waiting = rival.submit(second.acquire)
         assert waiting.result(PATIENCE)
         rival.now(second.release)
+    assert session_for().server == {"tls": f"127.0.0.1:{server.port}"}.get(name, str(server.socket))
     assert database in server.redis.ask("INFO", "keyspace", password=PASSWORD)
 
 
