@@ -1,4 +1,4 @@
-"""Describes this process's session, and the servers of the ensemble, for the admin page."""
+"""Describes this process's session and its servers for the admin page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ANSWER_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A session and its ensemble.
+    """A session and its servers.
 
     :ivar state: ``never`` until this process has connected for the first time
     :ivar server: host and port of the connected server, empty without a connection

@@ -96,7 +96,7 @@ def _settings(conf: Configuration) -> Finding:
     message = f"{conf.namespace} on {shown(conf)}"
     if conf.embedded:
         message += f", {ABOUT_EMBEDDED}"
-    if conf.max_node_bytes > LONGEST_MESSAGE:
+    if conf.engine != REDIS and conf.max_node_bytes > LONGEST_MESSAGE:
         return warning(
             "settings",
             f"{message}, with MAX_NODE_BYTES = {conf.max_node_bytes}, which is more than a server "

@@ -97,6 +97,11 @@ def test_a_server_that_forgets_at_a_restart_is_a_warning(own_redis: str, save: s
     assert found.advice == "Set appendonly yes."
 
 
+def test_a_limit_of_zookeepers_messages_is_no_subject(own_redis: str, settings: Settings) -> None:
+    set_options(settings, HOSTS=own_redis, MAX_NODE_BYTES=2_000_000)
+    assert findings()["settings"].level == "ok"
+
+
 def test_replicas_that_are_missing_are_an_error(own_redis: str, settings: Settings) -> None:
     set_options(settings, REPLICAS=1)
     found = findings()["replicas"]
