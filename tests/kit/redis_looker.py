@@ -10,9 +10,11 @@ from typing_extensions import Self
 from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import prefix
+from distlock.session.registry import sessions
 from tests.testing.sides import Side
 
 from .looker import TreeLooker
+from .tools import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,14 +69,20 @@ class RedisLooker(TreeLooker):
     def command(self, word: bytes) -> str:
         """Answer as ZooKeeper does which sessions watch what."""
         assert word == b"wchp", word
-        lines: list[str] = []
+        watching: set[tuple[str, int]] = set()
         with Redis.from_url(self._conf.hosts) as server:
-            for kind in (b"d:", b"l:"):
-                start = prefix(self._conf) + kind
-                for key in server.scan_iter(start + b"*"):
-                    ids = cast("set[bytes]", server.smembers(key))
-                    lines += [key[len(start) :].decode(), *(f"\t0x{int(one):x}" for one in ids)]
-        return "\n".join(lines)
+            watches = cast("dict[bytes, bytes]", server.hgetall(prefix(self._conf) + b"watches"))
+            watching |= {
+                (watch[1:].decode(), int(one))
+                for watch, ids in watches.items()
+                for one in ids.split()
+            }
+        # The server needs no watch to tell a contender of the one before it.
+        for session in sessions():
+            client = inside(session)
+            watched = {*client._data_watchers, *client._child_watchers}
+            watching |= {(path, session.id) for path in watched}
+        return "\n".join(f"{path}\n\t0x{one:x}" for path, one in sorted(watching))
 
     def add_auth(self, *_: str) -> None:
         """Do nothing: whoever reaches Redis may do everything."""

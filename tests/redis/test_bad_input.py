@@ -180,7 +180,7 @@ def test_a_flushed_server_has_lost_the_lock(
     await_no_nodes(server)
 
 
-@pytest.mark.parametrize("key", ["zxid", "sessions", "n:{root}", "c:{path}"])
+@pytest.mark.parametrize("key", ["state", "sessions", "n:{root}", "c:{path}"])
 def test_a_key_of_another_type(
     use: Callable[..., None], run: Callable[..., Redis], namespace: str, key: str
 ) -> None:
@@ -188,11 +188,23 @@ def test_a_key_of_another_type(
     use(server.hosts)
     path = "/" + namespace.strip("/").split("/")[0]
     name = f"{{{namespace}}}:0:" + key.format(root="/", path=path)
-    server.ask("HSET", name, "a", "b")
+    server.ask("RPUSH", name, "a")
     assert "has a key of another type under the prefix of this namespace" in refusal()
-    assert server.ask("TYPE", name) == "hash"
+    assert server.ask("TYPE", name) == "list"
     assert not lock_nodes(server)
     server.ask("DEL", name)
+    locks_and_releases()
+    await_no_nodes(server)
+
+
+def test_another_version_that_keeps_its_nodes_in_another_way(
+    use: Callable[..., None], run: Callable[..., Redis], namespace: str
+) -> None:
+    server = run()
+    use(server.hosts)
+    server.ask("HSET", f"{{{namespace}}}:0:state", "layout", "another")
+    assert "has locks of another version of distlock" in refusal()
+    server.ask("DEL", f"{{{namespace}}}:0:state")
     locks_and_releases()
     await_no_nodes(server)
 

@@ -21,7 +21,8 @@ from distlock.logs.outages import Outage
 from .address import where
 from .connection import RedisConnection
 from .errors import RedisRefused
-from .requests import Requests, good_bye
+from .joining import joined
+from .requests import LIST, Asked, Requests, good_bye
 from .tls import check_files
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class RedisClient(Submitting, Requests):
         #: The callbacks of watches, by path: of a node, and of the names of its children.
         self._data_watchers: dict[str, set[Callable[[bool], None]]] = {}
         self._child_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        #: While a message of the server is reported: what it tells beside, by what one would ask.
+        self._told: dict[Asked, Any] = {}
+        #: Requests that it answers, and what it answers.
+        self._answered: deque[tuple[Any, Reply, Any]] = deque()
         #: Nodes that too few replicas have confirmed, to be deleted.
         self._given_back: set[str] = set()
         self._connection = RedisConnection(self, conf)
@@ -175,14 +180,52 @@ class RedisClient(Submitting, Requests):
 
     def fire(self, event: str) -> None:
         """Call the watchers of an event."""
-        kind, path = event[0], event[1:]
+        kind = event[0]
+        path, told, names = event[1:].partition("\0")
         watchers: list[Callable[[bool], None]] = []
         if kind in (_DELETED, _CHANGED):
             watchers += self._data_watchers.pop(path, ())
         if kind != _CHANGED:
             watchers += self._child_watchers.pop(path, ())
+        left = {(LIST, path.rpartition("/")[0]): names.split("/") if names else []} if told else {}
+        self.deliver(left, self._call, watchers, kind == _DELETED)
+
+    def _call(self, watchers: list[Callable[[bool], None]], deleted: bool) -> None:
         for changed in watchers:
-            guarded(changed, kind == _DELETED)
+            guarded(changed, deleted)
+
+    def deliver(self, told: dict[Asked, Any], report: Callable[..., None], *about: Any) -> None:
+        """Report a message of the server; what it tells beside answers what its callbacks ask.
+
+        The server would have answered so before anything that it sends later.
+        """
+        self._told = told
+        report(*about)
+        self._told = {}
+        while self._answered:
+            request, reply, value = self._answered.popleft()
+            if request.watcher is not None:
+                self.watch(request)
+            reply.settle(value, None)
+
+    def submit(self, *calls: tuple[Any, Reply], first: bool = False) -> None:
+        if len(calls) == 2:
+            super().submit(*joined(*calls), first=first)
+        elif not (self._told and self._told_already(*calls[0])):
+            super().submit(*calls, first=first)
+
+    def _told_already(self, request: Any, reply: Reply) -> bool:
+        """Answer a request by what the message tells that is being reported, if it does."""
+        value = self._told.get((request.function, getattr(request, "path", "")))
+        if (
+            value is None
+            or self._pending
+            or self._queue
+            or self._connection.thread != threading.get_ident()
+        ):
+            return False
+        self._answered.append((request, reply, value))
+        return True
 
     def ping(self) -> None:
         """Renew the session."""

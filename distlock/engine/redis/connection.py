@@ -25,6 +25,7 @@ from distlock.engine.wire import Wire
 
 from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
+from .joining import also_told, path_in
 from .library import CODE
 from .requests import Request, Step, Transaction, beginning, call, prefix, session_arguments
 
@@ -324,7 +325,8 @@ class RedisConnection(Serving):
             self.client.watch(request)
         if error is None and type(value) is int:
             self._plan(value / 1000)
-        reply.settle(None if error else value, error)
+        told = {} if error else also_told(request, answer)
+        self.client.deliver(told, reply.settle, None if error else value, error)
 
     def _error(self, text: str) -> BaseException:
         known = REFUSALS.get(text.encode().split()[0])
@@ -340,7 +342,7 @@ class RedisConnection(Serving):
         )
         if getattr(request, "name", "") != "create":
             return NotConfirmed(message)
-        self.client.give_back(value[0] if isinstance(value, tuple) else value)
+        self.client.give_back(path_in(value))
         return TooFewReplicas(message)
 
     def _plan(self, seconds: float) -> None:

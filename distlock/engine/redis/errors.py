@@ -117,6 +117,13 @@ _KNOWN: Final = {
             "NAMESPACE, or another database in HOSTS."
         ),
     ),
+    "LAYOUT": (
+        WrongKey,
+        (
+            "has locks of another version of distlock, which keeps them in another way. Stop that "
+            "version and delete its keys, or set another NAMESPACE."
+        ),
+    ),
     "MOVED": (
         NotWritable,
         "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",

@@ -28,8 +28,8 @@ _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
 _CHANGE: Final = function("change")
 _FREE: Final = function("free")
-_READ: Final = function("read")
-_LIST: Final = function("list")
+READ: Final = function("read")
+LIST: Final = function("list")
 _UNWATCH: Final = function("unwatch")
 _PING: Final = function("ping")
 _CLOSE: Final = function("close")
@@ -54,11 +54,12 @@ def _stat(facts: list[Any]) -> ZnodeStat:
 
 
 def _path_and_stat(answer: list[Any]) -> tuple[str, ZnodeStat]:
-    path, facts = answer
-    return path.decode(), _stat(facts)
+    """Return the path and stat of a node that was just created."""
+    path, zxid, ms, owner, length = answer
+    return path.decode(), ZnodeStat(zxid, zxid, ms, ms, 0, 0, 0, int(owner or 0), length, 0, zxid)
 
 
-def _data_and_stat(answer: list[Any]) -> tuple[bytes, ZnodeStat]:
+def data_and_stat(answer: list[Any]) -> tuple[bytes, ZnodeStat]:
     data, facts = answer
     return data, _stat(facts)
 
@@ -68,12 +69,16 @@ def _path(answer: list[Any]) -> str:
     return path
 
 
-def _names(answer: Any) -> list[str]:
+def names_in(answer: Any) -> list[str]:
     return [name.decode() for name in answer]
 
 
 def _nothing(_: Any) -> bool:
     return True
+
+
+#: A function and a path.
+Asked = tuple[bytes, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +196,11 @@ class Requests:
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         watched = int(changed is not None)
-        return Request(_LIST, (path, watched), _names, path, changed, children=True)
+        return Request(LIST, (path, watched), names_in, path, changed, children=True)
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         watched = int(changed is not None)
-        return Request(_READ, (path, watched), _data_and_stat, path, changed)
+        return Request(READ, (path, watched), data_and_stat, path, changed)
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         return Step("set", path, data, version, _stat)

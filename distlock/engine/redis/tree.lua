@@ -3,17 +3,18 @@
 -- Every key begins with the prefix, KEYS[1], which is also its hash tag, so that one server of a
 -- cluster has all of them. Below it:
 --
---   zxid          the number of the last transaction
---   run           the id of the server's process that the last session began on
---   grace         until when no contender is made there
---   sessions      a sorted set of tokens "<id>:<password>" by their deadlines
---   last          the number of each session's last transaction, by its id
---   empty         a sorted set of containers without children by when they became so
+--   state         a hash: "layout"; "zxid", the number of the last transaction; "run", the id of the server's
+--                 process that the last session began on; "grace", until when no contender is made
+--                 there; and by the token of each session, "<id>:<password>", the number of its last
+--                 transaction
+--   sessions      a sorted set of the tokens by the sessions' deadlines
+--   empty         a sorted set of containers by when they last became empty
 --   n:<path>      a node, packed
---   c:<path>      the names of its children
+--   c:<path>      the names of its children, a sorted set by their sequence numbers
 --   e:<id>        the paths of a session's ephemeral nodes
---   d:<path>      the sessions that watch the node, and l:<path> those that watch its list
---   w:<id>        the watch keys of a session
+--   watches       a hash: by "d<path>" the ids of the sessions that watch the node, and by "l<path>" of
+--                 those that watch its list, with spaces in between
+--   w:<id>        the watches of a session, as that hash names them
 --   events:<id>   the channel on which a session hears of changes
 --
 -- Times are microseconds of the server's clock. A transaction first changes copies of the nodes, and
@@ -25,24 +26,23 @@ local MAX_INT = 2147483647
 -- The sessions or containers that one call removes.
 local MANY = 100
 
--- Whether this process of the server has had sessions of a prefix, which its successor cannot know;
--- and a copy of the grace key.
-local known, grace = {}, {}
+-- The number of this arrangement: a version of distlock with another one must not meet its keys.
+local LAYOUT = '1'
 
-local EPHEMERAL, SEQUENTIAL, CONTAINER = 1, 2, 4
+-- Whether this process of the server has had sessions of a prefix, which its successor cannot know; a
+-- copy of its grace; and a moment before which no session of it ends.
+local known, grace, no_end_before = {}, {}, {}
+
+-- Flags of a new node. The owner of one that is QUEUED hears of each change of the one before it.
+local EPHEMERAL, SEQUENTIAL, CONTAINER, QUEUED = 1, 2, 4, 8
 
 -- The fields of a packed node.
-local DATA, CZXID, MZXID, PZXID, CTIME, MTIME, VERSION, OWNER, MADE, CHILDREN, IS_CONTAINER =
+local DATA, CZXID, MZXID, PZXID, CTIME, MTIME, VERSION, OWNER, MADE, CHILDREN, FLAGS =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
-end
-
--- Integers, as "%d" of this Lua ends at 2^31.
-local function whole(number)
-  return string.format('%.0f', number)
 end
 
 local function parent_of(path)
@@ -54,6 +54,10 @@ local function name_of(path)
   return string.match(path, '[^/]*$')
 end
 
+local function has(flags, flag)
+  return math.floor(flags / flag) % 2 == 1
+end
+
 local function id_of(token)
   return string.match(token, '^%d+')
 end
@@ -63,15 +67,15 @@ end
 local Transaction = {}
 Transaction.__index = Transaction
 
-local function transaction(prefix, now)
+local function transaction(prefix, now, last)
   return setmetatable({
-    prefix = prefix, now = now, nodes = {}, order = {}, writes = {}, fired = {},
+    prefix = prefix, now = now, last = last, nodes = {}, order = {}, writes = {}, fired = {},
   }, Transaction)
 end
 
 function Transaction:number()
   if not self.zxid then
-    local last = tonumber(redis.call('GET', self.prefix .. 'zxid') or 0)
+    local last = self.last or redis.call('HGET', self.prefix .. 'state', 'zxid') or 0
     -- Not below the clock, so that numbers rise also where the data was lost.
     self.zxid = math.max(last + 1, self.now)
   end
@@ -83,15 +87,15 @@ function Transaction:find(path)
   local node = self.nodes[path]
   if node == nil then
     local packed = redis.call('GET', self.prefix .. 'n:' .. path)
-    node = packed and cmsgpack.unpack(packed) or path == '/' and self:new('', '') or false
+    node = packed and cmsgpack.unpack(packed) or path == '/' and self:new('', '', 0) or false
     self.nodes[path] = node
   end
   return node or nil
 end
 
-function Transaction:new(data, owner)
+function Transaction:new(data, owner, flags)
   local zxid, ms = self:number(), math.floor(self.now / 1000)
-  return {data, zxid, zxid, zxid, ms, ms, 0, owner, 0, 0, false}
+  return {data, zxid, zxid, zxid, ms, ms, 0, owner, 0, 0, flags}
 end
 
 function Transaction:put(path, node)
@@ -104,15 +108,21 @@ function Transaction:write(...)
 end
 
 function Transaction:fire(kind, path)
-  self.fired[#self.fired + 1] = {kind, path}
+  self.fired[#self.fired + 1] = {kind = kind, path = path, heard = {}}
 end
 
-function Transaction:commit()
-  local p = self.prefix
+-- Write the changes, as those of the session with this token if there is one. Return their number,
+-- nil if there are none.
+function Transaction:commit(token)
+  local p, zxid = self.prefix, self.zxid
   if #self.order == 0 then return end
   -- First those that fail where a key has another type, so that nothing is half done.
   for _, write in ipairs(self.writes) do redis.call(unpack(write)) end
-  redis.call('SET', p .. 'zxid', whole(self:number()))
+  if token then
+    redis.call('HSET', p .. 'state', 'zxid', zxid, token, zxid)
+  else
+    redis.call('HSET', p .. 'state', 'zxid', zxid)
+  end
   local set, gone, done = {}, {}, {}
   for _, path in ipairs(self.order) do
     local node = self.nodes[path]
@@ -128,31 +138,57 @@ function Transaction:commit()
   if #set > 0 then redis.call('MSET', unpack(set)) end
   if #gone > 0 then redis.call('DEL', unpack(gone)) end
   self:tell()
+  return zxid
 end
+
+-- The watches that an event ends: a node was deleted, its data changed, or its list.
+local ENDS = {D = {'d', 'l'}, C = {'d'}, L = {'l'}}
 
 -- Publish the events to the sessions that watch, each once, and end their watches.
 function Transaction:tell()
-  local p, keys = self.prefix, {}
+  local p, watches, events = self.prefix, {}, {}
   for _, event in ipairs(self.fired) do
-    if event[1] ~= 'L' then keys[#keys + 1] = p .. 'd:' .. event[2] end
-    if event[1] ~= 'C' then keys[#keys + 1] = p .. 'l:' .. event[2] end
-  end
-  -- Nobody watches most of them, and one question is enough to learn that.
-  if #keys == 0 or redis.call('EXISTS', unpack(keys)) == 0 then return end
-  for _, event in ipairs(self.fired) do
-    local kind, path = event[1], event[2]
-    local heard = {}
-    local function fire(key)
-      for _, id in ipairs(redis.call('SMEMBERS', key)) do
-        redis.call('SREM', p .. 'w:' .. id, key)
-        if not heard[id] then redis.call('PUBLISH', p .. 'events:' .. id, kind .. path) end
-        heard[id] = true
-      end
-      redis.call('DEL', key)
+    if event.kind ~= 'L' then self:tell_next(event) end
+    for _, kind in ipairs(ENDS[event.kind]) do
+      local watch = kind .. event.path
+      if not events[watch] then watches[#watches + 1], events[watch] = watch, event end
     end
-    if kind ~= 'L' then fire(p .. 'd:' .. path) end
-    if kind ~= 'C' then fire(p .. 'l:' .. path) end
   end
+  local ids = redis.call('HMGET', p .. 'watches', unpack(watches))
+  for index, watch in ipairs(watches) do
+    if ids[index] then
+      redis.call('HDEL', p .. 'watches', watch)
+      for id in string.gmatch(ids[index], '%d+') do
+        redis.call('SREM', p .. 'w:' .. id, watch)
+        self:publish(events[watch], id)
+      end
+    end
+  end
+end
+
+-- Publish the event of a node to who is queued behind it.
+function Transaction:tell_next(event)
+  local above, number = parent_of(event.path), tonumber(string.sub(event.path, -10))
+  local parent = self:find(above)
+  if not (number and parent) or parent[CHILDREN] == 0 then return end
+  local after = redis.call(
+    'ZRANGE', self.prefix .. 'c:' .. above, '(' .. number, '+inf', 'BYSCORE', 'LIMIT', 0, 1)
+  local node = after[1] and self:find(above .. '/' .. after[1])
+  if node and has(node[FLAGS], QUEUED) then self:publish(event, node[OWNER]) end
+end
+
+-- Publish an event to a session. A deletion brings the names that are left, which who waited wants.
+function Transaction:publish(event, id)
+  if event.heard[id] then return end
+  event.heard[id] = true
+  if not event.message then
+    event.message = event.kind .. event.path
+    if event.kind == 'D' then
+      local left = redis.call('ZRANGE', self.prefix .. 'c:' .. parent_of(event.path), 0, -1)
+      event.message = event.message .. '\0' .. table.concat(left, '/')
+    end
+  end
+  redis.call('PUBLISH', self.prefix .. 'events:' .. id, event.message)
 end
 
 -- --- steps of a transaction --------------------------------------------------------------------
@@ -169,8 +205,8 @@ local function has_version(node, version)
 end
 
 local function emptied(tx, path, node)
-  if node[IS_CONTAINER] and node[CHILDREN] == 0 then
-    tx:write('ZADD', tx.prefix .. 'empty', whole(tx.now), path)
+  if has(node[FLAGS], CONTAINER) and node[CHILDREN] == 0 then
+    tx:write('ZADD', tx.prefix .. 'empty', tx.now, path)
   end
 end
 
@@ -180,30 +216,24 @@ function step.create(tx, id, path, data, flags)
   local above = parent_of(path)
   local parent = tx:find(above)
   if not parent then return nil, 'NONODE' end
-  local ephemeral = flags == EPHEMERAL or flags == EPHEMERAL + SEQUENTIAL
-  if flags == SEQUENTIAL or flags == EPHEMERAL + SEQUENTIAL then
-    path = path .. string.format('%010d', parent[MADE])
-  end
+  local number = parent[MADE]
+  local ephemeral, sequential = has(flags, EPHEMERAL), has(flags, SEQUENTIAL)
+  if sequential then path = path .. string.format('%010d', number) end
   -- A number below the greatest is new.
-  local is_new = flags >= SEQUENTIAL and flags < CONTAINER and parent[MADE] < MAX_INT
+  local is_new = sequential and number < MAX_INT
   if not is_new and tx:find(path) then return nil, 'NODEEXISTS' end
   if parent[OWNER] ~= '' then return nil, 'NOCHILDREN' end
-  if parent[IS_CONTAINER] and parent[CHILDREN] == 0 then
-    tx:write('ZREM', tx.prefix .. 'empty', above)
-  end
-  parent[MADE] = math.min(parent[MADE] + 1, MAX_INT)
+  parent[MADE] = math.min(number + 1, MAX_INT)
   parent[CHILDREN] = parent[CHILDREN] + 1
   parent[PZXID] = tx:number()
   tx:put(above, parent)
-  local node = tx:new(data, ephemeral and id or '')
-  node[IS_CONTAINER] = flags == CONTAINER
+  local node = tx:new(data, ephemeral and id or '', flags)
   tx:put(path, node)
   emptied(tx, path, node)
-  tx:write('SADD', tx.prefix .. 'c:' .. above, name_of(path))
+  tx:write('ZADD', tx.prefix .. 'c:' .. above, sequential and number or 0, name_of(path))
   if ephemeral then tx:write('SADD', tx.prefix .. 'e:' .. id, path) end
-  tx:fire('C', path)
   tx:fire('L', above)
-  return {path, stat(node)}
+  return {path, node[CZXID], node[CTIME], node[OWNER], #data}
 end
 
 function step.set(tx, id, path, data, version)
@@ -227,9 +257,8 @@ function step.delete(tx, id, path, data, version)
   parent[CHILDREN], parent[PZXID] = parent[CHILDREN] - 1, tx:number()
   tx:put(above, parent)
   tx:put(path, false)
-  tx:write('SREM', tx.prefix .. 'c:' .. above, name_of(path))
+  tx:write('ZREM', tx.prefix .. 'c:' .. above, name_of(path))
   if node[OWNER] ~= '' then tx:write('SREM', tx.prefix .. 'e:' .. node[OWNER], path) end
-  if node[IS_CONTAINER] then tx:write('ZREM', tx.prefix .. 'empty', path) end
   emptied(tx, above, parent)
   tx:fire('D', path)
   tx:fire('L', above)
@@ -245,16 +274,35 @@ end
 
 -- --- sessions ----------------------------------------------------------------------------------
 
-local function forget_watches(prefix, id)
-  for _, key in ipairs(redis.call('SMEMBERS', prefix .. 'w:' .. id)) do
-    redis.call('SREM', key, id)
+local function watch(prefix, id, name)
+  local ids = redis.call('HGET', prefix .. 'watches', name)
+  if redis.call('SADD', prefix .. 'w:' .. id, name) == 1 then
+    redis.call('HSET', prefix .. 'watches', name, ids and ids .. ' ' .. id or id)
   end
-  redis.call('DEL', prefix .. 'w:' .. id)
+end
+
+-- Take a watch off a session; return whether it had it.
+local function unwatch(prefix, id, name)
+  if redis.call('SREM', prefix .. 'w:' .. id, name) == 0 then return false end
+  local left = {}
+  for other in string.gmatch(redis.call('HGET', prefix .. 'watches', name), '%d+') do
+    if other ~= id then left[#left + 1] = other end
+  end
+  if #left > 0 then
+    redis.call('HSET', prefix .. 'watches', name, table.concat(left, ' '))
+  else
+    redis.call('HDEL', prefix .. 'watches', name)
+  end
+  return true
+end
+
+local function unwatch_all(prefix, id)
+  for _, name in ipairs(redis.call('SMEMBERS', prefix .. 'w:' .. id)) do unwatch(prefix, id, name) end
 end
 
 local function end_session(prefix, now, token)
   local id = id_of(token)
-  forget_watches(prefix, id)
+  unwatch_all(prefix, id)
   -- Lua passes no more than some thousand arguments at a time.
   repeat
     local paths = redis.call('SRANDMEMBER', prefix .. 'e:' .. id, MANY)
@@ -265,45 +313,44 @@ local function end_session(prefix, now, token)
   until #paths == 0
   redis.call('DEL', prefix .. 'e:' .. id)
   redis.call('ZREM', prefix .. 'sessions', token)
-  redis.call('HDEL', prefix .. 'last', id)
+  redis.call('HDEL', prefix .. 'state', token)
 end
 
 local function expire(prefix, now)
+  if now < (no_end_before[prefix] or 0) then return end
+  local first, due
   repeat
-    local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
-    local due = first[1] and tonumber(first[2]) < now
+    first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
+    due = first[1] and tonumber(first[2]) < now
     if due then end_session(prefix, now, first[1]) end
   until not due
+  no_end_before[prefix] = tonumber(first[2])
+end
+
+-- Let a session live for its timeout, in milliseconds, from now on.
+local function renew(prefix, token, now, timeout)
+  local deadline = now + timeout * 1000
+  redis.call('ZADD', prefix .. 'sessions', deadline, token)
+  no_end_before[prefix] = math.min(no_end_before[prefix] or 0, deadline)
 end
 
 local function reap(prefix, before)
-  local idle = redis.call(
-    'ZRANGE', prefix .. 'empty', '-inf', whole(before), 'BYSCORE', 'LIMIT', 0, MANY)
+  local idle = redis.call('ZRANGE', prefix .. 'empty', '-inf', before, 'BYSCORE', 'LIMIT', 0, MANY)
   for _, path in ipairs(idle) do
     local tx = transaction(prefix, clock())
-    step.delete(tx, '', path, '', -1)
+    step.delete(tx, '', path, '', -1) -- refused if it has children again
     tx:commit()
     redis.call('ZREM', prefix .. 'empty', path)
   end
 end
 
--- End the sessions that are over; return the time, or nil if the caller's session is one of them.
+-- End the sessions that are over; return the time and the numbers of the last transaction of all, and
+-- of the caller's session: nil if that is over.
 local function enter(prefix, token)
   local now = clock()
   expire(prefix, now)
-  if redis.call('ZSCORE', prefix .. 'sessions', token) then return now end
-end
-
--- The same, and renew the caller's session.
-local function enter_and_renew(prefix, token, timeout)
-  local now = clock()
-  expire(prefix, now)
-  local deadline = whole(now + timeout * 1000)
-  -- It answers 0 also where the deadline is the same to the microsecond.
-  if redis.call('ZADD', prefix .. 'sessions', 'XX', 'CH', deadline, token) == 1
-    or redis.call('ZSCORE', prefix .. 'sessions', token) then
-    return now
-  end
+  local last = redis.call('HMGET', prefix .. 'state', 'zxid', token)
+  return now, tonumber(last[1] or 0), tonumber(last[2] or nil)
 end
 
 -- Take note of a server that has started, or taken the place of another, since the last session began.
@@ -317,9 +364,8 @@ end
 local function take_over(prefix, now, timeout)
   local facts = redis.call('INFO', 'server')
   local run = string.match(facts, 'run_id:(%x+)')
-  local before = redis.call('GET', prefix .. 'run')
+  local before = redis.call('HGET', prefix .. 'state', 'run')
   if before ~= run then
-    redis.call('SET', prefix .. 'run', run)
     local until_then = 0
     if before or known[prefix]
       or string.find(redis.call('INFO', 'replication'), 'second_repl_offset:%d') then
@@ -328,23 +374,24 @@ local function take_over(prefix, now, timeout)
       local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
       until_then = now - (uptime - 1) * 1000000 + timeout * 1000
     end
-    redis.call('SET', prefix .. 'grace', whole(until_then))
+    redis.call('HSET', prefix .. 'state', 'run', run, 'grace', until_then)
     for _, token in ipairs(redis.call('ZRANGE', prefix .. 'sessions', 0, -1)) do
-      redis.call('ZADD', prefix .. 'sessions', 'GT', whole(now + timeout * 1000), token)
+      redis.call('ZADD', prefix .. 'sessions', 'GT', now + timeout * 1000, token)
     end
   end
-  known[prefix], grace[prefix] = true, nil
+  known[prefix], grace[prefix], no_end_before[prefix] = true, nil, nil
 end
 
 -- Return until when no contender is made.
 local function grace_until(prefix)
   if not grace[prefix] then
-    grace[prefix] = tonumber(redis.call('GET', prefix .. 'grace') or 0)
+    grace[prefix] = tonumber(redis.call('HGET', prefix .. 'state', 'grace') or 0)
   end
   return grace[prefix]
 end
 
 local OVER = {err = 'SESSIONOVER the session is over'}
+local OTHER_LAYOUT = {err = 'LAYOUT another version of distlock has its nodes here'}
 local NO_WATCH = {err = 'NOWATCH there is no such watch'}
 local NO_NODE = {err = 'NONODE there is no such node'}
 
@@ -356,15 +403,14 @@ local NO_NODE = {err = 'NONODE there is no such node'}
 -- and its holders believe in their locks until then.
 local function connect(keys, args)
   local prefix, token, timeout, last = keys[1], args[1], tonumber(args[2]), tonumber(args[3])
-  local id = id_of(token)
+  redis.call('HSETNX', prefix .. 'state', 'layout', LAYOUT)
+  if redis.call('HGET', prefix .. 'state', 'layout') ~= LAYOUT then return OTHER_LAYOUT end
   take_over(prefix, clock(), timeout)
-  local now = enter(prefix, token)
-  if last then
-    if not now then return OVER end
-    if tonumber(redis.call('HGET', prefix .. 'last', id) or 0) < last then return OVER end
-  end
-  forget_watches(prefix, id)
-  redis.call('ZADD', prefix .. 'sessions', whole(clock() + timeout * 1000), token)
+  local now, _, known_last = enter(prefix, token)
+  if last and (known_last or -1) < last then return OVER end
+  unwatch_all(prefix, id_of(token))
+  redis.call('HSETNX', prefix .. 'state', token, 0)
+  renew(prefix, token, clock(), timeout)
   return 'OK'
 end
 
@@ -372,8 +418,9 @@ end
 -- argument. Answer the milliseconds until the next session of all may end.
 local function ping(keys, args)
   local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
-  local now = enter_and_renew(prefix, token, timeout)
-  if not now then return OVER end
+  local now, _, alive = enter(prefix, token)
+  if not alive then return OVER end
+  renew(prefix, token, now, timeout)
   reap(prefix, now - args[3] * 1000)
   local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
   return math.max(math.ceil((tonumber(first[2]) - now) / 1000), 0)
@@ -381,63 +428,71 @@ end
 
 -- Answer whether the session was alive.
 local function close(keys, args)
-  local now = enter(keys[1], args[1])
-  if now then end_session(keys[1], now, args[1]) end
-  return now and 1 or 0
+  local now, _, alive = enter(keys[1], args[1])
+  if alive then end_session(keys[1], now, args[1]) end
+  return alive and 1 or 0
 end
 
--- Carry out all steps or none; four arguments each: name, path, data, flags or version.
--- Answer their outcomes, or the number of the step that failed and its error.
+-- Carry out all steps or none: each has a name, a path, data, and a version or flags. Answer -1, the
+-- outcomes and the number of the transaction; or the index of the step that fails, and why.
 local function change(keys, args)
-  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
-  local now = enter_and_renew(prefix, token, timeout)
-  if not now then return OVER end
-  local tx, outcomes, id = transaction(prefix, now), {}, id_of(token)
+  local prefix, token = keys[1], args[1]
+  local now, last, alive = enter(prefix, token)
+  if not alive then return OVER end
+  local tx, outcomes, id = transaction(prefix, now, last), {}, id_of(token)
   for first = 3, #args, 4 do
     local name, path, data, number = unpack(args, first, first + 3)
-    if name == 'create' and now < grace_until(prefix) and tonumber(number) ~= CONTAINER then
+    number = tonumber(number)
+    if name == 'create' and now < grace_until(prefix) and not has(number, CONTAINER) then
       return {err = 'GRACE ' .. math.ceil((grace_until(prefix) - now) / 1000)}
     end
-    local outcome, refusal = step[name](tx, id, path, data, tonumber(number))
+    local outcome, refusal = step[name](tx, id, path, data, number)
     if refusal then return {#outcomes, refusal} end
     outcomes[#outcomes + 1] = outcome
   end
-  tx:commit()
-  redis.call('HSET', prefix .. 'last', id, whole(tx:number()))
-  return {-1, outcomes, tx:number()}
+  return {-1, outcomes, tx:commit(token)}
 end
 
-local function watch(prefix, id, key)
-  redis.call('SADD', key, id)
-  redis.call('SADD', prefix .. 'w:' .. id, key)
+-- Create a node as `change` does. Answer also the names that are beside it then; and the data and stat
+-- of the one before it, if the owner of the new one will hear of its changes.
+local function join(keys, args)
+  local prefix, answer, flags = keys[1], change(keys, args), tonumber(args[6])
+  if answer[1] == -1 then
+    local path = answer[2][1][1]
+    local above = parent_of(path)
+    local names = redis.call('ZRANGE', prefix .. 'c:' .. above, 0, -1)
+    answer[4] = names
+    if #names > 1 and has(flags, SEQUENTIAL) and tonumber(string.sub(path, -10)) < MAX_INT then
+      local before = transaction(prefix):find(above .. '/' .. names[#names - 1])
+      answer[5] = {before[DATA], stat(before)}
+    end
+  end
+  return answer
 end
 
 -- Read a node, and watch it if the fourth argument is "1".
 local function read(keys, args)
   local prefix, token, path = keys[1], args[1], args[3]
-  local now = enter(prefix, token)
-  if not now then return OVER end
-  local node = transaction(prefix, now):find(path)
+  local now, last, alive = enter(prefix, token)
+  if not alive then return OVER end
+  local node = transaction(prefix, now, last):find(path)
   if not node then return NO_NODE end
-  if args[4] == '1' then watch(prefix, id_of(token), prefix .. 'd:' .. path) end
+  if args[4] == '1' then watch(prefix, id_of(token), 'd' .. path) end
   return {node[DATA], stat(node)}
 end
 
 -- List a node's children, and watch the list if the fourth argument is "1".
 local function list(keys, args)
   local prefix, token, path = keys[1], args[1], args[3]
-  local now = enter(prefix, token)
-  if not now then return OVER end
-  if not transaction(prefix, now):find(path) then return NO_NODE end
-  if args[4] == '1' then watch(prefix, id_of(token), prefix .. 'l:' .. path) end
-  return redis.call('SMEMBERS', prefix .. 'c:' .. path)
+  local now, last, alive = enter(prefix, token)
+  if not alive then return OVER end
+  if not transaction(prefix, now, last):find(path) then return NO_NODE end
+  if args[4] == '1' then watch(prefix, id_of(token), 'l' .. path) end
+  return redis.call('ZRANGE', prefix .. 'c:' .. path, 0, -1)
 end
 
-local function unwatch(keys, args)
-  local prefix, id, key = keys[1], id_of(args[1]), keys[1] .. args[4] .. ':' .. args[3]
-  redis.call('SREM', prefix .. 'w:' .. id, key)
-  if redis.call('SREM', key, id) == 0 then return NO_WATCH end
-  return 'OK'
+local function drop_watch(keys, args)
+  return unwatch(keys[1], id_of(args[1]), args[4] .. args[3]) and 'OK' or NO_WATCH
 end
 
 local function register(name, callback, flags)
@@ -449,9 +504,10 @@ end
 -- A server that is out of memory refuses what takes more of it; the rest makes room.
 register('connect', connect, {'allow-oom'})
 register('change', change, {})
+register('join', join, {})
 register('free', change, {'allow-oom'})
 register('read', read, {'allow-oom'})
 register('list', list, {'allow-oom'})
-register('unwatch', unwatch, {'allow-oom'})
+register('unwatch', drop_watch, {'allow-oom'})
 register('ping', ping, {'allow-oom'})
 register('close', close, {'allow-oom'})
