@@ -27,7 +27,7 @@ from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .joining import also_told, path_in
 from .library import CODE
-from .requests import Request, Step, Transaction, beginning, call, prefix, session_arguments
+from .requests import Request, beginning, call, prefix, session_arguments
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -288,24 +288,33 @@ class RedisConnection(Serving):
 
     def _answer(self, answer: Any) -> None:
         """Settle the oldest request, once all of its answers are there."""
-        if not self.client._pending:
+        pending = self.client._pending
+        if not pending:
             raise ConnectionDropped("The server sent an answer to nothing.")
-        request, reply, answers = self.client._pending[0]
-        if isinstance(answer, hiredis.ReplyError) and str(answer).startswith("SESSIONOVER"):
-            raise ConnectionDropped("The session is over.")
-        if "Function not found" in str(answer) and isinstance(answer, hiredis.ReplyError):
-            raise ConnectionDropped("The server has lost the functions.")  # they are loaded again
+        request, reply, answers = pending[0]
+        if isinstance(answer, hiredis.ReplyError):
+            self._heed(str(answer))
         if answers == 2 and self._unconfirmed is _NONE:
             self._unconfirmed = answer
             return
         confirmed = None
         if answers == 2:
             answer, confirmed, self._unconfirmed = self._unconfirmed, answer, _NONE
-        self.client._pending.popleft()
+        pending.popleft()
         if reply is None:  # to the request that ends the session
             self.closed_session = True
             return
         self._settle(request, reply, answer, confirmed)
+
+    def _heed(self, refusal: str) -> None:
+        """End the connection where the next one will do better.
+
+        :raises ConnectionDropped: the session is over, or the functions have to be loaded again
+        """
+        if refusal.startswith("SESSIONOVER"):
+            raise ConnectionDropped("The session is over.")
+        if "Function not found" in refusal:
+            raise ConnectionDropped("The server has lost the functions.")
 
     def _settle(self, request: Any, reply: Reply, answer: Any, confirmed: Any) -> None:
         value: Any = None
@@ -317,7 +326,7 @@ class RedisConnection(Serving):
                 value = request.read(answer)
             except Exception as refusal:  # noqa: BLE001 - goes to the caller
                 error = refusal
-            if isinstance(request, Step | Transaction) and len(answer) > 2:
+            if request.changes and len(answer) > 2:
                 self._last = answer[2]
         if error is None and confirmed is not None:
             error = self._unconfirmed_error(request, value, confirmed)

@@ -81,7 +81,7 @@ def _nothing(_: Any) -> bool:
 Asked = tuple[bytes, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """One call of a function.
 
@@ -102,8 +102,11 @@ class Request:
     children: bool = False
     counts: bool = False
 
+    #: Whether it has a transaction's number in its answer.
+    changes = False
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Step:
     """One step of a transaction, and a transaction by itself."""
 
@@ -115,6 +118,7 @@ class Step:
 
     function = _CHANGE
     watcher = None
+    changes = True
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -140,13 +144,14 @@ class Freeing(Step):
     function = _FREE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Transaction:
     """All steps or none; answers the list of their outcomes, as ZooKeeper does."""
 
     steps: list[Step]
 
     watcher = None
+    changes = True
 
     @property
     def function(self) -> bytes:
