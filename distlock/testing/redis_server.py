@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import signal
 import socket
@@ -35,7 +36,8 @@ class RedisFailed(ServerError):
 class Redis:
     """A Redis server on loopback, with a free port and a folder of its own.
 
-    It ends with `stop` and with this process, however that ends.
+    It ends with `stop` and with this process, however that ends. The environment variable
+    ``REDIS_SERVER`` names another program, such as valkey-server.
 
     :param options: as on the command line of redis-server; by default it has an append-only file
     """
@@ -63,7 +65,7 @@ class Redis:
 
     def run(self, *, wait: bool = True) -> None:
         """Start it in the folder and on the port that it has, with its `options` of now."""
-        program = shutil.which("redis-server")
+        program = shutil.which(os.environ.get("REDIS_SERVER", "redis-server"))
         if program is None:
             raise RedisNotInstalled(
                 "redis-server was not found. Install it with `apt-get install redis-server` "

@@ -73,6 +73,14 @@ REFUSALS: Final = {
     b"NOWATCH": APIError,
 }
 
+_NOT_IN_FUNCTIONS: Final = (
+    WrongCredentials,
+    (
+        "does not let this user run what its functions use ({0}). The user needs the commands "
+        "of @read, @write, @scripting, @pubsub and @connection, and +info and +wait."
+    ),
+)
+
 #: The first word of the server's errors → which error that is, and what to do.
 _KNOWN: Final = {
     "OOM": (
@@ -102,14 +110,9 @@ _KNOWN: Final = {
             "channels of the namespace, and +fcall, +function|load, +subscribe, +hello and +wait."
         ),
     ),
-    # Within a function.
-    "can't run this command": (
-        WrongCredentials,
-        (
-            "does not let this user run what its functions use ({0}). The user needs the commands "
-            "of @read, @write, @scripting, @pubsub and @connection, and +info and +wait."
-        ),
-    ),
+    # Within a function, as Redis and as Valkey say it.
+    "can't run this command": _NOT_IN_FUNCTIONS,
+    "ACL failure in script:": _NOT_IN_FUNCTIONS,
     "WRONGTYPE": (
         WrongKey,
         (
