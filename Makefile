@@ -7,6 +7,8 @@ SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
 # Where it cannot be installed, the sale and the shop run the embedded server, and say so.
 INSTALL_ZOOKEEPER := $(if $(DISTLOCK_HOSTS),:,.ci/setup zookeeper || :)
+# Where it cannot be installed, the sale goes on without Redis, and says so.
+INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
 # The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process. Each worker takes whole folders, and so starts fewer servers.
 WORKERS ?= 5
@@ -18,6 +20,7 @@ help:  ## this list
 
 demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
 	@$(INSTALL_ZOOKEEPER)
+	@$(INSTALL_REDIS)
 	@$(SALE) --demo
 
 serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=--deadlock

@@ -53,6 +53,9 @@ DISTLOCK: dict[str, dict[str, Any]] = {
         "HISTORY_SLOW": 0.5,
     }
 }
+# The strategy `redis`, for comparison: `manage.py sale` starts a server where none is named.
+if REDIS := os.environ.get("DISTLOCK_REDIS"):
+    DISTLOCK["redis"] = DISTLOCK["default"] | {"HOSTS": REDIS}
 
 # How long a buyer's request waits for the lock of a product before it is answered with 423.
 LOCK_SECONDS = float(os.environ.get("LOCK_SECONDS", "2"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.urls import reverse
 from django.utils import timezone
@@ -24,6 +26,7 @@ class Product(FencedModel):
         CONDITIONAL = "conditional", _("conditional: one conditional UPDATE")
         ZK = "zk", _("zk: a distributed lock on ZooKeeper")
         ZK_FENCED = "zk_fenced", _("zk_fenced: the lock, and its fencing token in the database")
+        REDIS = "redis", _("redis: a distributed lock on Redis")
 
     sku = models.SlugField("SKU", max_length=64, unique=True)
     name = models.CharField(max_length=200)
@@ -45,6 +48,11 @@ class Product(FencedModel):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        if self.strategy == self.Strategy.REDIS and "redis" not in settings.DISTLOCK:
+            advice = _("Start the shop with DISTLOCK_REDIS, the URL of a Redis server.")
+            raise ValidationError({"strategy": advice})
 
     def get_absolute_url(self) -> str:
         return reverse("shop:product", args=[self.sku])

@@ -117,8 +117,8 @@ class Nemesis:
 
     def _look_inside(self) -> tuple[str, int] | None:
         """The mark and process id of who is inside: the lock's node, or else a pending payment."""
-        if self._product.strategy in LOCKED:
-            holder = zk_lock(f"stock:{self._product.sku}").holder()
+        if using := LOCKED.get(self._product.strategy):
+            holder = zk_lock(f"stock:{self._product.sku}", using=using).holder()
             return (holder.path, holder.pid) if holder and holder.pid else None
         return self._look_between()
 

@@ -1,4 +1,4 @@
-"""Starts what the shop needs (database, ZooKeeper, gunicorn) and ends all of it again.
+"""Starts what the shop needs (database, ZooKeeper, Redis, gunicorn) and ends all of it again.
 
 Everything is a context manager, and every child is guarded: it ends with this process,
 be that in order, by Ctrl-C, SIGTERM or an exception, or by SIGKILL.
@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from django.conf import settings
 from django.core.management import CommandError, call_command
-from django.core.signals import setting_changed
 from django.db import connection
+from django.test import override_settings
 
+from distlock import DistlockError, zk_lock
 from distlock.testing.guard import GuardedProcess
+from distlock.testing.install import ServerError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,6 +39,10 @@ STOP_SECONDS = 8
 
 class ServerFailed(CommandError):
     """gunicorn ended, or did not answer in time. The message holds the end of its log."""
+
+
+class NoRedis(CommandError):
+    """No Redis can hold locks for this process. The message says why."""
 
 
 @contextmanager
@@ -65,8 +71,30 @@ def backing(*, temporary_database: bool, zookeeper: bool) -> Iterator[None]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-sale-"))
             stack.enter_context(_use_database(Path(folder, "sale.sqlite3")))
         if zookeeper and not os.environ.get("DISTLOCK_HOSTS"):
-            stack.enter_context(_use_zookeeper(stack.enter_context(_zookeeper())))
+            hosts = stack.enter_context(_zookeeper())
+            stack.enter_context(_use_servers(hosts, alias="default", variable="DISTLOCK_HOSTS"))
         call_command("migrate", interactive=False, verbosity=0)
+        yield
+
+
+@contextmanager
+def redis_backing() -> Iterator[None]:
+    """Provide a Redis to the alias `redis`, in this process and its children.
+
+    The server that `DISTLOCK_REDIS` names is used as it is. Raises `NoRedis` if there is none.
+    """
+    with ExitStack() as stack:
+        try:
+            if not os.environ.get("DISTLOCK_REDIS"):
+                from distlock.testing.redis_server import Redis  # noqa: PLC0415 - redis-py may be missing
+
+                hosts = stack.enter_context(Redis()).hosts
+                stack.enter_context(_use_servers(hosts, alias="redis", variable="DISTLOCK_REDIS"))
+            zk_lock("sale", using="redis").holder()  # an old server, for one, refuses
+        except ImportError as error:
+            raise NoRedis("Install redis-py with `pip install 'redis[hiredis]'`.") from error
+        except (ServerError, DistlockError) as error:
+            raise NoRedis(str(error)) from error
         yield
 
 
@@ -112,20 +140,12 @@ def _zookeeper() -> Iterator[str]:
 
 
 @contextmanager
-def _use_zookeeper(hosts: str) -> Iterator[None]:
-    options = settings.DISTLOCK["default"]
-    before = options["HOSTS"]
-
-    def use(value: str, *, enter: bool) -> None:
-        options["HOSTS"] = value
-        setting_changed.send(sender=None, setting="DISTLOCK", value=settings.DISTLOCK, enter=enter)
-
-    use(hosts, enter=True)
-    try:
-        with environment("DISTLOCK_HOSTS", hosts):
-            yield
-    finally:
-        use(before, enter=False)
+def _use_servers(hosts: str, *, alias: str, variable: str) -> Iterator[None]:
+    """Let this process and, by the variable, its children find the locks of an alias there."""
+    known = settings.DISTLOCK
+    aliases = {**known, alias: {**known["default"], "HOSTS": hosts}}
+    with override_settings(DISTLOCK=aliases), environment(variable, hosts):
+        yield
 
 
 @contextmanager

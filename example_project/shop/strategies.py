@@ -37,15 +37,24 @@ def naive(sku: str, *, buyer: str, key: UUID) -> Order:
     return _sell(sku, buyer=buyer, key=key)
 
 
-def zk(sku: str, *, buyer: str, key: UUID) -> Order:
+def zk(sku: str, *, buyer: str, key: UUID, using: str = "default") -> Order:
     """The same lines as `naive`, for one buyer of this product at a time, in all processes.
 
     A process that is stopped past the end of its session finds the lock lost at its next check,
     and writes nothing. What remains is a stop between the last check and the COMMIT: no fence
     refuses that write.
     """
-    with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS) as hold:
+    with zk_lock(f"stock:{sku}", timeout=settings.LOCK_SECONDS, using=using) as hold:
         return _sell(sku, buyer=buyer, key=key, hold=hold)
+
+
+def redis(sku: str, *, buyer: str, key: UUID) -> Order:
+    """The same as `zk`, with the lock on Redis: another alias, and nothing else.
+
+    The two locks do not exclude each other, so a product needs one of them for all its writers.
+    The shop's other writers (`till`) use ZooKeeper.
+    """
+    return zk(sku, buyer=buyer, key=key, using="redis")
 
 
 def conditional(sku: str, *, buyer: str, key: UUID) -> Order:
@@ -107,9 +116,10 @@ STRATEGIES: dict[str, Strategy] = {
     "conditional": conditional,
     "zk": zk,
     "zk_fenced": till.sell,
+    "redis": redis,
 }
-LOCKED = {"zk", "zk_fenced"}
-"""Those that hold the lock `stock:<sku>`, and must sell exactly what there is."""
+LOCKED = {"zk": "default", "zk_fenced": "default", "redis": "redis"}
+"""Those that hold the lock `stock:<sku>`, and must sell exactly what there is; with its alias."""
 
 
 def buy(product: Product, *, buyer: str, key: UUID) -> Order:

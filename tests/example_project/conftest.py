@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-STRATEGIES = ["naive", "conditional", "zk", "zk_fenced"]
+STRATEGIES = ["naive", "conditional", "zk", "zk_fenced", "redis"]
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,18 @@ def _shop(settings: Settings) -> None:
 
 
 @pytest.fixture
-def make_product(db: None, distlock_settings: Settings) -> Callable[..., Product]:
-    """A product in the database; a lock of its strategy is on the real ZooKeeper."""
+def make_product(
+    db: None, distlock_settings: Settings, request: pytest.FixtureRequest
+) -> Callable[..., Product]:
+    """A product in the database; a lock of its strategy is on the real server."""
     # Named above and not asked for here: pytest-django makes the databases of which it reads.
-    del db, distlock_settings
+    del db
 
     def make(strategy: str = "zk_fenced", quantity: int = 3) -> Product:
+        if strategy == "redis":
+            known = distlock_settings.DISTLOCK
+            hosts = request.getfixturevalue("redis").new_database()
+            distlock_settings.DISTLOCK = known | {"redis": known["default"] | {"HOSTS": hosts}}
         return Product.objects.create(
             sku=f"lamp-{uuid4().hex[:8]}", name="Lamp", quantity=quantity, strategy=strategy
         )

@@ -118,7 +118,8 @@ def test_the_image_gets_files_that_exist() -> None:
 def test_a_second_start_adds_nothing() -> None:
     for _ in range(2):
         call_command("fill_shelves")
-        assert sorted(Product.objects.values_list("strategy", flat=True)) == sorted(STRATEGIES)
+        sold = Product.objects.values_list("strategy", flat=True)
+        assert sorted(sold) == sorted({*STRATEGIES} - {"redis"})  # nobody has to run a Redis
         assert authenticate(username="demo", password="demo")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.server import ZooKeeper
-    from tests.kit.services import Postgres
+    from tests.kit.services import Postgres, Redis
 
 SMALL = ("--stock", "3", "--buyers", "16", "--processes", "2", "--json")
 
@@ -36,7 +36,8 @@ def environment(zookeeper: ZooKeeper | None = None, **more: str) -> dict[str, st
     clean = {
         name: value
         for name, value in os.environ.items()
-        if name not in {"DATABASE_URL", "DISTLOCK_HOSTS", "DJANGO_SETTINGS_MODULE"}
+        if name
+        not in {"DATABASE_URL", "DISTLOCK_HOSTS", "DISTLOCK_REDIS", "DJANGO_SETTINGS_MODULE"}
     }
     hosts = {"DISTLOCK_HOSTS": zookeeper.hosts} if zookeeper else {}
     # Long enough for two to be inside, and for one to be found there, on a busy machine.
@@ -61,10 +62,11 @@ def hold_sale(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProce
     return done
 
 
-def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper) -> None:
-    naive, *others = sale(*SMALL, "--strategy", "all", env=environment(zookeeper))
+def test_without_a_lock_the_shop_oversells(zookeeper: ZooKeeper, redis: Redis) -> None:
+    env = environment(zookeeper, DISTLOCK_REDIS=redis.new_database())
+    naive, *others = sale(*SMALL, "--strategy", "all", env=env)
     assert naive["oversold"] == naive["sold"] - 3 > 0
-    assert [report["strategy"] for report in others] == ["conditional", "zk", "zk_fenced"]
+    assert [report["strategy"] for report in others] == ["conditional", "zk", "zk_fenced", "redis"]
     for report in others:
         assert report["exact"]
         assert (report["sold"], report["left"], report["oversold"]) == (3, 0, 0)
@@ -169,12 +171,13 @@ def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report]:
     """The command without its servers; the test says how each strategy fared."""
     reports: dict[str, Report] = {}
     monkeypatch.setattr(command, "backing", lambda **_: nullcontext())
+    monkeypatch.setattr(command, "redis_backing", nullcontext)
     monkeypatch.setattr(command, "WebServer", lambda **_: nullcontext())
     monkeypatch.setattr(command.Command, "hold_sale", lambda _, run, *__: reports[run.title])
     return reports
 
 
-@pytest.mark.parametrize("strategy", ["zk", "zk_fenced"])
+@pytest.mark.parametrize("strategy", ["zk", "zk_fenced", "redis"])
 def test_a_broken_lock_is_a_failure(fake_sale: dict[str, Report], strategy: str) -> None:
     fake_sale[strategy] = report(strategy=strategy, sold=11, oversold=1)
     with pytest.raises(CommandError, match="sold 11"):
@@ -336,12 +339,12 @@ def descendants(pid: int) -> set[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_children_end_with_the_command(tmp_path: Path, number: signal.Signals) -> None:
     env = environment(PAYMENT_SECONDS="30", TMPDIR=str(tmp_path))
-    arguments = ("sale", "--strategy", "zk", "--buyers", "4", "--processes", "2")
+    arguments = ("sale", "--strategy", "zk,redis", "--buyers", "4", "--processes", "2")
     with running(*arguments, log=tmp_path / "log", env=env) as process:
-        # The sale begins when everything runs: gunicorn with two workers, and ZooKeeper.
+        # The sale begins when everything runs: gunicorn with two workers, ZooKeeper and Redis.
         eventually(lambda: b"the sale begins" in (tmp_path / "log").read_bytes(), timeout=60)
         children = eventually(lambda: descendants(process.pid))
-        assert len(children) >= 4
+        assert len(children) >= 5
         process.send_signal(number)
         process.wait(60)
         eventually(lambda: not any(map(alive, children)), timeout=60)

@@ -20,7 +20,13 @@ from example_project.shop.buyers import Crowd, Visit
 from example_project.shop.models import Payment, Product
 from example_project.shop.nemesis import Kill, Nemesis, Pause
 from example_project.shop.reports import Report, account_of, percentile, summary, table, title
-from example_project.shop.runner import WebServer, backing, sigterm_as_exit
+from example_project.shop.runner import (
+    NoRedis,
+    WebServer,
+    backing,
+    redis_backing,
+    sigterm_as_exit,
+)
 from example_project.shop.strategies import LOCKED, STRATEGIES
 
 STANDSTILL_SECONDS = 300
@@ -46,6 +52,8 @@ DEMO = (
     Run(strategy="zk"),
     Run(strategy="zk", kills=1),
     Run(strategy="zk_fenced", pauses=1),
+    Run(strategy="redis"),
+    Run(strategy="redis", kills=1),
 )
 
 
@@ -69,15 +77,16 @@ def number(least: int) -> Callable[[str], int]:
 class Command(BaseCommand):
     help = (
         "Hold a flash sale over HTTP and show who got what. Starts gunicorn, a temporary SQLite "
-        "database (unless DATABASE_URL is set) and ZooKeeper (unless DISTLOCK_HOSTS is set, and "
-        "only if a strategy needs it), and ends them. Without an installed ZooKeeper it starts "
-        "the embedded server. A buyer who is refused with 423 comes back "
-        "after Retry-After until the patience ends; 'refused' counts these answers, 'errors' the "
-        "buyers who left with neither a piece nor 'sold out'. 'stale refused' counts the writes "
-        "that the database refused for their fencing token. The exit status is 1 if a strategy "
-        "with a lock sold anything but exactly the stock; with --pause this holds for zk_fenced "
-        "only, since a lock alone cannot promise it. PAYMENT_SECONDS (0.1) and LOCK_SECONDS (2) "
-        "in the environment set how long a payment takes and how long a request waits."
+        "database (unless DATABASE_URL is set), ZooKeeper (unless DISTLOCK_HOSTS is set) and "
+        "Redis (unless DISTLOCK_REDIS is set), each only if a strategy needs it, and ends them. "
+        "Without an installed ZooKeeper it starts the embedded server. A buyer who is refused with "
+        "423 comes back after Retry-After until the patience ends; 'refused' counts these "
+        "answers, 'errors' the buyers who left with neither a piece nor 'sold out'. 'stale "
+        "refused' counts the writes that the database refused for their fencing token. The exit "
+        "status is 1 if a strategy with a lock sold anything but exactly the stock; with --pause "
+        "this holds for zk_fenced only, since a lock alone cannot promise it. PAYMENT_SECONDS "
+        "(0.1) and LOCK_SECONDS (2) in the environment set how long a payment takes and how long a "
+        "request waits."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -91,13 +100,15 @@ class Command(BaseCommand):
             "--strategy",
             type=strategies,
             action="extend",
-            help=f"{', '.join(STRATEGIES)}, a comma list of them, or all (all); may be repeated",
+            help=f"{', '.join(STRATEGIES)}, a comma list of them, or all; may be repeated (without "
+            "it: all, and redis only if a Redis can be had)",
         )
         parser.add_argument(
             "--demo",
             action="store_true",
             help="instead of --strategy, --kill and --pause: naive, conditional, zk, zk with a "
-            "killed worker, and zk_fenced with a stopped one",
+            "killed worker, zk_fenced with a stopped one and, if a Redis can be had, redis, and "
+            "redis with a killed worker",
         )
         parser.add_argument(
             "--kill",
@@ -125,22 +136,31 @@ class Command(BaseCommand):
         if options["processes"] < 2 and any(run.pauses for run in runs):
             raise CommandError("--pause needs --processes 2 or more: one stops, another sells.")
         try:
-            reports = self.hold_sales(runs, options)
+            sales = self.hold_sales(runs, options)
         except KeyboardInterrupt:
             raise SystemExit(128 + signal.SIGINT) from None
         if not options["json"]:
+            reports = [report for _, report in sales]
             self.stdout.write(f"\n{table(reports, self.styled)}\n\n{summary(reports)}")
-        for run, report in zip(runs, reports, strict=True):
+        for run, report in sales:
             if run.strategy in LOCKED:
                 require(report, kills=run.kills, pauses=run.pauses)
 
-    def hold_sales(self, runs: Sequence[Run], options: dict[str, Any]) -> list[Report]:
+    def hold_sales(self, runs: Sequence[Run], options: dict[str, Any]) -> list[tuple[Run, Report]]:
         """Start what is needed, hold one sale after the other, and end what was started."""
-        reports: list[Report] = []
+        sales: list[tuple[Run, Report]] = []
         with ExitStack() as stack:
             stack.enter_context(sigterm_as_exit())
-            locked = any(run.strategy in LOCKED for run in runs)
-            stack.enter_context(backing(temporary_database=True, zookeeper=locked))
+            aliases = {LOCKED.get(run.strategy) for run in runs}
+            stack.enter_context(backing(temporary_database=True, zookeeper="default" in aliases))
+            if "redis" in aliases:
+                try:
+                    stack.enter_context(redis_backing())
+                except NoRedis as error:
+                    if options["strategy"]:  # asked for by name
+                        raise
+                    self.stderr.write(f"The sales on Redis are left out. {error}")
+                    runs = [run for run in runs if LOCKED.get(run.strategy) != "redis"]
             server = stack.enter_context(
                 WebServer(
                     processes=options["processes"],
@@ -153,12 +173,12 @@ class Command(BaseCommand):
                 if not (options["json"] or sys.stderr.isatty()):  # which has the progress bar
                     self.stderr.write(f"{run.title}: the sale begins")
                 report = self.hold_sale(run, server, options)
-                reports.append(report)
+                sales.append((run, report))
                 if options["json"]:
                     self.stdout.write(json.dumps({**asdict(report), "exact": report.exact}))
                 else:
                     self.tell(report)
-        return reports
+        return sales
 
     def hold_sale(self, run: Run, server: WebServer, options: dict[str, Any]) -> Report:
         product = Product.objects.create(
