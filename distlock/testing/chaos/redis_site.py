@@ -73,5 +73,5 @@ class RedisSite:
 
     def watches(self) -> int:
         """Return how many watches there are."""
-        keys = self._redis.ask("KEYS", "*:[dl]:/*")
-        return sum(self._redis.ask("SCARD", key) for key in keys)
+        lists = [self._redis.ask("HVALS", key) for key in self._redis.ask("KEYS", "*:watches")]
+        return sum(len(sessions.split()) for watched in lists for sessions in watched)
