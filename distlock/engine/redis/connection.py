@@ -58,8 +58,8 @@ class RedisConnection(Serving):
         self.negotiated_timeout = conf.session_timeout
         #: The seconds that a server may take for each step of a connection.
         self._patience = max(conf.connect_timeout / 2, 0.2)
-        #: Waits until the replicas confirm a write.
-        milliseconds = int(min(conf.session_timeout / 6, 1.0) * 1000)
+        #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
+        milliseconds = int(min(conf.session_timeout / 10, 1.0) * 1000)
         self._wait: tuple[Any, ...] = ("WAIT", conf.replicas, milliseconds)
         #: Why there is no connection, and why trying again will not help.
         self.failure: BaseException | None = None
