@@ -3,10 +3,10 @@
 -- Every key begins with the prefix, KEYS[1], which is also its hash tag, so that one server of a
 -- cluster has all of them. Below it:
 --
---   state         a hash: "layout"; "zxid", the number of the last transaction; "run", the id of the server's
---                 process that the last session began on; "grace", until when no contender is made
---                 there; and by the token of each session, "<id>:<password>", the number of its last
---                 transaction
+--   state         a hash: "layout"; "zxid", the number of the last transaction; "run", the id of the
+--                 server's process that the last session began on; "grace", until when no contender
+--                 is made there; and by the token of each session, "<id>:<password>", the number of
+--                 its last transaction
 --   sessions      a sorted set of the tokens by the sessions' deadlines
 --   empty         a sorted set of containers by when they last became empty
 --   n:<path>      a node, packed
@@ -177,7 +177,7 @@ function Transaction:tell_next(event)
   if node and has(node[FLAGS], QUEUED) then self:publish(event, node[OWNER]) end
 end
 
--- Publish an event to a session. A deletion brings the names that are left, which who waited wants.
+-- Publish an event to a session. A deletion brings the names that are left, for whoever waited.
 function Transaction:publish(event, id)
   if event.heard[id] then return end
   event.heard[id] = true
