@@ -140,6 +140,36 @@ def test_nobody_gets_a_forgotten_lock_while_its_holder_believes_in_it(
         holder.now(lock.release)
 
 
+def test_a_server_that_another_has_replaced_for_a_while_grants_nothing_at_first(
+    server: Redis,
+) -> None:
+    """It has the data of the other now, and the same process as before."""
+    with (
+        Redis("--replicaof", "127.0.0.1", str(server.port)) as replica,
+        zk_lock("key"),
+    ):
+        await_copy(replica)
+        replica.ask("REPLICAOF", "NO", "ONE")
+        follow(server, replica)
+        await_copy(server)
+        server.ask("REPLICAOF", "NO", "ONE")
+    with pytest.raises(LockUnavailable, match="taken the place of another"):
+        zk_lock("another", using="other").acquire()
+    eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
+
+
+def follow(server: Redis, primary: Redis) -> None:
+    """Make a server a replica, and end its connections, as Sentinel does."""
+    server.ask("REPLICAOF", "127.0.0.1", primary.port)
+    server.ask("CLIENT", "KILL", "TYPE", "normal")
+
+
+def await_copy(replica: Redis) -> None:
+    eventually(
+        lambda: replica.ask("INFO", "replication").get("master_link_status") == "up", PATIENCE
+    )
+
+
 def test_a_session_without_its_last_transaction_lasts_until_its_holder_knows(
     server: Redis, settings: Settings, holder: Owner, make_owner: MakeOwner
 ) -> None:

@@ -3,10 +3,10 @@
 -- Every key begins with the prefix, KEYS[1], which is also its hash tag, so that one server of a
 -- cluster has all of them. Below it:
 --
---   state         a hash: "layout"; "zxid", the number of the last transaction; "run", the id of the
---                 server's process that the last session began on; "grace", until when no contender
---                 is made there; and by the token of each session, "<id>:<password>", the number of
---                 its last transaction
+--   state         a hash: "layout"; "zxid", the number of the last transaction; "run", which process
+--                 of a server the last session began on, and since which promotion; "grace", until
+--                 when no contender is made there; and by the token of each session,
+--                 "<id>:<password>", the number of its last transaction
 --   sessions      a sorted set of the tokens by the sessions' deadlines
 --   empty         a sorted set of containers by when they last became empty
 --   n:<path>      a node, packed
@@ -362,13 +362,14 @@ end
 -- if it never was a replica, and has an append-only file or has run for longer. (Its uptime may be a
 -- second too long: it is the difference of two times in whole seconds.)
 local function take_over(prefix, now, timeout)
-  local facts = redis.call('INFO', 'server')
-  local run = string.match(facts, 'run_id:(%x+)')
+  local facts = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+  -- It rises with each promotion of this server, and is -1 before the first.
+  local promoted = string.match(facts, 'second_repl_offset:(%-?%d+)')
+  local run = string.match(facts, 'run_id:(%x+)') .. ':' .. promoted
   local before = redis.call('HGET', prefix .. 'state', 'run')
   if before ~= run then
     local until_then = 0
-    if before or known[prefix]
-      or string.find(redis.call('INFO', 'replication'), 'second_repl_offset:%d') then
+    if before or known[prefix] or promoted ~= '-1' then
       until_then = now + timeout * 1000
     elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
       local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
