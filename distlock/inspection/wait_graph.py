@@ -130,7 +130,12 @@ def cycles(locks: Iterable[Lock]) -> list[Cycle]:
 
 def _stuck(locks: Sequence[Lock]) -> set[str]:
     """Return the owners that wait only for each other."""
-    waits = {one.owner: lock for lock in locks for one in lock.waiters if one.owner}
+    waits = {
+        one.owner: lock
+        for lock in locks
+        for one in lock.waiters
+        if one.owner and not _served(lock, one)
+    }
     # Waiters for these locks may proceed; the rest follows from that.
     stuck = set(waits)
     behind: dict[str, list[str]] = {}
@@ -144,6 +149,14 @@ def _stuck(locks: Sequence[Lock]) -> set[str]:
             stuck.discard(owner)
             pending.extend(behind.get(owner, ()))
     return stuck
+
+
+def _served(lock: Lock, waiter: Contender) -> bool:
+    """Whether a waiter for a permit has it, and only has to leave the queue."""
+    return any(
+        holder.owner == waiter.owner and holder.participant.token > waiter.participant.token
+        for holder in lock.holders
+    )
 
 
 def _blocked(lock: Lock, stuck: set[str]) -> bool:

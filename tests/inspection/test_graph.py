@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,14 @@ def rings(*locks: Lock) -> list[str]:
 def test_cycles_are_found_and_nothing_else(locks: Sequence[Lock], expected: list[str]) -> None:
     assert rings(*locks) == expected
     assert rings(*reversed(locks)) == expected
+
+
+def test_who_has_a_permit_and_is_still_in_the_queue_is_not_stuck() -> None:
+    stuck = lock("1", "a", "a", "semaphore")
+    assert rings(stuck) == ["a"]
+    (permit,), (queued,) = stuck.holders, stuck.waiters
+    earlier = replace(queued.participant, token=permit.participant.token - 1)
+    assert rings(replace(stuck, waiters=(replace(queued, participant=earlier),))) == []
 
 
 def test_the_shortest_cycle_of_a_tangle_is_told() -> None:
