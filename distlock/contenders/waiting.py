@@ -157,7 +157,7 @@ class Attempt(Generic[_W]):
             raise contender.error
         if (
             contender.granted
-            or contender.ahead is None
+            or not contender.ahead  # nobody is known to be, and the server does not answer
             or contender.session.disconnected_at is not None
         ):
             raise contender.session.unavailable(contender.key)
