@@ -60,7 +60,11 @@ class Redis:
         """Choose port and folder, and return when it serves."""
         self.home = self._folder = Path(tempfile.mkdtemp(prefix="distlock-redis-"))
         (self.port,) = free_ports(1)
-        self.run()
+        try:
+            self.run()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def run(self, *, wait: bool = True) -> None:

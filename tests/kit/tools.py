@@ -62,6 +62,13 @@ class Owner(ThreadPoolExecutor):
     def __init__(self) -> None:
         super().__init__(max_workers=1)
 
+    def __exit__(self, *_: object) -> None:
+        """Fail if the thread does not come to its end; a test that has failed may leave it so."""
+        try:
+            self.now(lambda: None)
+        finally:
+            self.shutdown(wait=False)
+
     def now(self, order: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Let the thread do something, and return the outcome."""
         return self.submit(order, *args, **kwargs).result(PATIENCE)
