@@ -89,7 +89,7 @@ def zk_locked(
     :param cancel_on_loss: True cancels the call of a coroutine function when the lock is lost, and
         raises `LockLost`, as in `zk_lock`
     :raises LockBusy: see `on_busy`
-    :raises LockUnavailable: ZooKeeper did not answer
+    :raises LockUnavailable: the lock server did not answer
     :raises LockKeyError: at decoration for a malformed template, at the call for an empty value
     """
     warn_unless_installed("zk_locked", stacklevel=2)

@@ -4,7 +4,7 @@
 
     DistlockError
     ├── LockBusy            somebody else has the lock, and the time is up
-    ├── LockUnavailable     ZooKeeper cannot be reached, or refuses
+    ├── LockUnavailable     the lock server cannot be reached, or refuses
     │   └── TooManyLocks    this process holds and awaits as many as its session may
     ├── LockLost            you had the lock, and have it no longer
     ├── NotOwner            you release a lock that you do not hold
@@ -74,7 +74,7 @@ class LockBusy(DistlockError):
 
 
 class LockUnavailable(DistlockError):
-    """ZooKeeper could not be reached in time, or refused the request; the lock is not held.
+    """The lock server could not be reached in time, or refused the request; the lock is not held.
 
     Nobody knows whether the lock is free. Do not go on without it: answer 503, try again later, and
     check the servers. The message names the hosts and the reason.

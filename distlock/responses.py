@@ -1,4 +1,4 @@
-"""Answers a browser or an API client when a lock is busy or ZooKeeper is away."""
+"""Answers a browser or an API client when a lock is busy or the lock server is away."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ lock_acquired = _Signal()
 lock_released = _Signal()
 #: The connection under a hold is gone, and its deadline has not passed: ``hold``.
 lock_at_risk = _Signal()
-#: A hold that was at risk is safe again, since ZooKeeper has confirmed its session: ``hold``.
+#: A hold that was at risk is safe again, since the lock server has confirmed its session: ``hold``.
 lock_safe = _Signal()
 #: A hold was found to be lost: ``hold``, ``reason`` (`Hold.lost_reason`).
 lock_lost = _Signal()

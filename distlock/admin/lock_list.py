@@ -154,7 +154,7 @@ class LockList:
     """The locks that a query finds, in its order, with the alternatives to choose from.
 
     :param budget: seconds for the reads
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
 
     def __init__(self, query: Query, budget: float) -> None:

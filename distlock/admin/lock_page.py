@@ -54,7 +54,7 @@ class LockDetail:
     :param name: the `Lock.name`
     :param budget: seconds for the reads
     :raises LockKeyError: the name is invalid
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
 
     def __init__(self, using: str, name: str, budget: float) -> None:

@@ -1,6 +1,7 @@
 """Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
 
-They read `inspection` within `BUDGET` seconds. When ZooKeeper does not answer, the page reports it.
+They read `inspection` within `BUDGET` seconds. When the lock server does not answer, the page
+reports it.
 No table and no form is behind them: the model is `models.Lock`, the views are here.
 `static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
 work by links and forms.

@@ -73,7 +73,7 @@ def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
     :param using: the alias in ``DISTLOCK``
     :param budget: seconds for the look
     :param seen: all locks of the namespace with all participants, if the caller has them
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     conf = configuration(using)
     place = os.getpid(), conf.hosts, conf.namespace

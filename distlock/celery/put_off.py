@@ -28,7 +28,7 @@ class Record(NamedTuple):
 
     #: The delays for a busy lock.
     busy: int
-    #: The delays while ZooKeeper was away.
+    #: The delays while the lock server was away.
     away: int
     #: The time of the first try, in seconds since the epoch.
     since: float

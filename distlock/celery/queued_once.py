@@ -102,7 +102,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         :param once_ttl: for this call in place of the task's `once_ttl`
         :raises AlreadyQueued: one is queued or runs, and ``on_duplicate`` is ``"raise"``, or the
             caller needs one with this `task_id`, as chains do
-        :raises LockUnavailable: ZooKeeper does not tell whether one is queued
+        :raises LockUnavailable: the lock server does not tell whether one is queued
         """
         if self.app.conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id, *more, **options)
@@ -149,7 +149,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
         :meta private:
         :raises Ignore: a newer message has replaced this one
-        :raises LockUnavailable: ZooKeeper does not tell whether one has
+        :raises LockUnavailable: the lock server does not tell whether one has
         """
         request = self.request
         begins = self.unlock_at_start and locked is locks_of(self)[-1]

@@ -169,7 +169,7 @@ def sweep_tickets(using: str = "default") -> int:
     and run it beside others.
 
     :param using: the alias in ``DISTLOCK``
-    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
     """
     session = session_for(using)
     parent, removed = parent_of_tickets(session), 0

@@ -44,7 +44,7 @@ def participants(
 
     :param timeout: seconds for all of it
     :param order: selects and sorts the names
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     deadline = time.monotonic() + timeout
 
@@ -99,7 +99,7 @@ def snapshot(
         counts include all
     :param budget: seconds for all of it; locks not read by then are missing, and `cut` is set
     :param progress: called now and then with the number of keys read, and of all keys
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
     entries = sorted(_entries(reads, select), key=_place)
@@ -118,7 +118,7 @@ def look(
     :param depth: the number of a lock's holders, and of its waiters, to read, None for all
     :param budget: seconds for all of it
     :raises LockKeyError: `key` is empty or no valid text
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
     reads.connect()

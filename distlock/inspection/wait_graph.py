@@ -69,7 +69,7 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
 
     :param using: the alias in ``DISTLOCK``
     :param budget: seconds for each look; nodes that are not read in time do not count
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     found = cycles(snapshot(using, depth=None, budget=budget).locks)
     if not found:

@@ -91,7 +91,7 @@ class PersistentLease:
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
             default the lease's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         :raises TypeError: the lease has no ``owner=``
         """
         return self._acquisition(blocking, timeout).run() is not None
@@ -106,7 +106,8 @@ class PersistentLease:
         :param ttl: seconds (number or timedelta); by default the lease's own, or the current one if
             that is longer
         :raises LockLost: somebody else has it now, or it was released
-        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
+            refused
         """
         return self._renewal(ttl).run()
 
@@ -118,8 +119,8 @@ class PersistentLease:
         """Release the lease, in any process of the owner.
 
         :raises NotOwner: this owner does not have it, or no longer
-        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused:
-            release again, or leave the lease to its expiry
+        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
+            refused: release again, or leave the lease to its expiry
         """
         self._return().run()
 
@@ -182,7 +183,8 @@ class PersistentLease:
     def holder(self) -> LeaseHolder | None:
         """Return the owner of the lease, None if it is free or has ended. Asks the server.
 
-        :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused
+        :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
+            refused
         """
         session = session_for(self.using)
         look = LeaseOperation(session, self._name, key=self.key, owner="")

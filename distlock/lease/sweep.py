@@ -47,7 +47,7 @@ def sweep(using: str = "default", *, progress: Callable[[int, int], None] | None
 
     :param using: the alias in ``DISTLOCK``
     :param progress: called now and then with the number of nodes checked, and of all nodes
-    :raises LockUnavailable: ZooKeeper did not answer within ``CONNECT_TIMEOUT``, or refused;
+    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused;
         leases removed before that stay removed
     """
     session = session_for(using)

@@ -101,14 +101,14 @@ class Target:
     def ask_to_release(self) -> bool:
         """Ask the owner; return False if the node is gone, or is a lease, which has no process.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         """
         return not self.lease and revoke(self.participant, using=self.using)
 
     def break_it(self) -> bool:
         """Delete the node; return False if it is gone.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         """
         return break_node(self.participant, using=self.using)
 

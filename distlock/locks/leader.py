@@ -75,9 +75,9 @@ class Leader(Mutex):
         """Call ``work(hold)`` each time this becomes the leader, until `stop`.
 
         When `work` returns, the leadership is released, and this candidate goes to the end of the
-        queue. It also goes there after losing the leadership, and keeps trying while ZooKeeper is
-        away (Curator's ``autoRequeue`` did not at first: Netflix 53, CURATOR-73). An exception from
-        `work` ends the run with nothing held, except the `LockLost` of its own hold.
+        queue. It also goes there after losing the leadership, and keeps trying while the lock
+        server is away (Curator's ``autoRequeue`` did not at first: Netflix 53, CURATOR-73). An
+        exception from `work` ends the run with nothing held, except the `LockLost` of its own hold.
 
         Another candidate replaces a leader that is cut off, while it still works. So `work` calls
         ``hold.check()`` before each step that must not happen twice, and pauses with `stay`, which

@@ -66,7 +66,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         :param blocking: False tries each once
         :param timeout: seconds (number or timedelta) for all together, 0 to try each once, None for
             ever; by default the multi-lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
         :raises LockLost: one was lost before the last was granted
         :raises DeadlockDetected: this owner already holds what it waits for

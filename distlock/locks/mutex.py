@@ -73,7 +73,7 @@ class Mutex(KeyLock):
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
             default the lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         :raises LockInTransaction: a first acquire within an open transaction
         :raises LockLost: this owner held the lock and has lost it; release it first
         :raises DeadlockDetected: the wait would never end
@@ -150,7 +150,7 @@ class Mutex(KeyLock):
 
         Nodes that vanish between the list and the read are missing.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time
+        :raises LockUnavailable: the lock server did not answer in time
         """
         session = session_for(self.using)
         timeout = session.conf.connect_timeout

@@ -76,7 +76,7 @@ class Permits(KeyLock):
     def locked(self) -> bool:
         """Whether all permits are in use. Asks the server.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time
+        :raises LockUnavailable: the lock server did not answer in time
         """
         session = session_for(self.using)
         path, timeout = f"{self._path(session)}/leases", session.conf.connect_timeout
@@ -92,14 +92,14 @@ class Permits(KeyLock):
 
         The first waiter is among them, with the permits for which it waits.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time
+        :raises LockUnavailable: the lock server did not answer in time
         """
         return self._standing("leases", znodes.leases)
 
     def waiters(self) -> list[Participant]:
         """Return the waiters in their order. Asks the server.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time
+        :raises LockUnavailable: the lock server did not answer in time
         """
         return self._standing("locks", znodes.in_line)
 

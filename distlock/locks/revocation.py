@@ -41,7 +41,7 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
     :param participant: the result of ``holder()``, or one of ``participants()``
     :param using: the alias in ``DISTLOCK`` of its lock
     :raises TypeError: the participant owns a `zk_lease`, which has no process to ask
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+    :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     if participant is None:
         return False

@@ -66,7 +66,7 @@ class _Side(Mutex):
     def participants(self) -> list[Participant]:
         """Return all participants of this kind, first come first. Asks the server.
 
-        :raises LockUnavailable: ZooKeeper did not answer in time
+        :raises LockUnavailable: the lock server did not answer in time
         """
         return [one for one in super().participants() if self._is_mine(one)]
 

@@ -47,7 +47,7 @@ class Semaphore(Permits):
         :param leases: the number of permits to take, all or none. A caller that wants several waits
             for them at the head of the queue, and later callers wait behind it.
         :raises ValueError: more permits than the limit, which may be lowered during the wait
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         """
         return self._taking(blocking, timeout, leases).run() is not None
 

@@ -43,7 +43,7 @@ class SemaphoreMutex(Permits):
         :param blocking: False tries once
         :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
             default the lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: ZooKeeper did not answer in time, or refused
+        :raises LockUnavailable: the lock server did not answer in time, or refused
         :raises LockInTransaction: within an open transaction
         """
         if self.options.cancel_on_loss:

@@ -72,7 +72,8 @@ def carry_out(
     :param user_id: the operator's Django user, who gets an entry in the admin's log
     :param reason: the reason, for both logs
     :return: False if the node is gone, or belongs to a lease, which cannot be asked
-    :raises LockUnavailable: ZooKeeper did not answer in time, or refused; the outcome is unknown
+    :raises LockUnavailable: the lock server did not answer in time, or refused;
+        the outcome is unknown
     """
     entry = None if user_id is None else _entry(action, target, user_id, reason)
     role = "holder" if target.holds else "waiter"

@@ -79,9 +79,9 @@ class Hold:
     def at_risk(self) -> bool:
         """Whether the connection is gone, and the hold is not lost yet.
 
-        It is true from the loss of the connection until ZooKeeper has confirmed the session over
-        another one. Nobody else can have the lock meanwhile: `valid_for` returns how long that is
-        certain. Reading it does not use the network.
+        It is true from the loss of the connection until the lock server has confirmed the session
+        over another one. Nobody else can have the lock meanwhile: `valid_for` returns how long
+        that is certain. Reading it does not use the network.
         Source: the jeopardy of Google's Chubby.
         """
         return self._grant.at_risk and not self.lost
