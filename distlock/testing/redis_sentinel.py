@@ -22,26 +22,19 @@ SERVICE: Final = "locks"
 class Sentinel(Redis):
     """One Sentinel.
 
-    :param primary: the one that it watches
+    :param primary: the port of the server that it watches
     :param quorum: how many must agree that the primary is down
+    :param lines: more lines of its configuration
     """
 
-    def __init__(self, primary: Redis, quorum: int, times: dict[str, int]) -> None:
+    def __init__(self, primary: int, quorum: int, *lines: str) -> None:
         super().__init__()
-        self._primary = primary
-        self._quorum = quorum
-        self._times = times
+        self._lines = f"sentinel monitor {SERVICE} 127.0.0.1 {primary} {quorum}", *lines
 
     def _arguments(self) -> list[str]:
         configuration = self.home / "sentinel.conf"
         if not configuration.exists():  # it writes there what it learns
-            primary = f"{SERVICE} 127.0.0.1 {self._primary.port} {self._quorum}"
-            lines = [
-                "bind 127.0.0.1",
-                f"port {self.port}",
-                f"sentinel monitor {primary}",
-                *(f"sentinel {name} {SERVICE} {value}" for name, value in self._times.items()),
-            ]
+            lines = "bind 127.0.0.1", f"port {self.port}", *self._lines
             configuration.write_text("\n".join(lines) + "\n")
         return [str(configuration), "--sentinel"]
 
@@ -68,10 +61,10 @@ class ReplicatedRedis:
         # A replica gets its first copy at once.
         self._options = (*options, "--repl-diskless-sync-delay", "0")
         self._sizes = replicas, sentinels
-        self._times = {
-            "down-after-milliseconds": down_after,
-            "failover-timeout": failover_timeout,
-        }
+        self._times = (
+            f"sentinel down-after-milliseconds {SERVICE} {down_after}",
+            f"sentinel failover-timeout {SERVICE} {failover_timeout}",
+        )
         #: The one that was the primary first, and its replicas.
         self.servers: list[Redis] = []
         self.sentinels: list[Sentinel] = []
@@ -93,7 +86,8 @@ class ReplicatedRedis:
                 self._begin(self.servers, Redis(*self._options, *replica_of))
             self._until(lambda: self._online(first) == replicas, "the replicas")
             for _ in range(sentinels):
-                self._begin(self.sentinels, Sentinel(first, sentinels // 2 + 1, self._times))
+                sentinel = Sentinel(first.port, sentinels // 2 + 1, *self._times)
+                self._begin(self.sentinels, sentinel)
             self.wait_until_whole()
         except BaseException:
             self.stop()

@@ -37,6 +37,8 @@ def set_to(settings: Settings, hosts: str, **options: Any) -> None:
         "unix:///run/redis.sock?db=2",
         "redis+sentinel://s1:26379,s2/service/0",
         f"rediss+sentinel://u:{SECRET}@s1/service?ssl_cert_reqs=none&db=1",
+        f"redis+sentinel://s1/service?sentinel_username=u&sentinel_password={SECRET}",
+        "rediss+sentinel://s1/service?sentinel_ssl=false",
     ],
 )
 def test_urls_of_redis_are_accepted(hosts: str, settings: Settings) -> None:
@@ -67,6 +69,9 @@ def test_urls_of_redis_are_accepted(hosts: str, settings: Settings) -> None:
         ("rediss://h?ssl_ca_cert=/path", "has an unknown option 'ssl_ca_cert'"),
         ("unix:///socket?socket_timeout=1", "has an unknown option 'socket_timeout'"),
         ("redis+sentinel://s1/service?bd=1", "has an unknown option 'bd'"),
+        ("redis+sentinel://s1/service?sentinel_ssl=true", "has an unknown option 'sentinel_ssl'"),
+        ("redis://h?sentinel_username=u", "has an unknown option 'sentinel_username'"),
+        ("rediss+sentinel://s1/service?sentinel_ssl=no", "has a wrong value for sentinel_ssl"),
         (f"redis://u:x?{SECRET}@h/0", "has "),
         (f"unix:///socket?{SECRET}@h/0", "has an unknown option after the ?"),
         ("rediss://h?ssl_cert_reqs=yes", "has a wrong value for ssl_cert_reqs; right are"),

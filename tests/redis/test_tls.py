@@ -1,4 +1,4 @@
-"""TLS and Unix sockets, with a user, a password and a database in the URL."""
+"""TLS, Unix sockets and guarded Sentinels, with passwords and a database in the URL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
+from distlock.testing.redis_sentinel import SERVICE, Sentinel
 from tests.kit.engines import tree_at
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner, within
@@ -20,26 +21,29 @@ from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.workers.master import SESSION_SECONDS, master
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_django import Settings
 
 PASSWORD = "s3cr3t of the shop"
 QUOTED = "s3cr3t%20of%20the%20shop"
+SENTINEL_PASSWORD = "s3cr3t-of-the-sentinels"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
     """A server that wants a password, and on its port for TLS a certificate.
 
-    :ivar client: a file with the key and the certificate of a client that it trusts
+    :ivar certificate: a file with its key and its certificate
+    :ivar client: a file with those of a client that it trusts
     """
 
     redis: Redis
     port: int
     socket: Path
     authority: Authority
+    certificate: Path
     client: Path
 
     def url(self, host: str = "127.0.0.1", **changes: Any) -> str:
@@ -51,8 +55,12 @@ class Server:
             "ssl_password": KEY_PASSWORD,
             **changes,
         }
-        query = "&".join(f"{name}={value}" for name, value in options.items() if value is not None)
-        return f"rediss://:{QUOTED}@{host}:{self.port}/3?{query}"
+        return f"rediss://:{QUOTED}@{host}:{self.port}/3?{query(options)}"
+
+    def url_by(self, sentinels: str, **changes: Any) -> str:
+        """Return the URL by which these Sentinels name this server."""
+        _, _, options = self.url().partition("?")
+        return f"rediss+sentinel://:{QUOTED}@{sentinels}/3?{options}&{query(changes)}"
 
     @property
     def local(self) -> str:
@@ -60,16 +68,20 @@ class Server:
         return f"unix://:{QUOTED}@{self.socket}?db=2"
 
 
+def query(options: Mapping[str, Any]) -> str:
+    return "&".join(f"{name}={value}" for name, value in options.items() if value is not None)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("tls")
     authority = Authority(folder / "authority")
-    certificate = str(authority.issue("server", address="127.0.0.1"))
+    certificate = authority.issue("server", address="127.0.0.1")
     (port,) = free_ports(1)
     options = {
         "tls-port": str(port),
-        "tls-cert-file": certificate,
-        "tls-key-file": certificate,
+        "tls-cert-file": str(certificate),
+        "tls-key-file": str(certificate),
         "tls-ca-cert-file": str(authority.pem),
         "unixsocket": str(folder / "redis.sock"),
         "requirepass": PASSWORD,
@@ -81,6 +93,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             port=port,
             socket=folder / "redis.sock",
             authority=authority,
+            certificate=certificate,
             client=authority.issue("client", password=KEY_PASSWORD),
         )
 
@@ -207,3 +220,71 @@ def test_files_that_cannot_be_read_are_named(
 def test_a_socket_that_is_not_there(use: Callable[[str], None]) -> None:
     use(f"unix://:{QUOTED}@/nowhere/redis.sock")
     assert "Redis at /nowhere/redis.sock did not answer" in refusal()
+
+
+# --- Sentinels -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A Sentinel of a server, with a password of its own, and a port for TLS beside the other."""
+
+    sentinel: Sentinel
+    tls_port: int
+    server: Server
+
+    def url(self, *, service: str = SERVICE, tls: bool = True, **options: Any) -> str:
+        port = self.tls_port if tls else self.sentinel.port
+        return self.server.url_by(f"127.0.0.1:{port}/{service}", **options)
+
+
+@pytest.fixture(scope="module")
+def guarded(server: Server) -> Iterator[Guarded]:
+    (tls_port,) = free_ports(1)
+    lines = (
+        f"tls-port {tls_port}",
+        f"tls-cert-file {server.certificate}",
+        f"tls-key-file {server.certificate}",
+        f"tls-ca-cert-file {server.authority.pem}",
+        "tls-replication yes",  # how it asks the server
+        f'sentinel auth-pass {SERVICE} "{PASSWORD}"',
+        f'requirepass "{SENTINEL_PASSWORD}"',
+    )
+    with Sentinel(server.port, 1, *lines) as sentinel:
+        yield Guarded(sentinel=sentinel, tls_port=tls_port, server=server)
+
+
+@pytest.mark.parametrize("options", [{}, {"tls": False, "sentinel_ssl": "false"}])
+def test_sentinels_want_a_password_of_their_own_and_tls_too(
+    guarded: Guarded, use: Callable[[str], None], options: dict[str, Any]
+) -> None:
+    use(guarded.url(sentinel_password=SENTINEL_PASSWORD, **options))
+    with zk_lock("key") as hold:
+        hold.verify()
+    assert session_for().server == f"127.0.0.1:{guarded.server.port}"
+
+
+@pytest.mark.parametrize("password", [None, "s3cr3t-of-nobody"])
+def test_a_sentinel_that_wants_another_password_says_so(
+    guarded: Guarded, use: Callable[[str], None], password: str | None
+) -> None:
+    use(guarded.url(sentinel_password=password))
+    assert "sentinel_password=" in refusal()
+
+
+def test_a_sentinel_without_tls_says_so(guarded: Guarded, use: Callable[[str], None]) -> None:
+    use(guarded.url(tls=False, sentinel_password=SENTINEL_PASSWORD))
+    assert "sentinel_ssl=false" in refusal()
+
+
+def test_a_sentinel_whose_certificate_is_not_trusted_says_so(
+    guarded: Guarded, use: Callable[[str], None], stranger: Authority
+) -> None:
+    trusting = guarded.url(sentinel_password=SENTINEL_PASSWORD)
+    use(trusting.replace(str(guarded.server.authority.pem), str(stranger.pem)))
+    assert "Check the ssl_ options in HOSTS" in refusal()
+
+
+def test_a_service_that_no_sentinel_knows(guarded: Guarded, use: Callable[[str], None]) -> None:
+    use(guarded.url(service="others", sentinel_password=SENTINEL_PASSWORD))
+    assert "the Sentinels know no primary of this name that is up" in refusal()

@@ -8,12 +8,13 @@
 ===================================================  ==============================================
 
 `urls` has the options that may follow the ``?``. A user and password before the Sentinels' names
-are those of the primary.
+are those of the primary; ``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
+With ``rediss+sentinel://`` those are asked over TLS too, unless ``sentinel_ssl=false`` says not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -42,6 +43,7 @@ class Address:
 
     :ivar options: those of redis-py's connection; without host and port for a `service`
     :ivar sentinels: host and port of each Sentinel
+    :ivar sentinel_options: those of redis-py's client of a Sentinel
     :ivar service: the name of the primary, as the Sentinels know it
     :ivar shown: as messages name it, without credentials
     """
@@ -49,6 +51,7 @@ class Address:
     shown: str
     options: Mapping[str, Any]
     sentinels: tuple[tuple[str, int], ...] = ()
+    sentinel_options: Mapping[str, Any] = field(default_factory=dict)
     service: str = ""
 
     def connect(self, timeout: float) -> Any:
@@ -84,6 +87,7 @@ class Address:
     def _primary(self, timeout: float) -> tuple[str, int]:
         # By default redis-py asks one that is down for seconds before it turns to the next.
         options = {
+            **self.sentinel_options,
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
             "retry": Retry(NoBackoff(), 0),
@@ -109,12 +113,18 @@ def address(hosts: str) -> Address:
     at = f"{found['credentials']}@" if found["credentials"] else ""
     options = _options(f"{found['scheme']}://{at}{found['service']}{found['rest']}")
     del options["host"]
+    own = {name: options.pop(name) for name in list(options) if name.startswith("sentinel_")}
+    sentinel_options = {name.removeprefix("sentinel_"): value for name, value in own.items()}
+    if sentinel_options.pop("ssl", "true") == "true" and found["scheme"] == "rediss":
+        tls = {name: value for name, value in options.items() if name.startswith("ssl_")}
+        sentinel_options |= {"ssl": True, **tls}
     sentinels = tuple(_host_and_port(one) for one in found["sentinels"].split(","))
     shown = ",".join(f"{host}:{port}" for host, port in sentinels)
     service = unquote(found["service"])
     return Address(
         options=options,
         sentinels=sentinels,
+        sentinel_options=sentinel_options,
         service=service,
         shown=f"{service} of the Sentinels {shown}",
     )

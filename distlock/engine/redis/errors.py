@@ -21,6 +21,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.sentinel import MasterNotFoundError
 
 
 class RedisRefused(Exception):
@@ -167,6 +168,8 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
     :param where: the server, as the message names it
     :return: None where the server has refused nothing
     """
+    if isinstance(error, MasterNotFoundError):
+        return _no_primary(str(error), where)
     tls = _tls_error(error)
     if tls is not None:
         return NoTls(f"{where} cannot be used with TLS: {tls}. Check the ssl_ options in HOSTS.")
@@ -182,6 +185,29 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
     found = error_of(f"{word} {error}".strip(), where)
     known = type(found) is not RedisRefused or isinstance(error, ResponseError)
     return found if known else None
+
+
+def _no_primary(told: str, where: str) -> RedisRefused | None:
+    """Return why no Sentinel names the primary; None where they do not answer.
+
+    :param told: the text of redis-py, which has their errors after a colon
+    """
+    if "AuthenticationError" in told:
+        return WrongCredentials(
+            f"{where} cannot be found: the Sentinels want another password. Write it after the ? "
+            "of HOSTS: sentinel_password=..., and sentinel_username=... where they have users."
+        )
+    if "SSL" in told or "certificate" in told:
+        return NoTls(
+            f"{where} cannot be found: the Sentinels cannot be used with TLS. Check the ssl_ "
+            "options in HOSTS, or write sentinel_ssl=false if only the servers use it."
+        )
+    if " : " in told:
+        return None
+    return NotWritable(
+        f"{where} cannot be found: the Sentinels know no primary of this name that is up. "
+        "`SENTINEL MASTERS` shows those that they know."
+    )
 
 
 def _tls_error(error: BaseException | None) -> ssl.SSLError | None:

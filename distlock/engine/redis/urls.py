@@ -28,8 +28,12 @@ _TLS_OPTIONS: Final = (
     "ssl_cert_reqs",
     "ssl_check_hostname",
 )
+#: What Sentinels take beside; the last one with TLS alone.
+_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+_SENTINEL_TLS_OPTIONS: Final = ("sentinel_ssl",)
 #: The values of those that take no other.
 _VALUES: Final = {
+    "sentinel_ssl": ("true", "false"),
     "ssl_cert_reqs": ("required", "optional", "none"),
     "ssl_check_hostname": ("true", "false"),
 }
@@ -73,7 +77,7 @@ def _server_error(url: str) -> str | None:
         database = parts.path.strip("/") or database
     if not (database.isascii() and database.isdecimal()):
         return "has no number as database"
-    return _query_error(parts.scheme, parts.query)
+    return _query_error(parts.query, _known(parts.scheme))
 
 
 def _sentinel_error(url: str) -> str | None:
@@ -85,12 +89,18 @@ def _sentinel_error(url: str) -> str | None:
         return "names no service: the name of the primary, as the Sentinels know it, is missing"
     if not all(map(_is_server, found["sentinels"].split(","))):
         return "has a Sentinel without a name, or with no number from 1 to 65535 as port"
-    return _query_error(found["scheme"], found["rest"].partition("?")[2])
+    known = (*_known(found["scheme"]), *_SENTINEL_OPTIONS)
+    if found["scheme"] == "rediss":
+        known += _SENTINEL_TLS_OPTIONS
+    return _query_error(found["rest"].partition("?")[2], known)
 
 
-def _query_error(scheme: str, query: str) -> str | None:
+def _known(scheme: str) -> tuple[str, ...]:
+    return (*_OPTIONS, *_TLS_OPTIONS) if scheme == "rediss" else _OPTIONS
+
+
+def _query_error(query: str, known: tuple[str, ...]) -> str | None:
     options = parse_qs(query, keep_blank_values=True)
-    known = (*_OPTIONS, *_TLS_OPTIONS) if scheme == "rediss" else _OPTIONS
     for name, values in options.items():
         if name not in known:
             # The end of a password that is not encoded may stand there.
