@@ -198,6 +198,11 @@ def test_a_client_without_a_certificate_is_refused(
     assert "cannot be used with TLS" in refusal()
 
 
+def test_a_server_without_tls_on_that_port(server: Server, use: Callable[[str], None]) -> None:
+    use(server.url().replace(str(server.port), str(server.redis.port)))
+    assert "Is it running, and reachable, with TLS on that port?" in refusal()
+
+
 def test_a_client_without_tls_is_refused(server: Server, use: Callable[[str], None]) -> None:
     use(f"redis://127.0.0.1:{server.port}")
     refusal()

@@ -101,7 +101,8 @@ class RedisClient(Submitting, Requests):
             return str(error)
         server = where(self._conf)
         if error is None:
-            return f"{server} did not answer in time. Is it running, and reachable?"
+            tls = ", with TLS on that port" if self._conf.hosts.startswith("rediss") else ""
+            return f"{server} did not answer in time. Is it running, and reachable{tls}?"
         return f"{server} could not serve the request: {error!r}."
 
     def say_goodbye(self, seconds: float) -> bool:
