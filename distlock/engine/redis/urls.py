@@ -28,7 +28,7 @@ _TLS_OPTIONS: Final = (
     "ssl_cert_reqs",
     "ssl_check_hostname",
 )
-#: What Sentinels take beside; the last one with TLS alone.
+#: The options of Sentinels; the last one is for TLS.
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
 _SENTINEL_TLS_OPTIONS: Final = ("sentinel_ssl",)
 #: The values of those that take no other.
