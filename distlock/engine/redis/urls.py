@@ -18,7 +18,6 @@ SENTINEL: Final = re.compile(
 _SENTINELS: Final = ("redis+sentinel", "rediss+sentinel")
 _SERVERS: Final = ("redis", "rediss")
 _SOCKET: Final = "unix"
-#: What may stand after the ``?``, with TLS and without.
 _OPTIONS: Final = ("db", "username", "password", "client_name")
 _TLS_OPTIONS: Final = (
     "ssl_ca_certs",
@@ -28,9 +27,15 @@ _TLS_OPTIONS: Final = (
     "ssl_cert_reqs",
     "ssl_check_hostname",
 )
-#: The options of Sentinels; the last one is for TLS.
 _SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
-_SENTINEL_TLS_OPTIONS: Final = ("sentinel_ssl",)
+#: What may stand after the ``?``.
+_KNOWN: Final = {
+    "redis": _OPTIONS,
+    "rediss": (*_OPTIONS, *_TLS_OPTIONS),
+    "unix": _OPTIONS,
+    "redis+sentinel": (*_OPTIONS, *_SENTINEL_OPTIONS),
+    "rediss+sentinel": (*_OPTIONS, *_TLS_OPTIONS, *_SENTINEL_OPTIONS, "sentinel_ssl"),
+}
 #: The values of those that take no other.
 _VALUES: Final = {
     "sentinel_ssl": ("true", "false"),
@@ -77,7 +82,7 @@ def _server_error(url: str) -> str | None:
         database = parts.path.strip("/") or database
     if not (database.isascii() and database.isdecimal()):
         return "has no number as database"
-    return _query_error(parts.query, _known(parts.scheme))
+    return _query_error(parts.scheme, parts.query)
 
 
 def _sentinel_error(url: str) -> str | None:
@@ -89,18 +94,11 @@ def _sentinel_error(url: str) -> str | None:
         return "names no service: the name of the primary, as the Sentinels know it, is missing"
     if not all(map(_is_server, found["sentinels"].split(","))):
         return "has a Sentinel without a name, or with no number from 1 to 65535 as port"
-    known = (*_known(found["scheme"]), *_SENTINEL_OPTIONS)
-    if found["scheme"] == "rediss":
-        known += _SENTINEL_TLS_OPTIONS
-    return _query_error(found["rest"].partition("?")[2], known)
+    return _query_error(f"{found['scheme']}+sentinel", found["rest"].partition("?")[2])
 
 
-def _known(scheme: str) -> tuple[str, ...]:
-    return (*_OPTIONS, *_TLS_OPTIONS) if scheme == "rediss" else _OPTIONS
-
-
-def _query_error(query: str, known: tuple[str, ...]) -> str | None:
-    options = parse_qs(query, keep_blank_values=True)
+def _query_error(scheme: str, query: str) -> str | None:
+    options, known = parse_qs(query, keep_blank_values=True), _KNOWN[scheme]
     for name, values in options.items():
         if name not in known:
             # The end of a password that is not encoded may stand there.
