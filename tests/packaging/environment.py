@@ -7,12 +7,12 @@ import subprocess
 import sys
 import venv
 from importlib import metadata
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 #: For a command on a busy machine, in seconds.
@@ -28,6 +28,7 @@ class Environment:
     """
 
     def __init__(self, folder: Path, wheel: Path, *, extras: Sequence[str] = ()) -> None:
+        self.folder = folder
         venv.create(folder, symlinks=True)
         self.python = folder / "bin/python"
         (self.packages,) = folder.glob("lib/python*/site-packages")
@@ -40,46 +41,24 @@ class Environment:
         (self.distribution,) = metadata.distributions(path=[str(self.packages)])
         self._link_requirements_of(self.distribution, extras)
 
-    def run(self, *arguments: str | Path, cwd: Path, status: int = 0, **options: Any) -> str:
-        """Run this Python, which ends with `status`; return all that it has written."""
-        with self.start(*arguments, cwd=cwd, **options) as process:
-            try:
-                output, _ = process.communicate(timeout=PATIENCE)
-            finally:
-                process.kill()
-        assert process.returncode == status, output
-        return output
-
-    def start(
-        self,
-        *arguments: str | Path,
-        cwd: Path,
-        variables: Mapping[str, str] | None = None,
-        output: IO[str] | int = subprocess.PIPE,
-    ) -> subprocess.Popen[str]:
-        """Start this Python in a process group of its own.
-
-        :param variables: of the environment, beside those that it needs
-        :param output: where it writes to
-        """
+    def run(self, *arguments: str | Path, cwd: Path) -> str:
+        """Run this Python, which ends with status 0; return all that it has written."""
         # Nothing of the tests' own settings, and no path to the checkout.
         inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
         environment = {name: os.environ[name] for name in inherited if name in os.environ}
-        return subprocess.Popen(
+        run = subprocess.run(
             [self.python, *arguments],
             cwd=cwd,
-            env={
-                **environment,
-                "LC_ALL": "C.UTF-8",
-                "PYTHONUNBUFFERED": "1",  # -u would not reach the child of runserver
-                **(variables or {}),
-            },
+            env={**environment, "LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
-            stdout=output,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
+            timeout=PATIENCE,
+            check=False,
         )
+        assert run.returncode == 0, run.stdout
+        return run.stdout
 
     def _link_requirements_of(
         self, distribution: metadata.Distribution, extras: Sequence[str] = ()

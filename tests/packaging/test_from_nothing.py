@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from tests.kit.embedded import folder_in, kill, pid_in
 from tests.kit.helpers import eventually
 from tests.packaging.environment import PATIENCE
-from tests.packaging.newcomer import Newcomer, blocks
+from tests.packaging.pages import FROM_NOTHING, blocks
+from tests.packaging.typist import Typist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,22 +24,24 @@ if TYPE_CHECKING:
 CHECK = "python manage.py check"
 DOCTOR = "python manage.py distlock doctor"
 APP = 'INSTALLED_APPS += ["distlock"]\n'
+INSTALL = "python -m pip install /path/to/the/clone"
 MIDDLEWARE = 'MIDDLEWARE = ["distlock.middleware.DistlockMiddleware", *MIDDLEWARE]\n'
 
 
 @pytest.fixture
-def newcomer(installed: Environment, tmp_path: Path) -> Iterator[Newcomer]:
-    with Newcomer(installed, tmp_path) as newcomer:
+def newcomer(installed: Environment, tmp_path: Path) -> Iterator[Typist]:
+    (tmp_path / ".venv").symlink_to(installed.folder)
+    with Typist(tmp_path, installed=(INSTALL,)) as newcomer:
         yield newcomer
 
 
 @pytest.fixture
-def project(newcomer: Newcomer) -> Newcomer:
+def project(newcomer: Typist) -> Typist:
     """The project that the page describes; nothing runs yet."""
-    newcomer.type("django-admin startproject shop .")
-    for block in blocks():
+    newcomer.run("django-admin startproject shop .")
+    for block in blocks(FROM_NOTHING):
         if block.file:
-            newcomer.write(block)
+            newcomer.type(block)
     return newcomer
 
 
@@ -46,37 +52,57 @@ def _no_java(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_no_java")
-def test_what_the_page_says_leads_to_a_locked_view(newcomer: Newcomer) -> None:
+def test_what_the_page_says_leads_to_a_locked_view(newcomer: Typist) -> None:
     said: dict[str, str] = {}
-    for block in blocks():
+    for block in blocks(FROM_NOTHING):
         if block.file:
-            newcomer.write(block)
+            newcomer.type(block)
             continue
         for command in block.text.splitlines():
             if command.startswith("curl"):
-                sold = eventually(lambda: _one_sold(newcomer), PATIENCE)
-                assert sold == "42 is yours.\n"
-            elif "pip install" not in command:  # the fixture has done it
-                said[command] = newcomer.type(command)
+                assert eventually(lambda: _one_sold(newcomer), PATIENCE) == "42 is yours.\n"
+            else:
+                said[command] = newcomer.run(command)
+    assert INSTALL in said
     assert "for development: one process, nothing on disk" in " ".join(said[DOCTOR].split())
     assert said[CHECK] == "System check identified no issues (0 silenced).\n"
     assert "warning" not in said[DOCTOR]
     # Nobody has typed `migrate` yet.
     assert "distlock" in said["python manage.py runserver"].partition("unapplied migration")[2]
-    assert newcomer.get("/admin/login/") == 200
+    assert _get(newcomer, "/admin/login/")[0] == 200
     for command, seconds in newcomer.typed:
         print(f"{seconds:6.2f} s  {command}")  # noqa: T201 - pytest -s shows it
     print(f"{sum(seconds for _, seconds in newcomer.typed):6.2f} s")  # noqa: T201 - the same
 
 
-def _one_sold(newcomer: Newcomer) -> str:
+def _one_sold(newcomer: Typist) -> str:
     """What the buyer is told who gets the lock, where the other one does not."""
-    statuses, first = newcomer.buy()
-    return first if statuses == [200, 423] else ""
+    answers: list[tuple[int, str]] = []
+    buyers = [
+        threading.Thread(target=lambda: answers.append(_get(newcomer, "/buy/42")), daemon=True)
+        for _ in range(2)
+    ]
+    for buyer in buyers:
+        buyer.start()
+    for buyer in buyers:
+        buyer.join(PATIENCE)
+    (first, said), (second, _) = sorted(answers)
+    return said if (first, second) == (200, 423) else ""
 
 
-def test_a_running_site_outlives_its_embedded_server_and_a_reload(project: Newcomer) -> None:
-    project.type("python manage.py runserver")
+def _get(newcomer: Typist, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://{newcomer.site}{path}", timeout=PATIENCE) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:  # runserver reloads
+        return 0, ""
+
+
+def test_a_running_site_outlives_its_embedded_server_and_a_reload(project: Typist) -> None:
+    project.run("python manage.py runserver")
     eventually(lambda: _one_sold(project), PATIENCE)
     kill(pid_in(folder_in(project.folder)))
     eventually(lambda: _one_sold(project), PATIENCE)
@@ -84,60 +110,59 @@ def test_a_running_site_outlives_its_embedded_server_and_a_reload(project: Newco
     eventually(lambda: _one_sold(project) == "42 belongs to you.\n", PATIENCE)
 
 
-def test_a_zookeeper_of_your_own_leads_there_too(project: Newcomer) -> None:
+def test_a_zookeeper_of_your_own_leads_there_too(project: Typist) -> None:
     use_a_zookeeper(project)
-    project.type("python manage.py distlock server")
-    assert "for development" not in project.type(DOCTOR)
-    project.type("python manage.py runserver")
+    project.run("python manage.py distlock server")
+    assert "for development" not in project.run(DOCTOR)
+    project.run("python manage.py runserver")
     eventually(lambda: _one_sold(project), PATIENCE)
 
 
-def use_a_zookeeper(project: Newcomer) -> None:
+def use_a_zookeeper(project: Typist) -> None:
     project.edit("shop/settings.py", '"embedded"', f'"{project.zookeeper}"')
 
 
-def test_the_embedded_server_is_an_error_in_production(project: Newcomer) -> None:
+def test_the_embedded_server_is_an_error_in_production(project: Typist) -> None:
     project.edit("shop/settings.py", "DEBUG = True", "DEBUG = False")
-    assert "distlock.E007" in project.type(CHECK, status=1)
-    said = " ".join(project.type(DOCTOR, status=1).split())
+    assert "distlock.E007" in project.run(CHECK, status=1)
+    said = " ".join(project.run(DOCTOR, status=1).split())
     assert "error settings: DISTLOCK['default']['HOSTS'] is 'embedded', and DEBUG is False" in said
 
 
-def test_without_the_app_the_check_says_so(project: Newcomer) -> None:
+def test_without_the_app_the_check_says_so(project: Typist) -> None:
     project.edit("shop/settings.py", APP, "")
-    said = project.type(CHECK)
+    said = project.run(CHECK)
     assert 'shop/urls.py:10: RuntimeWarning: zk_locked is used, but "distlock" is not in' in said
-    assert "Unknown command: 'distlock'" in project.type(DOCTOR, status=1)
+    assert "Unknown command: 'distlock'" in project.run(DOCTOR, status=1)
 
 
 @pytest.mark.parametrize(
     ("lines", "found"), [("", "distlock.W001"), (MIDDLEWARE * 2, "distlock.W002")]
 )
 def test_a_middleware_that_is_missing_or_there_twice_is_found(
-    lines: str, found: str, project: Newcomer
+    lines: str, found: str, project: Typist
 ) -> None:
     project.edit("shop/settings.py", MIDDLEWARE, lines)
-    said = project.type(CHECK)
+    said = project.run(CHECK)
     assert found in said
     assert "distlock.middleware.DistlockMiddleware" in said
 
 
-def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: Newcomer) -> None:
+def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: Typist) -> None:
     use_a_zookeeper(project)
     settings = project.folder / "shop/settings.py"
     down = f"{DOCTOR} --budget 1"
-    said = " ".join(project.type(down, status=1).split())
+    said = " ".join(project.run(down, status=1).split())
     assert f"server {project.zookeeper}: cannot be reached" in said
     assert "`manage.py distlock server` runs one for development" in said
     text = settings.read_text()
     settings.write_text(text[: text.index("DISTLOCK = ")])
-    assert project.type(CHECK) == "System check identified no issues (0 silenced).\n"
-    with_default = project.environment.start("manage.py", *down.split()[2:], cwd=project.folder)
-    said = " ".join(with_default.communicate(timeout=PATIENCE)[0].split())  # 2181 may be in use
+    assert project.run(CHECK) == "System check identified no issues (0 silenced).\n"
+    said = " ".join(project.run(down, status=None).split())  # 2181 may be in use
     assert "warning settings: /distlock on 127.0.0.1:2181, since there is no DISTLOCK" in said
 
 
-def test_without_a_server_the_view_answers_503(project: Newcomer) -> None:
+def test_without_a_server_the_view_answers_503(project: Typist) -> None:
     use_a_zookeeper(project)
-    project.type("python manage.py runserver")
-    assert project.get("/buy/42") == 503
+    project.run("python manage.py runserver")
+    assert _get(project, "/buy/42")[0] == 503

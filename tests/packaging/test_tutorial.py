@@ -11,9 +11,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.packaging import typist
 from tests.packaging.environment import Environment
-from tests.packaging.typist import PAGE, Typist, alike, assert_shown, blocks
+from tests.packaging.pages import FROM_NOTHING, TUTORIAL, blocks
+from tests.packaging.python_shell import alike, assert_shown
+from tests.packaging.typist import Typist
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ INSTALLATION = (
 def test_the_tutorial_can_be_typed(built: Built, tmp_path: Path) -> None:
     Environment(tmp_path / ".venv", built.wheel, extras=["celery"])
     with Typist(tmp_path, installed=INSTALLATION) as reader:
-        for block in blocks():
+        for block in blocks(TUTORIAL):
             reader.type(block)
             if "distlock list" in block.text:
                 assert row("stock:lamp", of=admin_page(reader.site))
@@ -56,29 +57,27 @@ def row(key: str, *, of: str) -> bool:
     return bool(re.search(rf"{key}.*MainThread", of, re.DOTALL))
 
 
-def test_each_block_of_the_page_has_a_purpose() -> None:
-    fences = re.findall("(?m)^ *```", PAGE.read_text(encoding="utf-8"))
-    assert 2 * len(list(blocks())) == len(fences)
+@pytest.mark.parametrize("page", [TUTORIAL, FROM_NOTHING], ids=lambda page: page.stem)
+def test_each_block_of_a_page_has_a_purpose(page: Path) -> None:
+    fences = re.findall("(?m)^ *```", page.read_text(encoding="utf-8"))
+    assert 2 * len(list(blocks(page))) == len(fences)
 
 
 def test_the_page_says_how_long_each_command_took() -> None:
     commands = [
-        line for block in blocks() if block.kind == "sh" for line in block.text.splitlines()
+        line for block in blocks(TUTORIAL) if block.kind == "sh" for line in block.text.splitlines()
     ]
-    assert re.findall(r"(?m)^\| `(.+)` \| [\d.]+ \|$", PAGE.read_text("utf-8")) == commands
+    assert re.findall(r"(?m)^\| `(.+)` \| [\d.]+ \|$", TUTORIAL.read_text("utf-8")) == commands
 
 
 @pytest.mark.parametrize(
     "block", ["A line.\n\n```python\npass\n```", "A line.\n\n```\nls\n```", "```sh\nls\n```"]
 )
-def test_a_block_without_a_purpose_is_found(
-    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_without_a_purpose_is_found(block: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"# A page\n{block}\n")
-    monkeypatch.setattr(typist, "PAGE", page)
     with pytest.raises(ValueError, match="What is this block for"):
-        list(blocks())
+        list(blocks(page))
 
 
 def test_only_times_and_processes_may_differ() -> None:

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.pages import fill
-from tests.packaging.typist import PAGE, Typist, blocks
+from tests.packaging.pages import TUTORIAL, blocks
+from tests.packaging.typist import Typist
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,18 +28,19 @@ VERSIONS = (
 
 def main() -> None:
     with TemporaryDirectory() as folder, Typist(Path(folder)) as reader:
-        for block in blocks():
+        for block in blocks(TUTORIAL):
             reader.type(block)
-        versions = reader.output_of(f'python -c "{VERSIONS}"')
-    files = {block.file for block in blocks() if block.file}
+        typed = tuple(reader.typed)
+        versions = reader.run(f'python -c "{VERSIONS}"')
+    files = {block.file for block in blocks(TUTORIAL) if block.file}
     fill(
-        PAGE,
-        f"{len(reader.typed)} commands took {sum(seconds for _, seconds in reader.typed):.0f} s, "
+        TUTORIAL,
+        f"{len(typed)} commands took {sum(seconds for _, seconds in typed):.0f} s, "
         f"and there are {len(files)} files to write.\n"
         f"Measured on {datetime.now(timezone.utc):%-d %B %Y}, on a machine with {os.cpu_count()} "
         f"cores that had other work, too, with {versions}.\n"
         "A command that runs on counts until it is ready.\n\n"
-        + "".join(f"{row}\n" for row in rows(reader.typed)),
+        + "".join(f"{row}\n" for row in rows(typed)),
         "typed",
     )
 
