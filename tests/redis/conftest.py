@@ -1,14 +1,19 @@
-"""The fixtures of the recipes' tests, with Redis in place of ZooKeeper."""
+"""The fixtures of the recipes' tests, with Redis in place of ZooKeeper; and a server of choice."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from distlock.session.registry import close_sessions
 from tests.kit.engines import in_place_of_zookeeper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_django import Settings
+
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
 
@@ -16,3 +21,16 @@ if TYPE_CHECKING:
 @pytest.fixture
 def zookeeper(redis: Redis) -> ZooKeeper:
     return in_place_of_zookeeper(redis)
+
+
+@pytest.fixture
+def use(settings: Settings, namespace: str) -> Iterator[Callable[..., None]]:
+    """Point both aliases to a URL."""
+
+    def point(hosts: str, **more: Any) -> None:
+        times = {"SESSION_TIMEOUT": 4, "TIMEOUT": 2, "CONNECT_TIMEOUT": 2}
+        options = {"HOSTS": hosts, "NAMESPACE": namespace, **times, **more}
+        settings.DISTLOCK = {"default": options, "other": options}
+
+    yield point
+    close_sessions()

@@ -10,39 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.session.registry import close_sessions
 from distlock.testing.ports import free_ports
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner
+from tests.redis.tools import SECRET, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_django import Settings
-
     from tests.kit.losses import Loss
 
-PASSWORD = "s3cret-of-the-shop"
-
-
-@pytest.fixture
-def use(settings: Settings, namespace: str) -> Iterator[Callable[..., None]]:
-    """Point both aliases to a URL."""
-
-    def point(hosts: str, **more: Any) -> None:
-        options = {
-            "HOSTS": hosts,
-            "NAMESPACE": namespace,
-            "SESSION_TIMEOUT": 4,
-            "TIMEOUT": 2,
-            "CONNECT_TIMEOUT": 2,
-            **more,
-        }
-        settings.DISTLOCK = {"default": options, "other": options}
-
-    yield point
-    close_sessions()
+PASSWORD = f"{SECRET}-of-the-shop"
 
 
 @pytest.fixture
@@ -50,15 +29,6 @@ def run() -> Iterator[Callable[..., Redis]]:
     """Start a server of the test's own."""
     with ExitStack() as servers:
         yield lambda *options: servers.enter_context(Redis(*options))
-
-
-def refusal() -> str:
-    """Return what an acquire says; it may not tell the password."""
-    with pytest.raises(LockUnavailable) as refused:
-        zk_lock("key").acquire()
-    said = str(refused.value)
-    assert PASSWORD not in said
-    return said
 
 
 def grants() -> bool:

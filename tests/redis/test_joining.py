@@ -11,7 +11,6 @@ from kazoo.exceptions import NoNodeError
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.connection import RedisConnection
 from distlock.engine.reply import Reply
-from distlock.testing.chaos.redis_site import RedisSite
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 from tests.testing.sides import Side, configuration
@@ -196,14 +195,3 @@ def test_a_later_question_is_asked(sides: tuple[Side, Side], sent: list[str]) ->
     second.client.soon(lambda: second.ask(second.client.listing(PARENT)))
     assert second.await_outcomes(4)[3] == [second.name, third.name]
     assert sent == ["list"]
-
-
-def test_chaos_counts_the_watches_that_are_left() -> None:
-    with RedisSite() as site:
-        side = Side(RedisClient, configuration(site.hosts))
-        assert site.watches() == 0
-        side.ask(lambda make: make.reading("/", side.hear("root")))
-        side.ask(lambda make: make.listing("/", side.hear("names")))
-        assert site.watches() == 2
-        side.client.say_goodbye(1)
-        assert site.watches() == 0

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock import LockUnavailable, zk_lock
+from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
 from distlock.testing.redis_sentinel import SERVICE, Sentinel
 from tests.kit.engines import tree_at
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner, within
+from tests.redis.tools import SECRET, refusal
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.workers.master import SESSION_SECONDS, master
 
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from pytest_django import Settings
 
-PASSWORD = "s3cr3t of the shop"
-QUOTED = "s3cr3t%20of%20the%20shop"
-SENTINEL_PASSWORD = "s3cr3t-of-the-sentinels"
+PASSWORD = f"{SECRET} of the shop"
+QUOTED = f"{SECRET}%20of%20the%20shop"
+SENTINEL_PASSWORD = f"{SECRET}-of-the-sentinels"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,28 +103,6 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("stranger") / "authority")
 
 
-@pytest.fixture
-def use(settings: Settings, namespace: str) -> Iterator[Callable[[str], None]]:
-    """Point both aliases to a URL."""
-
-    def point(hosts: str) -> None:
-        times = {"SESSION_TIMEOUT": 4, "TIMEOUT": 2, "CONNECT_TIMEOUT": 2}
-        options = {"HOSTS": hosts, "NAMESPACE": namespace, **times}
-        settings.DISTLOCK = {"default": options, "other": options}
-
-    yield point
-    close_sessions()
-
-
-def refusal() -> str:
-    """Return what an acquire says; it may tell no password."""
-    with pytest.raises(LockUnavailable) as refused:
-        zk_lock("key").acquire()
-    message = str(refused.value)
-    assert "s3cr3t" not in message
-    return message
-
-
 def way(server: Server, name: str) -> str:
     return {"tls": server.url(), "unix": server.local}[name]
 
@@ -160,7 +138,7 @@ def test_the_session_reaper_frees_the_lock_of_a_killed_child(
         said = one.end()
     assert f"Process {dying} died" in said
     assert said.count("died") == 1
-    assert "s3cr3t" not in said
+    assert SECRET not in said
 
 
 def test_a_certificate_of_another_authority_is_refused(
@@ -208,7 +186,9 @@ def test_a_client_without_tls_is_refused(server: Server, use: Callable[[str], No
     refusal()
 
 
-@pytest.mark.parametrize("change", [{"ssl_ca_certs": "/nowhere"}, {"ssl_password": "s3cr3t-wrong"}])
+@pytest.mark.parametrize(
+    "change", [{"ssl_ca_certs": "/nowhere"}, {"ssl_password": f"{SECRET}-wrong"}]
+)
 def test_files_that_cannot_be_read_are_named(
     server: Server, use: Callable[[str], None], change: dict[str, str]
 ) -> None:
@@ -219,7 +199,7 @@ def test_files_that_cannot_be_read_are_named(
     assert "DISTLOCK['default']['HOSTS'] cannot be used" in message
     ca = change.get("ssl_ca_certs", server.authority.pem)
     assert f"(ssl_ca_certs {ca}, ssl_certfile {server.client}" in message
-    assert "s3cr3t-wrong" not in message
+    assert SECRET not in message
 
 
 def test_a_socket_that_is_not_there(use: Callable[[str], None]) -> None:
@@ -269,7 +249,7 @@ def test_sentinels_want_a_password_of_their_own_and_tls_too(
     assert session_for().server == f"127.0.0.1:{guarded.server.port}"
 
 
-@pytest.mark.parametrize("password", [None, "s3cr3t-of-nobody"])
+@pytest.mark.parametrize("password", [None, f"{SECRET}-of-nobody"])
 def test_a_sentinel_that_wants_another_password_says_so(
     guarded: Guarded, use: Callable[[str], None], password: str | None
 ) -> None:
