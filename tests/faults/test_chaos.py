@@ -8,6 +8,7 @@ says of kazoo's `Lock` proves that it sees.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import signal
@@ -94,8 +95,10 @@ def test_the_checker_finds_what_kazoos_lock_does_under_the_same_schedule(tmp_pat
     ],
 )
 def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> None:
+    levels = [logging.getLogger(name).level for name in ("distlock", "kazoo")]
     with pytest.raises(CommandError, match=message):
         call_command("distlock", "chaos", option)
+    assert [logging.getLogger(name).level for name in ("distlock", "kazoo")] == levels
 
 
 @pytest.mark.parametrize(

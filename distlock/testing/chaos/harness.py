@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +25,8 @@ from .tree import Tree
 from .worker import TIMEOUTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from .history import Event
     from .site import Site
 
@@ -86,9 +87,9 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
             f"A session timeout of {options.session_timeout:g} s is not granted: ZooKeeper grants "
             f"{LEAST_TICKS} to {MOST_TICKS} ticks, and a tick is {options.tick:g} s."
         )
-    for name in ("kazoo", "distlock"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # they report every fault of ours
     with ExitStack() as stack:
+        for name in ("kazoo", "distlock"):  # they report every fault of ours
+            stack.enter_context(_silenced(logging.getLogger(name)))
         obstacle = network.missing() if options.nodes > 1 else "one server has no links"
         if obstacle is None:
             stack.enter_context(network.own())
@@ -155,6 +156,16 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
         if errors := (folder / "workers.log").read_text(errors="replace"):
             progress(f"the workers' log ends with:\n{errors[-3000:]}")
         return events
+
+
+@contextmanager
+def _silenced(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _finish(
