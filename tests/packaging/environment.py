@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 PATIENCE = 120.0
 
 
+def variables(**more: str) -> dict[str, str]:
+    """Return the variables of a user: nothing of the tests' settings, no path to the checkout."""
+    inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
+    usual = {name: os.environ[name] for name in inherited if name in os.environ}
+    return {**usual, "LC_ALL": "C.UTF-8", **more}
+
+
 class Environment:
     """Needs no network: what the wheel requires is linked from the environment of the tests.
 
@@ -43,13 +50,10 @@ class Environment:
 
     def run(self, *arguments: str | Path, cwd: Path) -> str:
         """Run this Python, which ends with status 0; return all that it has written."""
-        # Nothing of the tests' own settings, and no path to the checkout.
-        inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
-        environment = {name: os.environ[name] for name in inherited if name in os.environ}
         run = subprocess.run(
             [self.python, *arguments],
             cwd=cwd,
-            env={**environment, "LC_ALL": "C.UTF-8"},
+            env=variables(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 CHECK = "python manage.py check"
 DOCTOR = "python manage.py distlock doctor"
 APP = 'INSTALLED_APPS += ["distlock"]\n'
+SITE = "http://127.0.0.1:8000"
 INSTALL = "python -m pip install /path/to/the/clone"
 MIDDLEWARE = 'MIDDLEWARE = ["distlock.middleware.DistlockMiddleware", *MIDDLEWARE]\n'
 
@@ -69,7 +71,7 @@ def test_what_the_page_says_leads_to_a_locked_view(newcomer: Typist) -> None:
     assert "warning" not in said[DOCTOR]
     # Nobody has typed `migrate` yet.
     assert "distlock" in said["python manage.py runserver"].partition("unapplied migration")[2]
-    assert _get(newcomer, "/admin/login/")[0] == 200
+    assert _get(newcomer, f"{SITE}/admin/login/")[0] == 200
     for command, seconds in newcomer.typed:
         print(f"{seconds:6.2f} s  {command}")  # noqa: T201 - pytest -s shows it
     print(f"{sum(seconds for _, seconds in newcomer.typed):6.2f} s")  # noqa: T201 - the same
@@ -77,9 +79,10 @@ def test_what_the_page_says_leads_to_a_locked_view(newcomer: Typist) -> None:
 
 def _one_sold(newcomer: Typist) -> str:
     """What the buyer is told who gets the lock, where the other one does not."""
+    (url,) = re.findall(r"(?m)^curl .*?(http\S+)$", FROM_NOTHING.read_text(encoding="utf-8"))
     answers: list[tuple[int, str]] = []
     buyers = [
-        threading.Thread(target=lambda: answers.append(_get(newcomer, "/buy/42")), daemon=True)
+        threading.Thread(target=lambda: answers.append(_get(newcomer, url)), daemon=True)
         for _ in range(2)
     ]
     for buyer in buyers:
@@ -90,9 +93,12 @@ def _one_sold(newcomer: Typist) -> str:
     return said if (first, second) == (200, 423) else ""
 
 
-def _get(newcomer: Typist, path: str) -> tuple[int, str]:
+def _get(newcomer: Typist, url: str) -> tuple[int, str]:
+    """Return status and text of a page of the site, which the page calls by its usual address."""
+    assert url.startswith(SITE)
+    url = url.replace(SITE, f"http://{newcomer.site}")
     try:
-        with urlopen(f"http://{newcomer.site}{path}", timeout=PATIENCE) as answer:
+        with urlopen(url, timeout=PATIENCE) as answer:  # noqa: S310 - it is http
             return answer.status, answer.read().decode()
     except HTTPError as error:
         with error:
@@ -165,4 +171,4 @@ def test_without_the_setting_or_a_server_the_doctor_says_what_to_do(project: Typ
 def test_without_a_server_the_view_answers_503(project: Typist) -> None:
     use_a_zookeeper(project)
     project.run("python manage.py runserver")
-    assert _get(project, "/buy/42")[0] == 503
+    assert _get(project, f"{SITE}/buy/42")[0] == 503

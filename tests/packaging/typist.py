@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from distlock.testing.ports import free_ports
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.helpers import ROOT, eventually
-from tests.packaging.environment import PATIENCE
+from tests.packaging.environment import PATIENCE, variables
 from tests.packaging.python_shell import PythonShell, assert_shown
 
 if TYPE_CHECKING:
@@ -171,20 +171,16 @@ class Typist:
                 process.wait(PATIENCE)
 
     def _popen_arguments(self, line: str) -> dict[str, Any]:
-        # Nothing of the tests' own settings, and no path to the checkout.
-        inherited = ("PATH", "HOME", "JAVA_HOME", "ZOOKEEPER_HOME")
         activate = self.folder / ".venv/bin/activate"
         return {
             "args": ["/bin/bash", "-c", f". {activate}; {line}" if activate.exists() else line],
             "cwd": self.folder,
-            "env": {
-                **{name: os.environ[name] for name in inherited if name in os.environ},
-                "LC_ALL": "C.UTF-8",
-                "PYTHONUNBUFFERED": "1",
-                "PYTHONWARNINGS": "ignore::UserWarning",  # Celery's, for root
-                "TERM": "dumb",
-                "TMPDIR": str(self.folder),  # where the embedded server has its address
-                "DJANGO_SUPERUSER_USERNAME": "admin",
-                "DJANGO_SUPERUSER_PASSWORD": "secret",
-            },
+            "env": variables(
+                PYTHONUNBUFFERED="1",
+                PYTHONWARNINGS="ignore::UserWarning:celery.platforms",  # for root
+                TERM="dumb",
+                TMPDIR=str(self.folder),  # where the embedded server has its address
+                DJANGO_SUPERUSER_USERNAME="admin",
+                DJANGO_SUPERUSER_PASSWORD="secret",
+            ),
         }
