@@ -1,0 +1,86 @@
+"""What ZooKeeper really does, where a promise or a warning of ours rests on it.
+
+`docs/reference/premises.md` lists these premises, and those that tests elsewhere watch.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from tests.kit.helpers import eventually, raw_client
+
+if TYPE_CHECKING:
+    from distlock.testing.server import ZooKeeper
+
+#: `ZooKeeperServer.superSecret`, the same in all releases.
+SUPER_SECRET = 0xB3415C00
+
+
+def password_of(session_id: int) -> bytes:
+    """Return what `ZooKeeperServer.generatePasswd` gives: the bytes of a `java.util.Random`."""
+    state = ((session_id ^ SUPER_SECRET) ^ 0x5DEECE66D) & (1 << 48) - 1
+    words = []
+    for _ in range(4):
+        state = (state * 0x5DEECE66D + 0xB) & (1 << 48) - 1
+        words.append(state >> 16 & 0xFFFFFFFF)
+    return struct.pack("<4I", *words)
+
+
+def test_who_knows_the_id_of_a_session_can_end_it(real_zookeeper: ZooKeeper) -> None:
+    path = f"/premise-{uuid4()}"
+    private = [make_digest_acl("holder", "secret", all=True)]
+    with raw_client(real_zookeeper.hosts) as holder:
+        holder.add_auth("digest", "holder:secret")
+        holder.create(path, ephemeral=True, acl=private)
+        session_id, password = holder.client_id
+        assert password == password_of(session_id)
+        stranger = KazooClient(
+            real_zookeeper.hosts, client_id=(session_id, password_of(session_id))
+        )
+        stranger.start()
+        stranger.stop()
+        with raw_client(real_zookeeper.hosts) as looker:
+            eventually(lambda: looker.exists(path) is None)
+        stranger.close()
+
+
+def test_the_creates_of_one_transaction_share_its_id(real_zookeeper: ZooKeeper) -> None:
+    path = f"/premise-{uuid4()}"
+    with raw_client(real_zookeeper.hosts) as client:
+        client.create(path)
+        many = client.transaction()
+        for _ in range(3):
+            many.create(f"{path}/lock-", sequence=True)
+        made = many.commit()
+        assert len({client.get(one)[1].czxid for one in made}) == 1
+        assert [int(one[-10:]) for one in made] == [0, 1, 2]
+
+
+def test_a_list_behind_a_create_has_every_node_before_it(zookeeper_ensemble: ZooKeeper) -> None:
+    """Each client has a server of its own: what it lists is what a follower has applied."""
+    path = f"/premise-{uuid4()}"
+    clients = [KazooClient(server.address) for server in zookeeper_ensemble.servers]
+    for client in clients:
+        client.start()
+    try:
+        clients[0].create(path)
+        for client in clients:
+            client.sync(path)
+        sent = []
+        for _ in range(100):
+            for client in clients:
+                created = client.create_async(f"{path}/lock-", sequence=True)
+                sent.append((created, client.get_children_async(path)))
+        for created, listed in sent:
+            own = int(created.get(timeout=20)[-10:])
+            numbers = {int(name[-10:]) for name in listed.get(timeout=20)}
+            assert numbers >= set(range(own + 1))
+    finally:
+        for client in clients:
+            client.stop()
+            client.close()
