@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.conf import Configuration
+from distlock.engine import session_reaper
 from distlock.engine.session_reaper import Refused
 from distlock.session.ending import end_session, report
 from distlock.testing.ports import free_ports
@@ -60,6 +61,19 @@ def test_a_session_that_is_over_is_no_reason_for_a_new_one() -> None:
         assert end_session(conf, *over, PATIENCE) is False
         with raw_client(zookeeper.hosts) as client:
             assert credentials(client)[0] == over[0] + 1  # ids are given in turn
+
+
+def test_a_server_that_does_not_know_the_session_is_not_believed_alone(
+    zookeeper: ZooKeeper, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader that was deposed before the session began answers as a server of another site."""
+    monkeypatch.setattr(session_reaper.random, "sample", lambda servers, _: servers)
+    with ZooKeeper() as stranger, raw_client(zookeeper.hosts) as victim:
+        conf = Configuration(hosts=f"{stranger.hosts},{zookeeper.hosts}", session_timeout=15)
+        victim.create(namespace, ephemeral=True)
+        session = credentials(victim)
+        assert end_session(conf, *session, PATIENCE) is True
+        assert end_session(conf, *session, PATIENCE) is False
 
 
 def test_it_gives_up_where_nobody_answers() -> None:
