@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import struct
@@ -256,4 +257,28 @@ def test_an_unknown_error_before_the_connection_ends_nothing(
         eventually(lambda: len(tries) > 2)
     assert_healthy()
     assert session_for() is session
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+@pytest.mark.usefixtures("altered")
+def test_an_error_between_two_tries_ends_nothing(
+    altered: FrameProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where libfaketime or seccomp bends the system call, and where memory is short."""
+    assert_healthy()
+    session, session_id = session_for(), session_for().id
+    failed = []
+
+    def fail(*_: object) -> None:
+        failed.append(1)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR, "distlock"):
+        patched.setattr(session._client._stopped, "wait", fail)
+        altered.alter = instead(None)
+        eventually(lambda: session._client.drop() or len(failed) > 2)
+    altered.pass_through()
+    assert_healthy()
+    assert session_for() is session
+    assert session.id == session_id
     assert len([record for record in caplog.records if record.exc_info]) == 1

@@ -27,7 +27,6 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
 
 from distlock.engine.guard import guarded
 from distlock.engine.serving import Submitting
@@ -96,14 +95,6 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
             hosts=conf.hosts,
             timeout=conf.session_timeout,
             handler=Handler(f"distlock-{conf.alias}", per_server, tls_context(conf)),
-            # A server that comes back is found while the lease lasts, and within a second at most.
-            connection_retry=KazooRetry(
-                max_tries=-1,
-                delay=0.05,
-                backoff=2,
-                max_delay=min(conf.session_timeout / 20, 0.75),
-                max_jitter=0.3,
-            ),
             logger=_logger,
             auth_data=[pair for pair in conf.auth if pair[0] != "sasl"],
             use_ssl=conf.tls is not None,
@@ -112,6 +103,8 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
             self, self._conn_retry.copy(), logger=self.logger, sasl_options=sasl_options(conf)
         )
         self._connection.connect_timeout = per_server
+        # A server that comes back is found while the lease lasts, and within a second at most.
+        self._connection.longest_pause = min(conf.session_timeout / 20, 0.75)
         self.steps = deque()
         self._acl = access_list(conf)
         self._conf = conf

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import ssl
 import struct
 import threading
@@ -52,6 +53,8 @@ _LENGTH: Final = struct.Struct("!i")
 _HEADER: Final = struct.Struct("!iqi")
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28
+#: The first pause between two rounds of tries, in seconds.
+_SHORTEST_PAUSE: Final = 0.05
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
 
@@ -61,6 +64,8 @@ class Connection(Serving, ConnectionWithReasons):
 
     negotiated_timeout = 0.0
     connect_timeout = 1.0
+    #: The longest pause between two rounds of tries, in seconds.
+    longest_pause = 0.75
     #: When the last connection was lost.
     lost_at = 0.0
 
@@ -69,6 +74,8 @@ class Connection(Serving, ConnectionWithReasons):
         #: Whether a server has ever taken the credentials.
         self._admitted = False
         self._reported: set[tuple[Any, ...]] = set()
+        #: The next pause.
+        self._pause = _SHORTEST_PAUSE
         #: Whether the server has sent anything since it was asked last.
         self._heard = True
         #: Bytes from the server that are not read yet.
@@ -78,25 +85,35 @@ class Connection(Serving, ConnectionWithReasons):
         self.thread = threading.get_ident()
         try:
             super().zk_loop()
-        except InterruptedError:
-            logger.debug("The connection was closed while it waited to reconnect.")
         finally:
             self.client.stopped = True
             self._socket = self.wire = None
             self.close()
 
     def _connect_loop(self, retry: Any) -> Any:
-        try:
-            self.client.before_connecting()
-            return super()._connect_loop(retry)
-        except ForceRetryError:
-            self.client.disconnected()
-            raise
-        except BaseException as error:  # noqa: BLE001 - the session would end with the thread
-            self.trouble = error
-            report_once(error, self._reported)
-            self.client._session_callback(KeeperState.CONNECTING)
-            raise ForceRetryError("Reconnecting") from None
+        """Connect and serve, again and again, until the client stops.
+
+        kazoo's own loop ends with an error in the pause between two tries.
+        """
+        while not self.client._stopped.is_set():
+            try:
+                self.client.before_connecting()
+                return super()._connect_loop(retry)
+            except ForceRetryError:
+                self.client.disconnected()
+            except BaseException as error:  # noqa: BLE001 - the session would end with the thread
+                self._survive(error)
+            try:
+                self.client._stopped.wait(self._pause * random.uniform(0.7, 1.3))  # noqa: S311
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._survive(error)
+            self._pause = min(self._pause * 2, self.longest_pause)
+        return None
+
+    def _survive(self, error: BaseException) -> None:
+        self.trouble = error
+        report_once(error, self._reported)
+        self.client._session_callback(KeeperState.CONNECTING)
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -219,6 +236,7 @@ class Connection(Serving, ConnectionWithReasons):
             # kazoo's word for an unknown error, and for a reply out of order.
             raise ConnectionDropped(str(error)) from error
         self.trouble = None
+        self._pause = _SHORTEST_PAUSE
         self._admitted = True
         self.client.outage.end()
         self._busy_since = None
