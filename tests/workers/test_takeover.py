@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from contextlib import suppress
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine import session_reaper
 from distlock.engine.session_reaper import Refused
 from distlock.session.ending import end_session, report
 from distlock.testing.ports import free_ports
@@ -67,7 +67,7 @@ def test_a_server_that_does_not_know_the_session_is_not_believed_alone(
     zookeeper: ZooKeeper, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader that was deposed before the session began answers as a server of another site."""
-    monkeypatch.setattr(session_reaper.random, "sample", lambda servers, _: servers)
+    monkeypatch.setattr(random, "sample", lambda servers, _: servers)
     with ZooKeeper() as stranger, raw_client(zookeeper.hosts) as victim:
         conf = Configuration(hosts=f"{stranger.hosts},{zookeeper.hosts}", session_timeout=15)
         victim.create(namespace, ephemeral=True)
