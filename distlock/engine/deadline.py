@@ -1,16 +1,35 @@
 """Keeps the session deadline: the time before which the server cannot expire our session.
 
 ZooKeeper reports the end of a session when client and server talk again. By then it is too late:
-another client has the lock. So the session keeps a *deadline* on our own clock. Every acknowledged
-write proves that the leader knew the session when the write was *sent*. For two thirds of the
-session timeout from then on, nobody else can have the lock. While this process holds or waits, the
-heartbeat sends a ``sync`` every sixth of the timeout. Reads and pings prove nothing: a follower
-that is cut off from its leader answers both, long after the leader has expired the session
-(CURATOR-460 and worse).
+another client has the lock. So the session keeps a *deadline* on our own clock. While this process
+holds or waits, the heartbeat sends a ``sync`` every sixth of the session timeout T. An answer to a
+request that was sent at *s* extends the deadline to min(*s* + ⅔·T, *c* + T - a margin). Here *c* is
+when the latest contact was sent that the leader has certainly *counted*:
 
-A leader that is cut off answers ``sync`` until it notices, which may be a tick after its followers
-have given it up. They elect another, which keeps the session for the timeout T. So ⅔·T plus a tick
-must not exceed T: a timeout has at least `TICKS` ticks, or heartbeats are writes (``STRICT``).
+- Only the leader expires sessions, T or more after the last touch (``SessionTrackerImpl``,
+  ``ExpiryQueue.update``). A follower notes the sessions that it hears of
+  (``LearnerSessionTracker.touchSession``) and reports them when the leader pings it, twice a tick
+  (``Leader.lead``, ``Learner.ping``, ``LearnerHandler``). A request that it forwards does *not*
+  touch the session there (``LeaderZooKeeperServer.submitLearnerRequest``). Requests and reports use
+  one TCP connection. So an answer from the leader proves that it has counted each contact that the
+  follower answered a ping before the request: those at least a third of T older, which is a tick.
+- To connect counts at once: the leader itself touches the session (``Leader.revalidateSession``).
+- Reads and pings prove nothing by themselves, but they are contacts. A follower that is cut off
+  answers both, long after the leader has expired the session (CURATOR-460 and worse).
+
+A leader that is cut off answers ``sync`` until it notices: it looks once a tick whether a majority
+has sent anything for ``syncLimit`` ticks (``Leader.lead``, ``LearnerHandler.synced``). The others
+elect another leader, which keeps each session for T (``SessionTrackerImpl``). After a clean cut
+they give up when it does, so it answers for a tick longer; ⅔·T plus a tick must not exceed T, and a
+timeout has at least `TICKS` ticks. Writes need a majority (``STRICT``, and late renewals).
+
+Two faults together can still be too much. Each needs a server that fails just after an answer:
+
+- The leader, or the follower, stood still or was cut off between *c* and *s*. Then *c* may not have
+  been reported yet. ``STRICT`` does not help.
+- The link loses what the leader sends, and later everything. Requests that followers still forward
+  prolong the leader, by ``syncLimit`` + 1 ticks at most. ``STRICT`` helps, and so does a timeout of
+  three times that.
 
 The clock runs on while the process, or the whole machine, is suspended.
 """
@@ -19,6 +38,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -29,6 +49,14 @@ from .guard import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3
+
+#: What is left of the session timeout when the deadline passes, at least: for clocks that do not
+#: run alike, which NTP slews by a thousandth at most, and for the threads that report the loss.
+_MARGIN: Final = 1 / 50
+#: How much older than a request a contact must be that the answer proves, in session timeouts.
+_REPORTED: Final = 1 / 3
+#: Contacts this close together, in session timeouts, are noted as one: the first.
+_CLOSE: Final = 1 / 100
 
 #: Returns the seconds of a clock that neither jumps nor stops.
 now: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -46,6 +74,11 @@ class SessionDeadline:
         #: Whether the server has acknowledged nothing since the connection was lost.
         self.at_risk = False
         self._until = 0.0
+        #: When the latest contact was sent that the leader has certainly counted; None where the
+        #: server that answers is the one that expires sessions, as with Redis.
+        self._counted: float | None = None
+        #: When later ones were sent that were answered.
+        self._contacts: deque[float] = deque(maxlen=64)
 
     @property
     def remaining(self) -> float:
@@ -57,17 +90,50 @@ class SessionDeadline:
         """Whether the session is certainly alive."""
         return now() < self._until
 
+    @property
+    def contacted_at(self) -> float:
+        """When the last contact was sent that was answered and noted."""
+        return self._contacts[-1] if self._contacts else self._counted or 0.0
+
     def unbroken(self, epoch: int) -> bool:
         """Whether the session has been certainly alive since this epoch began."""
         # `renew` sets the two in the other order, so a renewal in between revives nothing.
         return now() < self._until and self.epoch == epoch
 
     def renew(self, sent_at: float, session_timeout: float) -> None:
-        """Extend the deadline for an acknowledged write that was sent at `sent_at`."""
+        """Extend the deadline for a request that was sent at `sent_at`, if the leader answered it.
+
+        Called on the connection thread, as `connected` and `heard` are.
+        """
         if now() >= self._until:
             self.epoch += 1
-        self._until = max(self._until, sent_at + session_timeout * 2 / 3)
+        until = sent_at + session_timeout * 2 / 3
+        if self._counted is not None:
+            contacts = self._contacts
+            while contacts and contacts[0] <= sent_at - session_timeout * _REPORTED:
+                self._counted = contacts.popleft()
+            until = min(until, self._counted + session_timeout * (1 - _MARGIN))
+            # As in `heard`: a call here would be one more for each acquire.
+            if not contacts or sent_at >= contacts[-1] + session_timeout * _CLOSE:
+                contacts.append(sent_at)
+        self._until = max(self._until, until)
         self.at_risk = False
+
+    def connected(self, sent_at: float, session_timeout: float) -> None:
+        """Note a connection to ZooKeeper for which the request was sent at `sent_at`.
+
+        From the first one on, an answer proves only what the leader has counted. If the timeout is
+        shorter than before, the session may end earlier (`ExpiryQueue.update`).
+        """
+        self._counted = sent_at
+        self._contacts.clear()
+        self._until = min(self._until, sent_at + session_timeout * (1 - _MARGIN))
+
+    def heard(self, sent_at: float, session_timeout: float) -> None:
+        """Note a ping that was sent at `sent_at` and answered, perhaps by a follower alone."""
+        contacts = self._contacts
+        if not contacts or sent_at >= contacts[-1] + session_timeout * _CLOSE:
+            contacts.append(sent_at)
 
     def cut(self) -> None:
         """Note that the connection is lost. Called on the connection thread."""

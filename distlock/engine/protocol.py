@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
+    from .deadline import SessionDeadline
     from .reply import Reply
 
 
@@ -98,6 +99,9 @@ class EngineClient(Requests, Protocol):
     stopped: bool
     #: The connection thread calls these as soon as it is awake.
     steps: deque[Callable[[], None]]
+    #: Until when the session lives. The session renews it; the client of an engine whose servers
+    #: answer for one another also tells it of connections and pings.
+    deadline: SessionDeadline
 
     @property
     def credentials(self) -> tuple[int, bytes]:

@@ -47,6 +47,8 @@ class Serving:
     _read_sock: socket.socket
     _write_sock: socket.socket | None
 
+    #: How often the server is asked whether it is there, in a session timeout.
+    pings = 3
     #: Whether the server has acknowledged the end of the session.
     closed_session = False
     #: Where any thread may send; None while there is no connection, and with TLS.
@@ -71,7 +73,7 @@ class Serving:
         raise NotImplementedError
 
     def _ping(self, timeout: float) -> None:
-        """Ask whether the server is there; a third of the session timeout after the last time.
+        """Ask whether the server is there; comes `pings` times in a session timeout.
 
         :raises ConnectionDropped: it has not answered what it was asked before
         """
@@ -95,7 +97,7 @@ class Serving:
         inputs = select.poll()
         inputs.register(self._socket, select.POLLIN)
         inputs.register(waking, select.POLLIN)
-        interval = self.negotiated_timeout / 3
+        interval = self.negotiated_timeout / self.pings
         self._ping_at = time.monotonic() + interval
         while not self.closed_session:
             self.asleep = True  # before it looks for work: see `wake`

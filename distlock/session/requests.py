@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from distlock.engine.calls import Latch
-from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine.deadline import now
 from distlock.engine.errors import (
     TIMED_OUT,
     BadVersion,
@@ -56,7 +56,7 @@ class SessionRequests:
         self.connected = False
         #: The session timeout that the server granted, in seconds; until then, the setting.
         self.timeout = conf.session_timeout
-        self.deadline = SessionDeadline()
+        self.deadline = client.deadline
         #: The steps that wait for a connection.
         self._parked: deque[Callable[[], None]] = deque()
         self._in_flight: set[Reply] = set()

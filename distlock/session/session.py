@@ -163,6 +163,10 @@ class Session(SessionRequests):
             acknowledged = (error or refusal(value)) is None
             if acknowledged:
                 self.deadline.renew(sent_at, self.timeout)
+                if self.deadline.remaining < self.timeout / 6:
+                    # This process stood still: its contacts from before are too old, and those
+                    # since are too new to count. A new connection counts at once.
+                    self._client.drop()
             then(acknowledged)
 
         # Ahead of a burst of ours, so that a busy link does not look like a dead one.

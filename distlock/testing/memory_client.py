@@ -39,6 +39,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType, KeeperState, WatchedEvent
 
 from distlock.embedded.watches import Kind
+from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
 from distlock.engine.zookeeper.client import explain
 from distlock.engine.zookeeper.requests import Requests, access_list
@@ -94,6 +95,7 @@ class MemoryClient(Requests):
         #: Replies and events from the tree, in its order; steps to call; requests to send.
         self._received: deque[Callable[[], None]] = deque()
         self.steps: deque[Callable[[], None]] = deque()
+        self.deadline = SessionDeadline()
         self._queue: deque[tuple[Any, Reply]] = deque()
         #: The reply to the request that the tree has carried out and is about to answer.
         self._pending: Reply | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from distlock.engine import deadline
+from distlock.engine.zookeeper import connection
 from distlock.session import requests as session_requests
 from distlock.session import session
 
@@ -32,5 +33,5 @@ def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _replace_clock(monkeypatch: pytest.MonkeyPatch, now: Callable[[], float]) -> None:
-    for module in (deadline, session_requests, session):
+    for module in (connection, deadline, session_requests, session):
         monkeypatch.setattr(module, "now", now)

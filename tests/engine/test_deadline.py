@@ -10,9 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from distlock.engine import deadline as heartbeat
 from distlock.engine.deadline import SessionDeadline
+from distlock.engine.zookeeper.connection import Connection
 from tests.engine.conftest import T
 
 if TYPE_CHECKING:
@@ -94,3 +97,122 @@ def test_the_clock_goes_on_while_the_machine_is_stopped() -> None:
     first = heartbeat.now()
     assert heartbeat.now() >= first
     assert abs(heartbeat.now() - time.clock_gettime(clock)) < SOON
+
+
+# --- what a follower has reported ----------------------------------------------------------------
+
+
+@pytest.fixture
+def through_a_follower(clock: Clock) -> SessionDeadline:
+    """One of a session that connected to ZooKeeper just now."""
+    deadline = SessionDeadline()
+    deadline.connected(clock.time, T)
+    deadline.renew(clock.time, T)
+    return deadline
+
+
+def beat(clock: Clock, deadline: SessionDeadline, after: float) -> None:
+    clock.time += after
+    deadline.renew(clock.time, T)
+
+
+def test_a_connection_counts_at_once(through_a_follower: SessionDeadline) -> None:
+    assert through_a_follower.remaining == T * 2 / 3
+
+
+def test_a_connection_with_a_shorter_timeout_shortens_the_deadline(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    through_a_follower.connected(clock.time, T / 2)
+    assert through_a_follower.remaining == pytest.approx(T / 2 * 0.98)
+
+
+def test_heartbeats_keep_nearly_two_thirds(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(20):
+        beat(clock, through_a_follower, T / 6 + 0.01)
+        assert T * 0.64 < through_a_follower.remaining <= T * 2 / 3
+
+
+def test_a_late_renewal_gives_only_what_the_leader_has_counted(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(3):
+        beat(clock, through_a_follower, T / 6)
+    beat(clock, through_a_follower, T * 0.62)
+    assert through_a_follower.remaining == pytest.approx(T * (1 - 0.62 - 1 / 50))
+
+
+def test_what_was_sent_just_before_does_not_count(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(4):
+        beat(clock, through_a_follower, T / 6)
+    beat(clock, through_a_follower, T * 0.6)
+    left = through_a_follower.remaining
+    for _ in range(10):
+        beat(clock, through_a_follower, T / 40)
+    assert through_a_follower.remaining == pytest.approx(left - T / 4)
+
+
+def test_a_ping_counts_a_third_of_the_timeout_later_and_extends_nothing(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    clock.time += T / 2
+    through_a_follower.heard(clock.time, T)
+    assert through_a_follower.remaining == pytest.approx(T / 6)
+    beat(clock, through_a_follower, T / 3)
+    assert through_a_follower.remaining == pytest.approx(T * (1 - 1 / 3 - 1 / 50))
+
+
+def test_a_session_at_rest_needs_no_proof_before_the_next_acquire(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(1000):
+        clock.time += T / Connection.pings
+        through_a_follower.heard(clock.time, T)
+    beat(clock, through_a_follower, T / Connection.pings - 0.01)
+    assert through_a_follower.remaining > T * 0.44
+
+
+def test_a_burst_of_acquires_forgets_no_contact_that_will_count(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(100_000):
+        beat(clock, through_a_follower, T / 30_000)
+        assert through_a_follower.remaining > T * 0.63
+
+
+#: How a session goes on: what it does next, and after how many hundredths of its timeout.
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["renew", "hear", "connect"]), st.integers(1, 90)), max_size=30
+)
+
+
+@given(steps=STEPS, phase=st.integers(0, 16))
+@example(steps=[("renew", 17), ("renew", 17), ("renew", 62)], phase=0)
+def test_no_deadline_is_later_than_what_the_leader_has_counted(
+    steps: list[tuple[str, int]], phase: int
+) -> None:
+    """The leader pings twice a tick, and a timeout has three ticks.
+
+    The follower is stopped at each answer, so what it has not reported then never counts.
+    """
+    half_a_tick, time = 100 / 6, 0.0
+    deadline = SessionDeadline()
+    deadline.connected(0.0, 100.0)
+    counted, unreported = 0.0, [0.0]
+    for kind, gap in steps:
+        time += gap
+        reported_at = phase + (time - phase) // half_a_tick * half_a_tick
+        counted = max([counted, *(sent for sent in unreported if sent < reported_at)])
+        if kind == "connect":
+            deadline.connected(time, 100.0)
+            counted = time
+        elif kind == "hear":
+            deadline.heard(time, 100.0)
+        else:
+            deadline.renew(time, 100.0)
+            assert deadline._until < counted + 100
+        unreported.append(time)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import ConnectionLoss
 
+from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
 from distlock.engine.reply import Reply
 from distlock.engine.serving import Submitting
@@ -54,6 +55,7 @@ class RedisClient(Submitting, Requests):
         self._conf = conf
         self._changed = changed
         self.steps = deque()
+        self.deadline = SessionDeadline()
         self._queue = deque()
         #: Requests that the server has not answered yet, in their order: with it, where the outcome
         #: goes, and how many answers it has.

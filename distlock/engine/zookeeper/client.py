@@ -28,6 +28,7 @@ from kazoo.exceptions import (
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.protocol.states import KeeperState
 
+from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
 from distlock.engine.serving import Submitting
 from distlock.keys.limits import CONNECTIONS
@@ -106,6 +107,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         # A server that comes back is found while the lease lasts, and within a second at most.
         self._connection.longest_pause = min(conf.session_timeout / 20, 0.75)
         self.steps = deque()
+        self.deadline = SessionDeadline()
         self._acl = access_list(conf)
         self._conf = conf
         if conf.embedded:  # not on the connection thread, as above

@@ -38,6 +38,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
+from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
@@ -64,6 +65,9 @@ class Connection(Serving, ConnectionWithReasons):
 
     negotiated_timeout = 0.0
     connect_timeout = 1.0
+    # Often enough that a session at rest has a contact that counts (see `engine.deadline`), and not
+    # so often that pings come between heartbeats.
+    pings = 5
     #: The longest pause between two rounds of tries, in seconds.
     longest_pause = 0.75
     #: When the last connection was lost.
@@ -76,8 +80,10 @@ class Connection(Serving, ConnectionWithReasons):
         self._reported: set[tuple[Any, ...]] = set()
         #: The next pause.
         self._pause = _SHORTEST_PAUSE
-        #: Whether the server has sent anything since it was asked last.
-        self._heard = True
+        #: When the ping was sent that is not answered yet (`deadline.now`).
+        self._asked_at: float | None = None
+        #: When the server has last sent anything.
+        self._heard_at = 0.0
         #: Bytes from the server that are not read yet.
         self._unread = bytearray()
 
@@ -119,28 +125,32 @@ class Connection(Serving, ConnectionWithReasons):
 
     def _read_socket(self, read_timeout: float) -> Any:
         # kazoo's loop comes here once, not once for each request and each reply.
-        self._heard = True
+        self._asked_at = None
         self.serve(read_timeout)
         return CLOSE_RESPONSE
 
     packed = staticmethod(packed)
 
     def _ping(self, timeout: float) -> None:
-        """Ask whether the server is there, unless nothing has come since it was asked last."""
-        if not self._heard:
-            raise ConnectionDropped("The server does not answer.")
-        wire = self.wire
-        if wire is None:
-            self._heard = False
-            self._send_ping(timeout)
-        elif time.monotonic() - wire.sent_at < self.negotiated_timeout / 5:
-            self._heard = not wire.unanswered  # every request is a ping, too
+        """Ask whether the server is there, unless it has not answered yet, or has just answered."""
+        wire, rest = self.wire, self.negotiated_timeout / self.pings
+        rest += self.client.deadline.contacted_at - now()
+        if self._asked_at is not None:
+            if now() - max(self._asked_at, self._heard_at) >= self.negotiated_timeout / 3:
+                raise ConnectionDropped("The server does not answer.")
+        elif rest > 0:
+            self._ping_at = time.monotonic() + rest
+        elif wire is None:
+            self._ask(timeout)
         elif not wire.rest and self._reserve(wire):
-            self._heard = False
             try:
-                self._send_ping(timeout)
+                self._ask(timeout)
             finally:
                 wire.lock.release()
+
+    def _ask(self, timeout: float) -> None:
+        self._asked_at = now()
+        self._send_ping(timeout)
 
     def _finish(self, message: bytes, timeout: float) -> None:
         ConnectionWithReasons._write(self, message, timeout)
@@ -155,7 +165,7 @@ class Connection(Serving, ConnectionWithReasons):
             return
         if not chunk:
             raise ConnectionDropped("The server has closed the connection.")
-        self._heard = True
+        self._heard_at = now()
         unread = self._unread
         unread += chunk
         while len(unread) >= _LENGTH.size and not self.closed_session:
@@ -172,6 +182,9 @@ class Connection(Serving, ConnectionWithReasons):
                 self.client.pass_on(content, _HEADER.size)
             elif xid != PING_XID:
                 self._answer(xid, zxid, code, content)
+            elif self._asked_at is not None:
+                self.client.deadline.heard(self._asked_at, self.negotiated_timeout)
+                self._asked_at = None
 
     def _answer(self, xid: int, zxid: int, code: int, content: bytes) -> None:
         """Settle the request to which the server has replied."""
@@ -249,6 +262,7 @@ class Connection(Serving, ConnectionWithReasons):
         if not isinstance(request, Connect):
             return super()._invoke(timeout, request, xid)
         timeout = min(timeout, self.connect_timeout)
+        asked_at = now()
         overdue = time.monotonic() - self.lost_at > self.negotiated_timeout > 0
         seen = request.last_zxid_seen
         if overdue:
@@ -264,10 +278,11 @@ class Connection(Serving, ConnectionWithReasons):
                 logger.warning("The server gave no answer for %.1f s: a new session.", timeout)
                 raise SessionExpiredError from None
             raise
-        granted = result[0].time_out
+        granted = result[0].time_out / 1000
         if overdue and granted > 0:
             self._end_if_older(seen, timeout)
-        self.negotiated_timeout = granted / 1000
+        self.negotiated_timeout = granted
+        self.client.deadline.connected(asked_at, granted)
         # Requests queued in the instant of the loss must not be carried out now: the requests after
         # them have failed. Once the session is closed, only its good-bye must still be sent.
         if not self.client._stopped.is_set():
