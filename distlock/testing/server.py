@@ -144,6 +144,13 @@ class Server:
             str(zoo_cfg),
         ]
 
+    def change(self, **config: str) -> None:
+        """Add lines to zoo.cfg, or replace them; they count from the next start on."""
+        zoo_cfg = self.folder / "zoo.cfg"
+        lines = dict(line.split("=", 1) for line in zoo_cfg.read_text().splitlines())
+        lines.update(config)
+        zoo_cfg.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+
     def start(self, *, wait: bool = True) -> None:
         """Start the process if it is not running, and wait until it serves.
 

@@ -18,6 +18,7 @@ from distlock.engine.zookeeper.handler import Handler
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.frames import FrameProxy, frame
 from tests.kit.helpers import eventually
+from tests.kit.tools import expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -205,6 +206,40 @@ def test_nothing_counts_that_comes_after_the_end_of_the_session(
         assert session_for()._client.say_goodbye(10)
     assert not caplog.messages
     assert altered.accepted == 1
+
+
+def grants(seconds: float) -> Alter:
+    """Return an alteration of the session timeout that the server grants."""
+
+    def alter(content: bytes) -> bytes:
+        return frame(content[:4] + struct.pack("!i", int(seconds * 1000)) + content[8:])
+
+    return alter
+
+
+def test_a_session_keeps_the_least_timeout_that_was_granted_to_it(altered: FrameProxy) -> None:
+    """The next leader counts with its first one (`DataTree.sessionsWithTimeouts`)."""
+
+    def after_a_reconnection(granted: float) -> float:
+        altered.greet = grants(granted)
+        before = session.connection
+        session._client.drop()
+        eventually(lambda: session.connected and session.connection > before + 1)
+        return session.timeout
+
+    altered.greet = grants(6)
+    assert_healthy()
+    session = session_for()
+    session_id = session.id
+    assert after_a_reconnection(18) == 6
+    assert after_a_reconnection(5) == 5
+    assert after_a_reconnection(18) == 5
+    assert_healthy()
+    assert session.deadline.remaining < 5
+    assert session.id == session_id
+    expire(session.conf.hosts, session)
+    eventually(lambda: session.connected and session.id != session_id)
+    assert session.timeout == 18
 
 
 class Unforeseen(BaseException):

@@ -63,6 +63,7 @@ _GOODBYE_XID: Final = 1
 class Connection(Serving, ConnectionWithReasons):
     """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
 
+    #: The least that was granted to the session of now, in seconds.
     negotiated_timeout = 0.0
     connect_timeout = 1.0
     # Often enough that a session at rest has a contact that counts (see `engine.deadline`), and not
@@ -278,9 +279,14 @@ class Connection(Serving, ConnectionWithReasons):
                 logger.warning("The server gave no answer for %.1f s: a new session.", timeout)
                 raise SessionExpiredError from None
             raise
-        granted = result[0].time_out / 1000
+        session_id, granted = result[0].session_id, result[0].time_out / 1000
         if overdue and granted > 0:
             self._end_if_older(seen, timeout)
+        if session_id == self.client.session_id:
+            # The servers that count with a session's first timeout are the next leader, and one
+            # that restarts. Only this connection has a longer one that is granted later
+            # (`ZooKeeperServer.processConnectRequest`, `DataTree.sessionsWithTimeouts`).
+            granted = min(granted, self.negotiated_timeout)
         self.negotiated_timeout = granted
         self.client.deadline.connected(asked_at, granted)
         # Requests queued in the instant of the loss must not be carried out now: the requests after
