@@ -12,11 +12,14 @@ import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock import zk_lock
+from distlock import Hold, zk_lock
+from distlock.management.subcommands.run import _Run
+from distlock.management.watchdog import WatchedCommand
 from distlock.testing.ports import free_ports
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.losses import said, tell
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
 
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
@@ -329,6 +333,31 @@ def test_who_ignores_sigterm_is_killed_when_the_lock_is_lost(run: Run, tree: Tre
         assert process.returncode == 75
         assert not alive(pid)
     assert "has not ended in time; SIGKILL." in errors
+
+
+def test_the_command_may_run_for_as_long_as_the_hold_is_proven_and_no_longer() -> None:
+    command, hold = Mock(spec=WatchedCommand), Mock(spec=Hold, key=KEY)
+    watch = _Run(command, hold, Mock(), grace=30, spare=1.0, write=Mock())
+    for left in (5.0, 1.1, 0.9, 0.8, 4.0):
+        hold.valid_for.return_value = left
+        watch._look_at_the_lock()
+    command.send.assert_called_once_with(signal.SIGTERM)
+    assert [call.args for call in command.feed.call_args_list] == [(5.0,), (1.1,), (4.0,)]
+
+
+@pytest.mark.engines("zookeeper")
+def test_a_link_that_heals_after_sigterm_does_not_make_it_a_success(
+    run: Run, tree: Tree, broken_link: TcpProxy
+) -> None:
+    with run(*LOCK, "--", *obedient, session_timeout=12, hosts=broken_link.address) as process:
+        said(process)
+        broken_link.black_hole()
+        assert said(process) == "SIGTERM"
+        broken_link.pass_through()
+        assert len(tree.line(KEY)) == 1  # nobody else has it
+        tell(process)
+        errors_of(process)
+        assert process.returncode == 75
 
 
 #: Ignores SIGTERM and appends a letter to a file as fast as it can; says when it has begun.

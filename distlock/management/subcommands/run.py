@@ -46,9 +46,9 @@ PASSED_ON: Final = (
 )
 #: The seconds between two checks of the lock and the signals.
 LOOK_SECONDS: Final = 0.1
-#: How long a command may outlive its proven hold, in session timeouts. The proof ends after two
-#: thirds, so the command is killed before the server ends the session and others have the lock.
-SPARE: Final = 1 / 4
+#: How long before the end of its proven hold a command gets SIGTERM, in session timeouts. At the
+#: end it is killed: from then on, others may have the lock (`engine.deadline`).
+SPARE: Final = 1 / 12
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -81,7 +81,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="SECONDS",
         help=(
             "how long the command may take to end after SIGTERM, before SIGKILL (default 30); "
-            "after the lock was lost no longer than a quarter of the session timeout"
+            "after the lock was lost no longer than a twelfth of the session timeout"
         ),
     )
     parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND")
@@ -106,7 +106,7 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
             with WatchedCommand(
                 argv,
                 environment={**os.environ, **environment},
-                seconds=hold.valid_for() + spare,
+                seconds=hold.valid_for(),
             ) as started:
                 return _Run(
                     started,
@@ -131,7 +131,7 @@ class _Run:
     """Runs the command until all of its processes have ended.
 
     :param grace: seconds from SIGTERM to SIGKILL
-    :param spare: the same after the loss of the lock, while the server still keeps the session
+    :param spare: the same when the lock is lost, or about to be
     """
 
     def __init__(
@@ -167,11 +167,15 @@ class _Run:
                 self._end(self._grace, "the command has ended and left processes behind")
             if time.monotonic() >= self._kill_at:
                 self._kill()
+        if self._lost:
+            self._hold.check()
+            raise LockLost(f"The lock {self._hold.key!r} was safe again only after SIGTERM.")
         return command.status or 0
 
     def _look_at_the_lock(self) -> None:
-        if not self._hold.lost:
-            self._command.feed(self._hold.valid_for() + self._spare)
+        left = self._hold.valid_for()
+        if left > self._spare:
+            self._command.feed(left)
         elif not self._lost:
             self._lost = True
             self._end(min(self._grace, self._spare), f"the lock {self._hold.key!r} is lost")
