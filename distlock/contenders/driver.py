@@ -1,9 +1,10 @@
 """Feeds a machine with what its caller and the session do, whatever the machine is.
 
-The caller's thread makes the contender, lets it join, and sends the first requests. Every later
-event is applied on the connection thread, in order: answers, watches, changes of the connection,
-and what a caller posts. So there is no lock, and no thread looks at what another one is changing,
-but for one offer, which only one thread can take: `QueuedContender._take_offer`.
+The caller's thread makes the contender, lets it join, and sends the first requests. If one cannot
+be sent, because there is no connection or the session has too many nodes, it applies the refusal,
+too. Every later event is applied on the connection thread, in order: answers, watches, changes of
+the connection, and what a caller posts. So there is no lock. One thing is shared by two threads: an
+offer, which only one of them can take (`QueuedContender._take_offer`).
 
 The session counts its connections; a contender that has missed a change catches up before the next
 event.

@@ -26,7 +26,8 @@ NoAuth: Final = NoAuthError
 BadVersion: Final = BadVersionError
 #: The answer is not known: the request may have been carried out or not.
 ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
-#: The session is over, with all its nodes.
+#: The session is over, says the server. A leader that was deposed before the session began says so,
+#: too; the nodes then stay until the session timeout.
 SessionOver: Final = SessionExpiredError
 #: A wait for a future, or an await, raises one of these; one class since Python 3.11.
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)

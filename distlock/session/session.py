@@ -1,6 +1,6 @@
 """Holds one ZooKeeper session, from its first connection to its end.
 
-State changes on the connection thread, unless a method says otherwise.
+Connections come and go on the connection thread, and so do its id and its deadline.
 """
 
 from __future__ import annotations

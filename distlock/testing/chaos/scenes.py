@@ -87,7 +87,7 @@ class Scenes:
         holder, waiter, rival = (actors * 2)[:3]
         return Cast(f"scene:{next(self._numbers)}", holder, waiter, rival)
 
-    def play(self, fault: Fault, cast: Cast) -> None:
+    def play(self, fault: Fault, cast: Cast) -> None:  # noqa: PLR0912 - one a scene
         """Carry a fault out once all servers serve; returns when all is healed."""
         for server in self._site.servers:
             server.wait_until_serving()
@@ -101,6 +101,10 @@ class Scenes:
                     self._frozen_leader(fault, cast)
                 case "leader partition":
                     self._leader_partition(fault.lasts, cast)
+                case "late answer":
+                    self._late_answer(fault, cast)
+                case "longer timeouts":
+                    self._longer_timeouts(fault.lasts, cast)
                 case "replaced server":
                     self._replaced_server(fault.lasts)
                 case "clock step":
@@ -197,6 +201,67 @@ class Scenes:
                 if not aim.await_queue(cast.key, [cast.waiter.pid], seconds + READY_SECONDS):
                     raise NotReady("the holder's session did not expire")
                 time.sleep(LAST_SECONDS)
+
+    def _late_answer(self, fault: Fault, cast: Cast) -> None:
+        """Stop a holder for a while, and its follower just after the next heartbeat.
+
+        The follower has answered the heartbeat, and has not reported it to the leader yet.
+        """
+        leader = self._site.leader()
+        followers = [server for server in self._site.servers if server is not leader]
+        follower = followers[int(fault.pick * len(followers))]
+        others = [server for server in self._site.servers if server is not follower]
+        with ExitStack() as stack:
+            stack.enter_context(self._connected_to(cast.holder, [follower]))
+            stack.enter_context(self._connected_to(cast.rival, others))
+            aim = stack.enter_context(self._aim(*others))
+            self._lay_off(aim, cast.holder)
+            self._queue_up(aim, cast)
+            time.sleep(fault.lasts)  # for some heartbeats
+            with self._stopped(cast.holder):
+                time.sleep(fault.lasts)
+            time.sleep(0.02 + fault.pick * 0.1)
+            with _paused(follower):
+                self._await_end(aim, cast, fault.lasts * 3)
+
+    def _longer_timeouts(self, seconds: float, cast: Cast) -> None:
+        """Restart all servers, which then grant at least so much, and cut a holder off.
+
+        The next leader counts with the timeout that the holder's session began with.
+        """
+        try:
+            self._restart(f"{seconds * 1000:.0f}")
+            with self._aim() as aim:
+                self._queue_up(aim, cast)
+                for link in cast.holder.links:
+                    link.cut()
+                leader = self._site.leader()
+                leader.kill()
+                leader.start(wait=False)
+                self._await_end(aim, cast, seconds)
+        finally:
+            for link in cast.holder.links:
+                link.pass_through()
+            self._restart("-1")  # two ticks
+
+    def _queue_up(self, aim: Aim, cast: Cast) -> None:
+        """Let the holder take the key, and the rival wait for it."""
+        self._take(cast.holder, cast.key)
+        self._await(aim, cast.key, cast.holder)
+        self._take(cast.rival, cast.key)
+        self._await(aim, cast.key, cast.holder, cast.rival)
+
+    def _restart(self, least: str) -> None:
+        for server in self._site.servers:
+            server.stop()
+            server.change(minSessionTimeout=least)
+            server.start()
+
+    def _await_end(self, aim: Aim, cast: Cast, seconds: float) -> None:
+        """Wait until the holder's session has expired, and a little longer."""
+        if not aim.await_queue(cast.key, [cast.rival.pid], seconds + READY_SECONDS):
+            raise NotReady("the holder's session did not expire")
+        time.sleep(LAST_SECONDS)
 
     def _replaced_server(self, seconds: float) -> None:
         """Replace all servers by empty ones."""

@@ -91,6 +91,19 @@ SCENES: Final = {
     "leader partition": Kind(
         shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
     ),
+    "late answer": Kind(
+        shortest=0.45, longest=0.55, of_session=True, settles=15.0, nodes=3, recipes=_QUEUED
+    ),
+    # It changes what the servers grant: to sessions that begin meanwhile, for good.
+    "longer timeouts": Kind(
+        shortest=3.0,
+        longest=3.0,
+        of_session=True,
+        settles=20.0,
+        nodes=3,
+        named=True,
+        recipes=_QUEUED,
+    ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
     "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, redis=False),
     # It needs servers whose clocks can be set, and these a Java compiler.
