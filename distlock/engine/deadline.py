@@ -50,8 +50,8 @@ from .guard import guarded
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
 TICKS: Final = 3
 
-#: The part of the session timeout that is left when the deadline passes, at least. Clocks do not run
-#: alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
+#: The part of the session timeout that is left when the deadline passes, at least. Clocks do not
+#: run alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
 _MARGIN: Final = 1 / 50
 #: How much older than a request a contact must be that the answer proves, in session timeouts.
 _REPORTED: Final = 1 / 3

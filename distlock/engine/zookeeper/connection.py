@@ -282,11 +282,17 @@ class Connection(Serving, ConnectionWithReasons):
         session_id, granted = result[0].session_id, result[0].time_out / 1000
         if overdue and granted > 0:
             self._end_if_older(seen, timeout)
-        if session_id == self.client.session_id:
-            # The servers that count with a session's first timeout are the next leader, and one
-            # that restarts. Only this connection has a longer one that is granted later
-            # (`ZooKeeperServer.processConnectRequest`, `DataTree.sessionsWithTimeouts`).
-            granted = min(granted, self.negotiated_timeout)
+        if session_id == self.client.session_id and granted > self.negotiated_timeout:
+            # Only this connection has it. The next leader, and a server that restarts, count with
+            # the session's first one (`ZooKeeperServer.processConnectRequest`,
+            # `DataTree.sessionsWithTimeouts`).
+            logger.warning(
+                "The servers grant a session timeout of %g s by now, and this session keeps its "
+                "first one, %g s. Restart the process.",
+                granted,
+                self.negotiated_timeout,
+            )
+            granted = self.negotiated_timeout
         self.negotiated_timeout = granted
         self.client.deadline.connected(asked_at, granted)
         # Requests queued in the instant of the loss must not be carried out now: the requests after
