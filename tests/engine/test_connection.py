@@ -18,7 +18,7 @@ from distlock.engine.zookeeper.handler import Handler
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.frames import FrameProxy, frame
 from tests.kit.helpers import eventually
-from tests.kit.tools import expire
+from tests.kit.tools import expire, inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -312,7 +312,7 @@ def test_an_error_between_two_tries_ends_nothing(
         raise OSError(errno.EINVAL, "Invalid argument")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.ERROR, "distlock"):
-        patched.setattr(session._client._stopped, "wait", fail)
+        patched.setattr(inside(session)._stopped, "wait", fail)
         altered.alter = instead(None)
         session._client.drop()
         eventually(lambda: len(failed) > 2)
