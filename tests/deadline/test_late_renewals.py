@@ -112,12 +112,14 @@ def test_a_late_answer_is_worth_what_the_leader_has_counted(
         assert said(process) == "stops"
         pass_time(pause)
         process.send_signal(signal.SIGCONT)
-        assert said(process) == "stopped the server"
+        told = said(process)
         if late == "acquire":
             granted = rival.submit(lock.acquire, timeout=PATIENCE)
         when_granted = noted(granted)
         assert granted.result(PATIENCE)
-        last_check = json.loads(said(process))
+        if told == "stopped the server":  # or else it woke so late that the hold was lost
+            told = said(process)
+        last_check = json.loads(told)
         assert last_check < when_granted()
         rival.now(lock.release)
         process.kill()
