@@ -2,7 +2,7 @@
 
 No lock can prevent that a process is paused between its last check and its write. But the database
 can refuse that write: each row remembers the highest token that wrote it, and the UPDATE itself
-carries the condition.
+carries the condition (`_guarded`).
 
 ::
 
@@ -37,6 +37,7 @@ from .exceptions import StaleToken
 from .owner.hold import Hold
 
 _M = TypeVar("_M", bound="FencedModel")
+_Rows = TypeVar("_Rows", bound="models.QuerySet[Any]")
 
 
 def token_of(fence: Hold | int) -> int:
@@ -98,6 +99,22 @@ def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
         if newer is None:
             raise
         raise StaleToken.of(rows.model, token, newer=newer) from error
+
+
+def _guarded(rows: _Rows, token: int) -> _Rows:
+    """Return `rows` without newer tokens, a condition that an UPDATE has in its own WHERE.
+
+    PostgreSQL waits for a row that another transaction has written, and then evaluates only the
+    conditions on that row again, those of a subquery not (READ COMMITTED, ``EvalPlanQual``). With
+    joins Django moves the whole WHERE into a subquery (``SQLUpdateCompiler.pre_sql_setup``). So we
+    do that before it, and leave the fence outside.
+    """
+    guarded = rows.filter(fence__lte=token)
+    if guarded.query.count_active_tables() > 1:
+        guarded.query.clear_where()
+        guarded.query.reset_refcounts({})  # no joins: Django sees one table
+        guarded = guarded.filter(pk__in=rows.values("pk"), fence__lte=token)
+    return guarded
 
 
 def _newer_tokens(rows: models.QuerySet[Any], token: int) -> models.QuerySet[Any, int]:
@@ -173,7 +190,7 @@ class FencedQuerySet(models.QuerySet[_M]):
     update.alters_data = True  # type: ignore[attr-defined]
 
     def _update_fenced(self, token: int, **values: Any) -> int:
-        rows = self.filter(fence__lte=token)
+        rows = _guarded(self, token)
         count = super(FencedQuerySet, rows).update(**values, fence=token)
         # This only explains why rows were left alone: the UPDATE itself has refused them.
         newer = _newer_tokens(self, token).first()
@@ -298,7 +315,7 @@ class FencedModel(models.Model):
         self, base_qs: Any, using: Any, pk_val: Any, values: Any, *args: Any, **options: Any
     ) -> Any:
         if self._token is not None:
-            base_qs = base_qs.filter(fence__lte=self._token)
+            base_qs = _guarded(base_qs, self._token)
         else:  # a token that was read long ago must not lower the one in the row
             values = [value for value in values if value[0].name != "fence"]
         return super()._do_update(base_qs, using, pk_val, values, *args, **options)

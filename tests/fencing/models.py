@@ -47,6 +47,30 @@ class Shelf(FencedModel):
         return self.name
 
 
+class WideManager(models.Manager["Item"]):
+    """A manager whose every query spans a relation."""
+
+    def get_queryset(self) -> models.QuerySet[Item]:
+        return super().get_queryset().filter(shelf__width__gte=2)
+
+
+class Item(FencedModel):
+    """A filter can span its relation to a shelf; Django's own `save` has one, too."""
+
+    shelf = models.ForeignKey(Shelf, models.CASCADE)
+    quantity = models.IntegerField(default=0)
+
+    objects: ClassVar[FencedQuerySet[Item]] = FencedQuerySet.as_manager()  # type: ignore[assignment]
+    wide = WideManager()
+
+    class Meta:
+        app_label = "fencing"
+        base_manager_name = "wide"
+
+    def __str__(self) -> str:
+        return str(self.quantity)
+
+
 class OpenManager(models.Manager["Counter"]):
     """A manager that knows nothing of fences, and hides rows."""
 
@@ -69,4 +93,4 @@ class Counter(FencedModel):
         return str(self.value)
 
 
-MODELS = (Stock, Shelf, Counter)
+MODELS = (Stock, Shelf, Item, Counter)

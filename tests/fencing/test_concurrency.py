@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
+from django.db.models import Count, F
 
 from distlock import StaleToken
-from tests.fencing.models import Stock
+from tests.fencing.models import Item, Shelf, Stock
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Owner
 
@@ -198,3 +199,73 @@ def test_a_serialization_failure_stays_one_when_nobody_can_look_from_outside(
         monkeypatch.setitem(connection.settings_dict, "PORT", "1")
         with pytest.raises(OperationalError, match="could not serialize"):
             save_with(6, 2)
+
+
+# --- filters that span a relation ----------------------------------------------------------------
+
+ITEMS = Item.objects.all()
+JOINED: dict[str, Any] = {
+    "filter": ITEMS.filter(shelf__width=2),
+    "exclude": ITEMS.exclude(shelf__width=1),
+    "or": ITEMS.filter(shelf__width=2) | ITEMS.filter(shelf__width=3),
+    "annotate": ITEMS.annotate(width=F("shelf__width")).filter(width=2),
+    "aggregate": ITEMS.annotate(shelves=Count("shelf__width")).filter(shelves=1),
+    "distinct": ITEMS.filter(shelf__width=2).distinct(),
+    "distinct_on": ITEMS.filter(shelf__width=2).order_by("shelf").distinct("shelf"),
+    "select_for_update": ITEMS.filter(shelf__width=2).select_for_update(of=("self",)),
+    "order_by": ITEMS.filter(shelf__width=2).order_by("shelf__width"),
+    "select_related": ITEMS.filter(shelf__width=2).select_related("shelf"),
+    "values": ITEMS.filter(shelf__width=2).values("quantity"),
+    "extra": ITEMS.filter(shelf__width=2).extra(where=["quantity > 0"]),
+    # These stay in the WHERE of the UPDATE itself.
+    "pk__in": ITEMS.filter(pk__in=ITEMS.filter(shelf__width=2)),
+    "only_order_by": ITEMS.order_by("shelf__width"),
+    "only_select_related": ITEMS.select_related("shelf"),
+}
+
+
+def update_joined(rows: Any, fence: int, quantity: int) -> None:
+    rows.fenced(fence).update(quantity=quantity)
+
+
+def claim_joined(rows: Any, fence: int, quantity: int) -> None:
+    item = rows.fenced(fence).claim()
+    item.quantity = quantity
+    item.save(fence=fence)
+
+
+def bulk_update_joined(rows: Any, fence: int, quantity: int) -> None:
+    item = Item.objects.get()
+    item.quantity = quantity
+    rows.fenced(fence).bulk_update([item], ["quantity"])
+
+
+def save_joined(rows: Any, fence: int, quantity: int) -> None:  # noqa: ARG001 - like the others
+    item = Item.objects.get()
+    item.quantity = quantity
+    item.save(fence=fence)
+
+
+JOINED_WRITES = [
+    pytest.param(update_joined, rows, id=f"update-{name}") for name, rows in JOINED.items()
+] + [
+    pytest.param(claim_joined, JOINED["filter"], id="claim"),
+    pytest.param(claim_joined, JOINED["exclude"], id="claim-exclude"),
+    pytest.param(bulk_update_joined, JOINED["filter"], id="bulk_update"),
+    pytest.param(save_joined, None, id="save"),
+]
+
+
+@only_postgresql
+@pytest.mark.parametrize(("write", "rows"), JOINED_WRITES)
+def test_a_stale_write_whose_filter_spans_a_relation_is_refused(
+    rival: Owner, write: Callable[[Any, int, int], None], rows: Any
+) -> None:
+    """Django moves such a filter into a subquery, which PostgreSQL does not evaluate again."""
+    Item(shelf=Shelf.objects.create(name="wall", width=2), quantity=10).save(fence=5)
+    with transaction.atomic():
+        Item.objects.fenced(7).update(quantity=1)
+        stale = rival.submit(write, rows, 6, 2)
+        eventually(somebody_awaits_a_row)
+    assert isinstance(stale.exception(PATIENCE), StaleToken)
+    assert Item.objects.values_list("quantity", "fence").get() == (1, 7)

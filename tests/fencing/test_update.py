@@ -11,7 +11,7 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from distlock import StaleToken
-from tests.fencing.models import Stock
+from tests.fencing.models import Item, Shelf, Stock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,6 +179,43 @@ def test_the_guard_and_the_write_are_one_statement() -> None:
         Stock.objects.fenced(5).filter(sku="a").update(quantity=0)
     (update,) = [query["sql"] for query in queries if query["sql"].startswith("UPDATE")]
     assert '"fence" <= 5' in update.partition("WHERE")[2]
+    assert "SELECT" not in update  # no subquery without need
+
+
+@pytest.fixture
+def items(database: None) -> None:  # noqa: ARG001 - made before the rows
+    """Two items on a wide shelf, and one on a wider one, with tokens from 3."""
+    for fence, width in (3, 2), (4, 2), (5, 9):
+        shelf, _ = Shelf.objects.get_or_create(name=f"of {width} m", defaults={"width": width})
+        Item(shelf=shelf, quantity=10).save(fence=fence)
+
+
+def quantities() -> list[tuple[int, int]]:
+    return list(Item.objects.order_by("pk").values_list("quantity", "fence"))
+
+
+@pytest.mark.usefixtures("items")
+def test_a_filter_may_span_a_relation() -> None:
+    rows: Any = Item.objects.fenced(6).filter(shelf__width=2).order_by("-shelf__name")
+    doubled = rows.annotate(double=F("quantity") * 2)
+    assert doubled.update(quantity=F("double")) == 2
+    assert quantities() == [(20, 6), (20, 6), (10, 5)]
+    assert rows.filter(shelf__name="none").update(quantity=0) == 0
+
+
+@pytest.mark.usefixtures("items")
+def test_all_or_none_are_written_if_the_filter_spans_a_relation() -> None:
+    with pytest.raises(StaleToken) as refused:
+        Item.objects.fenced(3).filter(shelf__width=2).update(quantity=0)
+    assert (refused.value.token, refused.value.newer) == (3, 4)
+    assert quantities() == [(10, 3), (10, 4), (10, 5)]
+
+
+@pytest.mark.usefixtures("items")
+def test_a_slice_cannot_be_updated() -> None:
+    with pytest.raises(TypeError, match="slice"):
+        Item.objects.filter(shelf__width=2).fenced(6)[:1].update(quantity=0)
+    assert quantities() == [(10, 3), (10, 4), (10, 5)]
 
 
 def test_claim_returns_the_row_and_raises_its_token() -> None:
