@@ -1,19 +1,23 @@
 """Keeps locks around database transactions: a lock inside one would be released before COMMIT.
 
-It refuses a lock inside an open transaction, and takes over the transaction of a locked view from
-Django.
+It refuses a lock inside an open transaction, takes over the transaction of a locked view from
+Django, and ends the statements that an exception has abandoned.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 from contextlib import ContextDecorator
+from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import connections
+from django.db import Error, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .exceptions import LockInTransaction
+from .logs.loggers import safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +26,15 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 
+logger = safe(logging.getLogger("distlock"))
+
 #: The states of libpq's connections without an open transaction, as psycopg numbers them: idle, and
 #: closed.
 _NO_TRANSACTION: Final = (0, 4)
+#: The state of one that executes a statement.
+_ACTIVE: Final = 1
+#: The seconds that a database has to end a statement that was abandoned.
+CANCEL_SECONDS: Final = 5.0
 
 
 def refuse_open_transaction(key: str) -> None:
@@ -87,6 +97,74 @@ def _is_past(block: Any) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+# --- abandoned statements ------------------------------------------------------------------------
+
+
+def end_statements() -> None:
+    """End what this thread has abandoned in its databases: they would execute it after the release.
+
+    An exception in a signal handler, such as Celery's soft time limit, leaves a statement running,
+    COMMIT too: psycopg cancels it for KeyboardInterrupt and SystemExit only (``Connection.wait``).
+    psycopg2 calls no handler before the answer. An open ``atomic()`` block cannot commit any more.
+    The connection is closed, because Django's state of it may be wrong.
+    """
+    for connection in connections.all(initialized_only=True):
+        driver: Any = connection.connection
+        pgconn = getattr(driver, "pgconn", None)
+        if connection.in_atomic_block or pgconn is None:
+            continue
+        if pgconn.transaction_status == _ACTIVE:
+            try:
+                _cancel(driver)
+            except (driver.Error, OSError):
+                logger.exception(
+                    "A statement on database %r was abandoned, and cannot be cancelled. It may "
+                    "change rows after the release of the lock.",
+                    connection.alias,
+                )
+            finally:
+                connection.close()
+
+
+def _cancel(driver: Any) -> None:
+    """Cancel a statement of psycopg 3, and wait for its end.
+
+    :raises TimeoutError: the server has not ended it in `CANCEL_SECONDS`
+    """
+    pgconn, deadline = driver.pgconn, time.monotonic() + CANCEL_SECONDS
+    with DefaultSelector() as selector:
+        selector.register(pgconn.socket, EVENT_READ)
+        while pgconn.transaction_status == _ACTIVE:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(f"The statement did not end within {CANCEL_SECONDS} s.")
+            if not pgconn.is_busy():
+                pgconn.get_result()
+                continue
+            # Once more each second: the server ignores a request that overtakes its statement.
+            if hasattr(driver, "cancel_safe"):
+                driver.cancel_safe(timeout=remaining)
+            else:  # psycopg 3.1
+                driver.cancel()
+            if selector.select(min(remaining, 1)):
+                pgconn.consume_input()
+
+
+def interruption(failure: Error, known: BaseException | None) -> BaseException | None:
+    """Return the exception behind the failure of a transaction's end, if none of the database.
+
+    psycopg refuses what Django does after an interrupted COMMIT, and that error hides the first.
+
+    :param known: the exception that was handled when the transaction ended
+    """
+    found: BaseException | None = failure
+    while found is not None and found is not known:
+        if not (isinstance(found, Error) or type(found).__module__.startswith("psycopg")):
+            return found
+        found = found.__context__
+    return None
 
 
 # --- ATOMIC_REQUESTS -----------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from distlock.logs.loggers import safe
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
+from distlock.transactions import end_statements
 
 from . import task_refused
 from .brokers import pause_limits
@@ -100,6 +101,7 @@ class Run:
                     self.task.lock_granted(self.locked)
             except (LockBusy, LockUnavailable) as error:
                 return self._refused(error, args, kwargs)
+            stack.callback(end_statements)  # also those of a soft time limit that the task caught
             if self.ticket is not None:
                 self.ticket.leave()
                 if self.record.busy:  # a short hold finds the next one waiting

@@ -28,7 +28,7 @@ from distlock.exceptions import (
 from distlock.keys import templates
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
-from distlock.transactions import refuse_open_transaction
+from distlock.transactions import end_statements, refuse_open_transaction
 
 from .acquisition import LeaseAcquisition
 from .blocks import Block, Blocks, after_body
@@ -267,6 +267,7 @@ class PersistentLease:
 
         :param within: surrounds the end
         """
+        end_statements()
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
 

@@ -7,6 +7,7 @@ permits of this process by key. `contenders.semaphore` waits for them.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -22,6 +23,7 @@ from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
+from distlock.transactions import end_statements
 
 from .held_permits import HeldPermits, claim, forget, keep, on
 from .lock import BlockEnd, KeyLock
@@ -227,6 +229,8 @@ class Permits(KeyLock):
 
         Two threads at once each release their own. An interrupted call still releases.
         """
+        if sys.exc_info()[0] is not None:
+            end_statements()
         try:
             there = claim(permits, count, returned)
             for held in returned:

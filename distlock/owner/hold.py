@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from datetime import datetime, timezone
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
-from django.db import transaction
+from django.db import Error, transaction
 
 from distlock import process
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost
 from distlock.signals import announce, announce_change, lock_released
+from distlock.transactions import interruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,4 +216,11 @@ class Held:
             error = lost(self.hold, "The transaction is rolled back.")
             block.__exit__(type(error), error, None)
             raise error
-        block.__exit__(kind, error, traceback)
+        known = sys.exc_info()[1]
+        try:
+            block.__exit__(kind, error, traceback)
+        except Error as failure:
+            interrupted = interruption(failure, known)
+            if interrupted is None:
+                raise
+            raise interrupted from None

@@ -35,6 +35,7 @@ from uuid import uuid4
 from distlock import process
 from distlock.conf import Configuration
 from distlock.logs.loggers import safe
+from distlock.transactions import end_statements
 
 from .call_stack import AbandonedCall, asgiref_local, find, running, running_loop
 
@@ -131,6 +132,8 @@ class Owner:
 
     def let_go(self, identity: Identity, held: Held) -> None:
         """Release a lock, however often it was acquired."""
+        if sys.exc_info()[0] is not None:
+            end_statements()
         # In this order, an interrupted call can be repeated.
         held.grant.leave()
         self.held.pop(identity, None)
@@ -142,7 +145,10 @@ class Owner:
         :param keep: leaves these alone
         """
         released = []
-        for identity in [identity for identity in self.held if identity not in keep]:
+        left = [identity for identity in self.held if identity not in keep]
+        if left:
+            end_statements()
+        for identity in left:
             held = self.held[identity]
             self.let_go(identity, held)
             released.append(held.hold.key)

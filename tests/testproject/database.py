@@ -74,9 +74,13 @@ class ProjectDatabase:
         finally:
             self._observer.execute("SELECT pg_advisory_unlock(%s)", [GATE])
 
+    def is_committing(self) -> bool:
+        """Whether somebody stands at the gate."""
+        return self._waiting("advisory")
+
     def await_commit_begun(self) -> None:
         """Wait until somebody stands at the gate."""
-        eventually(lambda: self._waiting("advisory"), message="A COMMIT at the gate")
+        eventually(self.is_committing, message="A COMMIT at the gate")
 
     def awaits_row(self) -> bool:
         """Whether somebody wants to write a row that another transaction has written."""

@@ -15,31 +15,14 @@ from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 from tests.testproject.models import Counter
+from tests.transactions.conftest import ALIAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_django import DjangoDbBlocker
-
     from tests.testproject.database import ProjectDatabase
 
-pytestmark = pytest.mark.usefixtures("distlock_settings")
-
-ALIAS = "project"
-
-
-@pytest.fixture(autouse=True)
-def _alias(database: ProjectDatabase, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Django knows the database as an alias beside "default"."""
-    settings = {ALIAS: database.settings, "default": {}}
-    connections.settings[ALIAS] = connections.configure_settings(settings)[ALIAS]
-    with django_db_blocker.unblock():
-        try:
-            yield
-        finally:
-            connections[ALIAS].close()
-            del connections[ALIAS]
-            del connections.settings[ALIAS]
+pytestmark = pytest.mark.usefixtures("distlock_settings", "alias")
 
 
 def increment(name: str) -> int:
