@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
-from asgiref.sync import iscoroutinefunction
+from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import method_decorator
@@ -294,7 +294,7 @@ class Locked:
             except LockBusy as busy:
                 if hold is not None:
                     raise
-                answer = self._busy(busy, args, kwargs)
+                answer = self._busy(busy, args, kwargs, is_async=True)
                 return await answer if inspect.isawaitable(answer) else answer
 
         return call
@@ -313,12 +313,20 @@ class Locked:
         """Return the key for one call."""
         return self.template.bind(self.signature, args, kwargs)
 
-    def _busy(self, busy: LockBusy, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _busy(
+        self,
+        busy: LockBusy,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_async: bool = False,
+    ) -> Any:
         request = _request_in(args)
         if self.on_busy is None and request is not None:
             from .responses import refusal  # noqa: PLC0415 - who has no views needs no HTTP
 
-            return refusal(request, busy)
+            # A site's template may ask the database, for the user or the session.
+            return (sync_to_async(refusal) if is_async else refusal)(request, busy)
         if self.on_busy == "skip":
             return None if request is None else HttpResponse(status=204)
         if callable(self.on_busy):

@@ -8,6 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
@@ -61,8 +62,14 @@ def loses(request: HttpRequest) -> HttpResponse:
     raise LockLost
 
 
+@zk_locked("stock:42", timeout=0)
+async def busy_outside_async(request: HttpRequest) -> HttpResponse:
+    return HttpResponse("sold")
+
+
 VIEWS: dict[str, Callable[..., Any]] = {
-    view.__name__: view for view in (busy_inside, busy_inside_async, busy_outside, told_to_raise)
+    view.__name__: view
+    for view in (busy_inside, busy_inside_async, busy_outside, busy_outside_async, told_to_raise)
 }
 urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
 urlpatterns += [
@@ -178,3 +185,41 @@ def test_it_answers_where_only_the_view_was_refused(get: Any) -> None:
 def test_it_knows_both_kinds_of_stack() -> None:
     assert DistlockMiddleware.sync_capable
     assert DistlockMiddleware.async_capable
+
+
+OWN_PAGES = {
+    "BACKEND": "django.template.backends.django.DjangoTemplates",
+    "OPTIONS": {
+        "loaders": [
+            (
+                "django.template.loaders.locmem.Loader",
+                {"distlock/423.html": "Sorry, {{ user }}"},
+            )
+        ],
+        "context_processors": ["django.contrib.auth.context_processors.auth"],
+    },
+}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+@every_view
+def test_a_page_of_the_site_may_name_the_user(
+    distlock_settings: Settings, client_class: type[Client | AsyncClient], view: str
+) -> None:
+    distlock_settings.TEMPLATES = [OWN_PAGES]
+    distlock_settings.MIDDLEWARE = [
+        MIDDLEWARE,
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+    ]
+    client: Any = client_class()
+    client.force_login(User.objects.create_user("Ada"))
+
+    def get() -> Any:
+        response = client.get(f"/{view}/")
+        return asyncio.run(response) if client_class is AsyncClient else response
+
+    with held_elsewhere("stock:42"):
+        response = get()
+    assert (response.status_code, response.content) == (423, b"Sorry, Ada")

@@ -131,7 +131,7 @@ def test_atomic_names_the_database_and_leaves_the_others_alone() -> None:
 
 
 @pytest.fixture
-def manual() -> Iterator[None]:
+def manual(alias: None) -> Iterator[None]:  # noqa: ARG001 - the database, first
     """The site begins and ends its transactions itself."""
     transaction.set_autocommit(False, using=ALIAS)
     try:
