@@ -48,6 +48,16 @@ def at_end_of_child(end: Callable[[], Any], priority: int) -> None:
         util.Finalize(None, end, exitpriority=priority)
 
 
+def is_test_run() -> bool:
+    """Return whether a runner of tests has set up Django's test environment.
+
+    A ``mail.outbox`` is no sign of one: the mail backend ``locmem`` makes it anywhere.
+    Source: ``django.test.utils.setup_test_environment``.
+    """
+    utils = sys.modules.get("django.test.utils")
+    return hasattr(getattr(utils, "_TestState", None), "saved_data")
+
+
 def interpreter() -> str:
     """Return the path of Python: `sys.executable` may be a program around it, such as uWSGI."""
     if Path(sys.executable or "").name.startswith(("python", "pypy")):

@@ -14,8 +14,8 @@ from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.core import mail
 
+from . import process
 from .engine.redis.urls import url_error
 from .engine.zookeeper.ensemble import hosts_error, joined
 from .engine.zookeeper.roles import is_roles
@@ -95,9 +95,9 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
 def embedded_problems(alias: str, options: object) -> Iterator[Problem]:
     """Yield the reason why one alias may not use the embedded server: it is for development.
 
-    Runners of tests set ``DEBUG`` to False, and make an ``outbox``.
+    Runners of tests set ``DEBUG`` to False.
     """
-    development = settings.DEBUG or hasattr(mail, "outbox")
+    development = settings.DEBUG or process.is_test_run()
     if isinstance(options, Mapping) and _is_embedded(options) and not development:
         yield Problem(
             f"DISTLOCK[{alias!r}]['HOSTS'] is {EMBEDDED!r}, and DEBUG is False: the embedded "

@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
+from django.core.mail import get_connection
 from django.test import override_settings
 from hypothesis import HealthCheck, assume, given
 from hypothesis import settings as settings_of_hypothesis
@@ -283,8 +283,9 @@ def test_an_alias_is_a_dict(options: Any) -> None:
 def test_the_embedded_server_is_refused_in_production(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(mail, "outbox")
+    monkeypatch.delattr("django.test.utils._TestState.saved_data")
     settings.DISTLOCK = {"default": {"HOSTS": "embedded"}}
+    get_connection("django.core.mail.backends.locmem.EmailBackend")  # makes an outbox, as in tests
     with pytest.raises(ImproperlyConfigured, match=r"DEBUG is False.*Name the servers"):
         configuration()
     settings.DEBUG = True

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core import mail
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
@@ -237,7 +236,7 @@ def test_e007_the_embedded_server_in_production(
 ) -> None:
     right.DISTLOCK = {"default": {}, "inventory": {"HOSTS": ["embedded"]}}
     assert found() == []  # tests run without DEBUG
-    monkeypatch.delattr(mail, "outbox")
+    monkeypatch.delattr("django.test.utils._TestState.saved_data")
     right.DEBUG = True
     assert found() == []
     right.DEBUG = False

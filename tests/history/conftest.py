@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from django.core import mail
 from django.db import connections
 
 from distlock.history import recorder
@@ -82,7 +81,7 @@ def history(set_options: SetOptions) -> SetOptions:
 @pytest.fixture
 def own_recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A new recorder of this process, which records as outside of a test run."""
-    monkeypatch.delattr(mail, "outbox")
+    monkeypatch.delattr("django.test.utils._TestState.saved_data")
     one = Recorder()
     monkeypatch.setattr(recorder, "_recorder", one)
     yield one
