@@ -10,8 +10,9 @@ the dead process in the time of a few round trips. ZooKeeper itself waits for th
   lives, and so does a new process that has the id of a dead one.
 - *It is a small process of its own.* It outlives the master, and imports neither Django nor kazoo
   nor anything of distlock, which take ten times its memory.
-- *Secrets come through the socket only*: a session's id and password are as good as credentials.
-  Arguments and environment, which other users and programs can read, contain none.
+- *Secrets come through the socket only*: the credentials of ``AUTH`` and ``TLS``, and a session's
+  id and password, with which any client that the server answers can end that session. Arguments
+  and environment, which other users and programs can read, contain none.
 - It ends with the last process that can report. If it is killed, sessions time out as usual.
 """
 

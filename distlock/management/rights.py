@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from concurrent.futures import wait
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from distlock.engine.errors import NodeExists, NoNode
+from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
 from distlock.rules import REDIS
+from distlock.session.session import Session
 
 from . import access
 from .finding import failure, ok, warning
@@ -19,10 +22,11 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
     from distlock.engine.bulk_reads import Reads
-    from distlock.session.session import Session
 
     from .finding import Finding
 
+#: What makes a client known in ``TLS``.
+_CLIENT_CERTIFICATE: Final = ("cert", "key", "key_password")
 #: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000
 _PERMISSIONS: Final = {
@@ -42,6 +46,8 @@ def findings(reads: Reads) -> Generator[Finding, None, bool]:
     conf = reads.session.conf
     if conf.engine != REDIS:
         yield _acl(conf, reads)
+        if conf.acl != "open" and not conf.embedded:
+            yield _stranger(reads)
     if access.has_roles(conf):
         may = access.permissions(reads)
         yield _role(reads.session, may)
@@ -85,6 +91,35 @@ def _effective_acl(reads: Reads) -> Finding:
         "ACL",
         "only those whom ACL names may touch the locks; "
         f"{found.looked_at} nodes have the setting's ACL",
+    )
+
+
+def _stranger(reads: Reads) -> Finding:
+    """Try a read without credentials.
+
+    Whoever may send requests may end any session: its password follows from its id, and ids are
+    handed out in order. No ACL is asked. Source: ``ZooKeeperServer.generatePasswd`` and
+    ``reopenSession``, ``SessionTrackerImpl.createSession``; 3.5 to 3.9.
+    """
+    conf = reads.session.conf
+    tls = conf.tls and {
+        name: conf.tls[name] for name in conf.tls if name not in _CLIENT_CERTIFICATE
+    }
+    stranger = Session(replace(conf, auth=(), tls=tls))
+    try:
+        answer = stranger.ask(stranger.read, stranger.root)
+        wait([answer], min(reads.left, conf.connect_timeout))
+        error = answer.exception() if answer.done() else TimeoutError()
+    finally:
+        stranger.close()
+    if not (error is None or isinstance(error, NoAuth | NoNode)):
+        return ok("strangers", "a client without credentials gets no answer")
+    return warning(
+        "strangers",
+        f"a client without credentials is served{', and reads' if error is None else ''}. Any such "
+        "client can end the sessions of others, and free their locks, whatever ACL says.",
+        "Close the network, require client certificates (ssl.clientAuth=need, and no clientPort), "
+        "or set enforce.auth.enabled and enforce.auth.schemes (ZooKeeper 3.7 and newer).",
     )
 
 

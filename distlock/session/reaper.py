@@ -4,10 +4,10 @@ The `session_reaper` ends the sessions of processes that die, so that their lock
 The process that calls `start_session_reaper`, and those that it forks from then on, report when
 their sessions begin and when they close them in order.
 
-A session's id and password are as good as credentials, and may go to the reaper's socket only. A
-program may close the descriptors that it has inherited, as Celery's embedded beat does, and the
-number of a closed one soon belongs to a connection to a broker or a database. So each report checks
-that the number still stands for the socket.
+A report has a session's id and password, and the credentials of ``AUTH``, and may go to the
+reaper's socket only. A program may close the descriptors that it has inherited, as Celery's
+embedded beat does, and the number of a closed one soon belongs to a connection to a broker or a
+database. So each report checks that the number still stands for the socket.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ logger = safe(logging.getLogger("distlock"))
 
 
 def _worth_logging(record: logging.LogRecord) -> bool:
-    """Drop records with AUTH or the session password, which is as good as it.
+    """Drop records with AUTH, or with the session password, which nobody else needs to see.
 
     And the traceback that kazoo writes at each try to connect: `Connection` writes it once.
     """

@@ -127,7 +127,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             timeout=conf.session_timeout,
             handler=_Handler(f"distlock-{conf.alias}"),
             default_acl=client._acl,
-            # kazoo's own pauses grow to an hour.
+            # kazoo's own pauses grow to a minute.
             command_retry=KazooRetry(max_tries=-1, max_delay=1),
             logger=client.logger,
         )

@@ -1,0 +1,108 @@
+"""Who may end a session: every client whose requests the server answers, whatever ACLs say."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from distlock import LockLost, zk_lock
+from distlock.management.diagnosis import diagnose
+from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, await_connection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlock.management.finding import Finding
+    from tests.security.conftest import Configure, SecureServer
+
+AUTH = [("digest", "shop:s3cr3t-of-the-shop")]
+
+
+def password_of(session_id: int) -> bytes:
+    """What ``ZooKeeperServer.generatePasswd`` makes of an id, with ``java.util.Random``."""
+    seed = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) % 2**48
+    password = b""
+    while len(password) < 16:
+        seed = (seed * 0x5DEECE66D + 0xB) % 2**48
+        password += (seed >> 16).to_bytes(4, "little")
+    return password
+
+
+def end(hosts: str, session_id: int) -> None:
+    """Try to end a session with its id alone."""
+    stranger = KazooClient(hosts, client_id=(session_id, password_of(session_id)))
+    try:
+        stranger.start(timeout=PATIENCE)
+    except (KazooException, KazooTimeoutError):
+        pass
+    finally:
+        stranger.stop()
+        stranger.close()
+
+
+@pytest.fixture(scope="module")
+def enforcing() -> Iterator[ZooKeeper]:
+    """A server that answers those only who have shown credentials."""
+    zookeeper = ZooKeeper(config={"enforce.auth.enabled": "true", "enforce.auth.schemes": "digest"})
+    try:
+        zookeeper.start()
+    except ServerNotInstalled as error:
+        pytest.skip(str(error))
+    with zookeeper:
+        yield zookeeper
+
+
+def strangers() -> Finding:
+    found = {one.subject: one for one in diagnose(timeout=PATIENCE)}
+    assert "strangers" in found, found
+    return found["strangers"]
+
+
+def test_a_stranger_ends_a_session_whose_nodes_it_may_not_read(
+    zookeeper: ZooKeeper, configure: Configure
+) -> None:
+    configure(HOSTS=zookeeper.hosts, AUTH=AUTH, ACL="creator")
+    session = await_connection()
+    assert session._client.credentials == (session.id, password_of(session.id))
+    with suppress(LockLost), zk_lock("key") as hold:
+        end(zookeeper.hosts, session.id)
+        eventually(lambda: hold.lost)
+    assert hold.lost_reason == "session"
+
+
+def test_doctor_warns_where_a_stranger_is_served(
+    zookeeper: ZooKeeper, configure: Configure
+) -> None:
+    configure(HOSTS=zookeeper.hosts, AUTH=AUTH, ACL="creator")
+    found = strangers()
+    assert found.level == "warning"
+    assert "without credentials is served" in found.message
+    assert "enforce.auth.enabled" in found.advice
+
+
+def test_where_credentials_are_enforced_a_stranger_ends_nothing(
+    enforcing: ZooKeeper, configure: Configure
+) -> None:
+    configure(HOSTS=enforcing.hosts, AUTH=AUTH, ACL="creator")
+    assert strangers().level == "ok"
+    session = await_connection()
+    number = session.id
+    with zk_lock("key") as hold:
+        end(enforcing.hosts, number)
+        hold.verify(timeout=PATIENCE)
+        assert session.id == number
+
+
+def test_a_server_that_wants_a_certificate_serves_no_stranger(
+    secure_server: SecureServer, configure: Configure
+) -> None:
+    configure(HOSTS=secure_server.tls, TLS=secure_server.tls_options(), ACL="creator")
+    await_connection()  # Java takes its time for a first handshake
+    assert strangers().level == "ok"
