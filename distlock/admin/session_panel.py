@@ -46,7 +46,6 @@ class Panel:
 
     conf: Configuration
     state: State
-    session_id: int
     server: str
     timeout: float
     disconnected_for: float
@@ -79,7 +78,6 @@ def panel(using: str, deadline: float) -> Panel:
     return Panel(
         conf=conf,
         state=_state(session),
-        session_id=session.id,
         server=session.server,
         timeout=session.timeout if session.id else 0,
         disconnected_for=time.monotonic() - since if since is not None else 0,

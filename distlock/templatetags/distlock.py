@@ -77,12 +77,6 @@ def milliseconds(value: float) -> str:
 
 
 @register.filter
-def hexadecimal(value: int) -> str:
-    """Return a session's id as ZooKeeper's own tools show it."""
-    return f"0x{value:x}"
-
-
-@register.filter
 def who(contender: Contender) -> str:
     """Return the participant of a node, in words."""
     one = contender.participant

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.inspection.tree import look
-from distlock.lease.nodes import LeaseHolder
 from distlock.management.output import (
     NOTHING,
     add_options,
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 HELP = "Show who holds a lock, and who waits for it in which order."
 
-HEADING = ("", "FOR", "MODE", "TOKEN", "SESSION", "WHO", "NODE")
+HEADING = ("", "FOR", "MODE", "TOKEN", "WHO", "NODE")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -65,13 +64,11 @@ def _lines(lock: Lock) -> Iterator[str]:
 
 def _row(one: Contender) -> tuple[object, ...]:
     who = one.participant
-    lease = isinstance(who, LeaseHolder)
     return (
         "holds" if one.holds else "waits",
         duration(one.seconds),
         one.mode,
         who.token or "?",
-        "-" if lease else f"0x{who.session_id:x}",
         one,
         who.path.rpartition("/")[2],
     )
