@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .finding import Finding
 
-#: What makes a client known in ``TLS``.
+#: The options of ``TLS`` that identify a client.
 _CLIENT_CERTIFICATE: Final = ("cert", "key", "key_password")
 #: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000
@@ -97,8 +97,8 @@ def _effective_acl(reads: Reads) -> Finding:
 def _stranger(reads: Reads) -> Finding:
     """Try a read without credentials.
 
-    Whoever may send requests may end any session: its password follows from its id, and ids are
-    handed out in order. No ACL is asked. Source: ``ZooKeeperServer.generatePasswd`` and
+    A client that may send requests may end any session: its password follows from its id, and ids
+    are handed out in order. No ACL is asked. Source: ``ZooKeeperServer.generatePasswd`` and
     ``reopenSession``, ``SessionTrackerImpl.createSession``; 3.5 to 3.9.
     """
     conf = reads.session.conf

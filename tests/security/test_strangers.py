@@ -1,4 +1,4 @@
-"""Who may end a session: every client whose requests the server answers, whatever ACLs say."""
+"""Every client whose requests the server answers may end any session, whatever ACLs say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AUTH = [("digest", "shop:s3cr3t-of-the-shop")]
 
 
 def password_of(session_id: int) -> bytes:
-    """What ``ZooKeeperServer.generatePasswd`` makes of an id, with ``java.util.Random``."""
+    """The password of an id, as ``ZooKeeperServer.generatePasswd`` makes it."""
     seed = ((session_id ^ 0xB3415C00) ^ 0x5DEECE66D) % 2**48
     password = b""
     while len(password) < 16:
