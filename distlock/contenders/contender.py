@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from distlock.queue import events as e
-from distlock.queue.local_line import LocalLine
+from distlock.queue.local_line import Line, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
+from . import answers
 from .driver import Driver
 from .grant import Grant, Reason
 from .refusals import refusal, worn
@@ -78,7 +79,7 @@ class QueuedContender(Wire, Driver, Grant):
         self.machine = Machine(
             policy,
             session,
-            LocalLine(session.local_nodes, path),
+            LocalLine(session.local_nodes, session.lines, path),
             me=self,
             try_only=try_only,
             revocable=on_revoke is not None,
@@ -221,6 +222,7 @@ class QueuedContender(Wire, Driver, Grant):
                 self.session.contenders.discard(self)
                 self._watchers.clear()
                 machine.me = self.follower = None  # they refer to each other
+                self._unwatch_line()
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         """Wait for a neighbour, which may hand the lock over."""
@@ -245,6 +247,24 @@ class QueuedContender(Wire, Driver, Grant):
             self.session.soon(self._attend)
 
     # --- effects ---------------------------------------------------------------------------------
+
+    def _watch_line(self, _: e.WatchLine) -> None:
+        path, lines = self.path, self.session.lines
+        line = lines.setdefault(path, Line(changed=lambda _: lines.pop(path, None)))
+        answered = self._answer(answers.line_read)
+
+        def read(value: Any, error: BaseException | None) -> None:
+            if error is None and lines.get(path) is line:  # or else the watch is no more
+                lines[path] = line._replace(token=value[1].czxid)
+            answered(value, error)
+
+        self.session.watch(path, line.changed, read)
+
+    def _unwatch_line(self) -> None:
+        """Forget the line if the last of this process that came to it has left."""
+        path, session = self.path, self.session
+        if path in session.lines and path not in session.newest:
+            session.unwatch(path, session.lines.pop(path).changed)
 
     def _delete(self, effect: e.Delete) -> None:
         if effect.name != self._deleting:
@@ -277,6 +297,7 @@ class QueuedContender(Wire, Driver, Grant):
 
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
         **Wire.REQUESTS,
+        e.WatchLine: _watch_line,
         e.Delete: _delete,
         e.Grant: _grant,
         e.Busy: lambda self, _: self._settled(),

@@ -152,7 +152,7 @@ class Listed(NamedTuple):
 
 
 class LineRead(NamedTuple):
-    """The answer to `ReadLine`."""
+    """The answer to `ReadLine`, or to `WatchLine`."""
 
     token: int = 0
     version: int = 0
@@ -231,6 +231,13 @@ class List(NamedTuple):
 
 class ReadLine(NamedTuple):
     """Read the line's own node."""
+
+
+class WatchLine(NamedTuple):
+    """Read the line's own node, and watch it for all of this process.
+
+    The watch lasts until it has changed, or nobody of this process comes to the line any more.
+    """
 
 
 class RemoveLine(NamedTuple):
@@ -320,7 +327,7 @@ class Revoke(NamedTuple):
 
 
 #: The usual ones.
-LIST, READ_LINE, GRANT = List(), ReadLine(), Grant()
+LIST, WATCH_LINE, GRANT = List(), WatchLine(), Grant()
 
 
 class Tell(NamedTuple):
@@ -335,6 +342,7 @@ Effect = (
     | Create
     | List
     | ReadLine
+    | WatchLine
     | RemoveLine
     | Read
     | Watch

@@ -3,7 +3,8 @@
 The server numbers the nodes of a line without gaps, also over those that were deleted. So nobody is
 between two numbers that follow each other in one line. An operator may remove a line, though, and
 the next one under its path counts from 0 again: a number alone identifies nobody, so `machine`
-also compares the node's name, or how old the line is.
+also compares the node's name, or how old the line is. The driver watches the line's own node for
+that, so its age is read once for many neighbours.
 
 A node is here from the answer to its create until its contender gives it up. A holder that releases
 the lock before its neighbour has come leaves the lock here: the entry stays, with the epoch of the
@@ -13,12 +14,13 @@ order of all answers is lost, and the driver clears the line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from .events import number_in
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from .events import Node
 
@@ -42,16 +44,32 @@ class Local:
         self.deleted = False
 
 
+class Line(NamedTuple):
+    """The line's own node, which this process watches."""
+
+    #: Its czxid.
+    token: float = inf
+    #: Called when the node has changed, or the watch is lost.
+    changed: Callable[[bool], object] = bool
+
+
 class LocalLine:
     """The nodes of this process in one line, by their numbers; changed on one thread only.
 
     :param nodes: those of all lines of the session
+    :param lines: the lines' own nodes that are watched, by their paths
     """
 
-    __slots__ = ("nodes", "path")
+    __slots__ = ("lines", "nodes", "path")
 
-    def __init__(self, nodes: dict[tuple[str, int], Local] | None = None, path: str = "") -> None:
+    def __init__(
+        self,
+        nodes: dict[tuple[str, int], Local] | None = None,
+        lines: dict[str, Line] | None = None,
+        path: str = "",
+    ) -> None:
         self.nodes = {} if nodes is None else nodes
+        self.lines = {} if lines is None else lines
         self.path = path
 
     def enter(self, node: Node, contender: Hashable = None) -> None:
@@ -61,6 +79,11 @@ class LocalLine:
     def at(self, number: int) -> Local | None:
         """Return the node with this number, None for no node of ours."""
         return self.nodes.get((self.path, number))
+
+    def has(self, local: Local) -> bool:
+        """Whether a node is certainly in the line of now, which is older; False if unknown."""
+        line = self.lines.get(self.path)
+        return line is not None and line.token < local.token
 
     def follow(self, number: int, follower: Hashable) -> None:
         """Let `follower` hear when the node with this number is given up."""
@@ -106,3 +129,4 @@ class LocalLine:
     def clear(self) -> None:
         """Remove all, of all lines: the connection is lost."""
         self.nodes.clear()
+        self.lines.clear()

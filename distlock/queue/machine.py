@@ -15,10 +15,11 @@ How it is safe:
   off; so the session is proven first, and the line is listed again.
 - *A neighbour* (`local_line`) has the number before ours in the same line, so nobody is between us.
   When it releases the lock we have it, without a watch and without asking the server. Both numbers
-  are of one line if the transaction ids of the two nodes differ by no more than our number: had the
-  line begun anew in between, it would have taken a transaction for each number before ours, and
-  two more. Otherwise the line's own node is read after our create, and is older than the
-  neighbour's.
+  are of one line if the line's own node is older than the neighbour's when ours is created. It is
+  read and watched once for all of this process: a watch that has not fired before the answer to our
+  create shows that nobody has removed the line, since the server tells us of each in its order
+  (ZooKeeper's ``FinalRequestProcessor``, ``WatchManager.triggerWatch``). The distance between two
+  transaction ids shows nothing: one transaction may begin the line anew and use up its numbers.
 - *The only one ahead* was a mutex's node, and it is deleted: we are first.
 - In these two cases no list has shown that our own node is still there, so it is watched from the
   first heartbeat on, as a holder's is: an operator may break it.
@@ -203,20 +204,22 @@ class Machine(Joining):
         local = None if znodes.is_worn(node.number) else self.local.at(node.number - 1)
         if local is None:
             self._look()
-        elif self._same_line(node, local):
+        elif self.local.has(local):
             self._stand_behind(node, local)
         else:
             self.state = State.READING_LINE
-            self._do(e.READ_LINE)
-
-    def _same_line(self, node: Node, neighbour: Local) -> bool:
-        """Return whether there were too few transactions in between for the line to begin anew."""
-        return 0 < node.token - neighbour.token <= node.number
+            self._do(e.WATCH_LINE)
 
     def _line_read(self, event: e.LineRead) -> None:
         node = self.node
         local = self.local.at(node.number - 1) if node else None
-        if node and local and event.error is None and event.token < local.token:
+        if (
+            node
+            and local
+            and event.error is None
+            and event.token < local.token
+            and local.follower is None  # or that one has listed the line, and we are not in it
+        ):
             self._stand_behind(node, local)
         else:
             self._look()

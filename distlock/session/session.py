@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
     from distlock.engine.zookeeper.shared_client import SharedClient
-    from distlock.queue.local_line import Local
+    from distlock.queue.local_line import Line, Local
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -85,6 +85,8 @@ class Session(SessionRequests):
         self.batches: dict[str, Batch] = {}
         #: The nodes of this process in all lines; changed on the connection thread.
         self.local_nodes: dict[tuple[str, int], Local] = {}
+        #: The own nodes of lines that this process watches, by path; likewise.
+        self.lines: dict[str, Line] = {}
         #: Appends a step for the connection thread, which takes it the next time it is awake.
         self.post = client.steps.append
         self._deadline_of = 0
@@ -199,6 +201,7 @@ class Session(SessionRequests):
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()
             self.local_nodes.clear()
+            self.lines.clear()
             self.deadline.cut()
             self.heartbeat.hurry()
             self._tell_contenders()

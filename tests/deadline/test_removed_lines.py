@@ -11,9 +11,10 @@ import pytest
 from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
 from distlock.contenders.waiting import Attempt
 from distlock.session.registry import session_for
+from tests.contenders.tools import Waiter
 from tests.kit.helpers import eventually
 from tests.kit.losses import watchers
-from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,20 @@ def remove_line(tree: Tree) -> None:
         transaction.delete(path)
 
     eventually(removed, PATIENCE)  # somebody may come or go between the list and the delete
+
+
+def begin_anew(tree: Tree, number: int) -> None:
+    """Do so in one transaction, after which the line's next node gets this number."""
+    path, transaction = tree.path(KEY), tree.client.transaction()
+    for name in tree.children(path):
+        transaction.delete(f"{path}/{name}")
+    transaction.delete(path)
+    transaction.create(path)
+    for used in range(number):
+        transaction.create(f"{path}/used-", sequence=True)
+        transaction.delete(f"{path}/used-{used:010d}")
+    outcomes = transaction.commit()
+    assert not any(isinstance(outcome, Exception) for outcome in outcomes), outcomes
 
 
 def await_watch_on_second(tree: Tree) -> None:
@@ -106,6 +121,31 @@ def test_a_waiting_coroutine_joins_the_next_line_too(tree: Tree, make_owner: Mak
     asyncio.run(main())
     with pytest.raises(LockLost):
         holder.now(others.release)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.usefixtures("patient")  # no heartbeat says that the nodes are gone
+def test_a_line_that_one_transaction_begins_anew_is_another_one(
+    tree: Tree, make_owner: MakeOwner, count: int
+) -> None:
+    """With a second one of us, the line was read before."""
+    for _ in range(10):  # so that the numbers are greater than the distance of the transactions
+        with zk_lock(KEY):
+            pass
+    ours = [Waiter(tree, make_owner) for _ in range(count)]
+    last = int(tree.line(KEY)[-1][-10:])
+    begin_anew(tree, last)
+    rival = Waiter(tree, make_owner, using="other")
+    assert rival.granted.result(PATIENCE)
+    late = Waiter(tree, make_owner)
+    assert [int(name[-10:]) for name in tree.line(KEY)] == [last, last + 1]
+    for one in ours:
+        with suppress(LockLost):
+            one.release()
+    settle(session_for())
+    assert not late.granted.done()
+    rival.release()
+    late.release()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -71,6 +71,7 @@ class Tree:
         for name in list(self.nodes):
             self.remove(name)
         self.begun = self.sequence = 0
+        self._fire(LINE, deleted=True)
 
     def answer_one(self) -> None:
         self.under_way.popleft()()
@@ -105,7 +106,10 @@ class Tree:
         self.touch(name)
 
     def touch(self, name: str, *, deleted: bool = False) -> None:
-        for _, changed in self.watches.pop(f"{LINE}/{name}", []):
+        self._fire(f"{LINE}/{name}", deleted=deleted)
+
+    def _fire(self, path: str, *, deleted: bool) -> None:
+        for _, changed in self.watches.pop(path, []):
             self.under_way.append(partial(changed, deleted))
 
     def expire(self, session: FakeSession, *, new_id: int, nodes_vanish: bool = True) -> None:
@@ -217,6 +221,7 @@ class FakeSession:
         self.newest: dict[str, Any] = {}
         self.batches: dict[str, Any] = {}
         self.local_nodes: dict[Any, Any] = {}
+        self.lines: dict[str, Any] = {}
         self.post = self.soon
         self.deletes = self
         self.make = SimpleNamespace(
@@ -239,9 +244,11 @@ class FakeSession:
     def reconnect(self) -> None:
         """Lose the connection, with all answers and watches, and find another one."""
         for path, watching in list(self.tree.watches.items()):
-            self.tree.watches[path] = [pair for pair in watching if pair[0] is not self]
+            for _, changed in [pair for pair in watching if pair[0] is self]:
+                self.unwatch(path, changed)
         self._wanted.clear()
         self.local_nodes.clear()
+        self.lines.clear()
         self.connection += 2
         for contender in tuple(self.contenders):
             contender.connection_changed()
@@ -319,7 +326,8 @@ class FakeSession:
         self._wanted.add((path, changed))
 
         def watching() -> None:
-            if path.rpartition("/")[2] in self.tree.nodes and (path, changed) in self._wanted:
+            there = path == LINE or path.rpartition("/")[2] in self.tree.nodes
+            if there and (path, changed) in self._wanted:
                 self.tree.watches.setdefault(path, []).append((self, changed))
             self._read(path, done)
 

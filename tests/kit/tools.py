@@ -227,6 +227,7 @@ def kept(session: Session) -> dict[str, list[object]]:
         "newest": list(session.newest),
         "batches": list(session.batches),
         "nodes": list(session.local_nodes),
+        "lines": list(session.lines),
         "kazoo's watchers": [*inside(session)._data_watchers, *inside(session)._child_watchers],
     }
     return {name: remembered for name, remembered in memory.items() if remembered}

@@ -54,6 +54,8 @@ class Scope:
     faults: Faults = field(default_factory=Faults)
     homes: Sequence[int] = (0, 0, 1)
     line: bool = True
+    #: The first number that the line gives.
+    begins_at: int = 0
     try_only: Sequence[int] = ()
     #: How many steps the test looks ahead.
     depth: int = 1000
@@ -66,6 +68,7 @@ class Scope:
             homes=self.homes,
             machine=machine,
             line=self.line,
+            begins_at=self.begins_at,
             slow=slow,
             try_only=self.try_only,
         )
@@ -137,6 +140,9 @@ SCOPES: dict[str, Scope] = {
     "a session expires": Scope(faults=Faults(lapses=1, expiries=1, **NO_MORE), depth=10),
     "an operator breaks a node": Scope(faults=Faults(breaks=1, beats=2, **NO_MORE), depth=10),
     "an operator removes the line": Scope(faults=Faults(removals=1, **NO_MORE), depth=13),
+    "one transaction begins the line anew": Scope(
+        faults=Faults(renewals=1, **NO_MORE), begins_at=2, depth=13
+    ),
     "some do not queue": Scope(
         (policies.MUTEX, policies.UNFAIR, policies.UNFAIR), Faults(**NO_MORE)
     ),

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from distlock.queue.events import Effect, Event
-    from distlock.queue.local_line import Local
     from tests.queue.world import World
 
 
@@ -152,11 +151,37 @@ class NumberWithoutAgeOfLine(Machine):
         super()._line_read(event._replace(token=0))
 
 
-class NumberWithoutDistance(Machine):
-    """The same, though there was time for the line to begin anew."""
+class AnyNumberIsOfThisLine(Machine):
+    """The same, and the line is not read at all."""
 
-    def _same_line(self, node: e.Node, neighbour: Local) -> bool:
-        return node.token - neighbour.token <= node.number + 2
+    def _find_neighbour(self, node: e.Node) -> None:
+        local = self.local.at(node.number - 1)
+        if local is None:
+            super()._find_neighbour(node)
+        else:
+            self._stand_behind(node, local)
+
+
+class DistanceOfTransactions(Machine):
+    """distlock once: a line begun anew has a transaction for each number. One is enough."""
+
+    def _find_neighbour(self, node: e.Node) -> None:
+        local = self.local.at(node.number - 1)
+        if local is not None and 0 < node.token - local.token <= node.number:
+            self._stand_behind(node, local)
+        else:
+            super()._find_neighbour(node)
+
+
+class OneFollowerSupersedesAnother(Machine):
+    """Found by `explore`: one whose node is gone follows the one that somebody else follows."""
+
+    def _line_read(self, event: e.LineRead) -> None:
+        assert self.node is not None
+        local = self.local.at(self.node.number - 1)
+        if local is not None:
+            local.follower = None
+        super()._line_read(event)
 
 
 class LeaveForgetsTheNeighbour(Machine):
@@ -293,6 +318,7 @@ UNAWARE = "does not hear that its node is broken"
 HASTY = policies.Policy(znodes.READ, a_writer_directly_ahead, shared=True)
 READERS = (policies.WRITER, policies.READER, policies.READER)
 
+RENEWED = scope(3, homes=(0, 0, 1), renewals=1)
 DOWNGRADES = Scope((policies.WRITER, DOWNGRADED, policies.WRITER), Faults(leaves=0, releases=0))
 
 MUTATIONS = [
@@ -310,7 +336,9 @@ MUTATIONS = [
     Mutation(OfferIsNotTakenBack, scope(homes=TOGETHER, releases=1, cuts=1), TOKENS),
     Mutation(HandOverIsNotNoted, scope(homes=TOGETHER, releases=1), TOKENS),
     Mutation(NumberWithoutAgeOfLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
-    Mutation(NumberWithoutDistance, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
+    Mutation(AnyNumberIsOfThisLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
+    Mutation(DistanceOfTransactions, replace(RENEWED, begins_at=2), TOKENS),
+    Mutation(OneFollowerSupersedesAnother, scope(3, homes=(0, 0, 0), breaks=1, beats=1), SLEEPS),
     Mutation(LeaveForgetsTheNeighbour, scope(3, homes=(0, 0, 0), leaves=1), SLEEPS),
     Mutation(GrantWithoutProof, scope(lapses=1), IN_VAIN),
     Mutation(LapseIsHealed, scope(lapses=1), "holds again"),

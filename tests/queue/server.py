@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
+from distlock.queue.local_line import Line
 from distlock.queue.semaphore import events as s
 from distlock.queue.semaphore.events import LEASES, At
 from distlock.queue.semaphore.limits import limit_in
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong
+
+if TYPE_CHECKING:
+    from distlock.queue.machine import Machine
 
 # --- what the driver does -------------------------------------------------------------------------
 
@@ -31,12 +35,20 @@ def deliver(world: World, process: Process, number: int, event: e.Event) -> None
     if contender.state is State.BEHIND:
         assert isinstance(contender.before, int)
         process.offers |= {(contender.before, number)}
+    elif process.local.lines and not any(map(attending, process.contenders.values())):
+        process.local.lines.clear()
+        _unwatch_if_unwanted(process, "Line")
 
 
 def deliver_to_all(world: World, process: Process, event: e.Event) -> None:
     for number, contender in process.contenders.items():
         if contender.state is not State.NEW:
             deliver(world, process, number, event)
+
+
+def attending(contender: Machine) -> bool:
+    """Whether a contender has come to the line and not left it."""
+    return contender.state not in (State.NEW, State.LEFT)
 
 
 def carry_out(world: World, process: Process, number: int, effects: Any) -> None:
@@ -60,7 +72,9 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
             case _:
                 if not process.connected:
                     raise Wrong(f"{NAMES[number]} sends {effect} without a connection")
-                if type(effect).__name__.startswith("Watch"):
+                if type(effect) is e.WatchLine:
+                    process.local.lines.setdefault("", Line())
+                elif type(effect).__name__.startswith("Watch"):
                     process.watchers |= {(watched(effect), number)}
                 process.requests += ((number, request),)
     for tell in told:
@@ -69,8 +83,8 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
 
 
 def watched(effect: Any) -> str:
-    """Return the name of what is watched: a node's, ``Limit`` or ``Names``."""
-    name: str = getattr(effect, "name", type(effect).__name__[-5:])
+    """Return the name of what is watched: a node's, ``Line``, ``Limit`` or ``Names``."""
+    name: str = getattr(effect, "name", type(effect).__name__.rpartition("atch")[2])
     return name
 
 
@@ -128,8 +142,11 @@ def _seen(world: World, process: Process) -> list[tuple[str, int, int]]:
     return [node for node in world.server.nodes if node[0] not in process.lag]
 
 
-def _read_line(world: World, _process: Process, _: e.ReadLine) -> e.LineRead:
-    return e.LineRead(world.server.line, error=None if world.server.line else e.Problem.MISSING)
+def _watch_line(world: World, process: Process, effect: e.WatchLine) -> e.LineRead:
+    if not world.server.line:
+        return e.LineRead(error=e.Problem.MISSING)
+    _watch_by_exists(world, process, effect)
+    return e.LineRead(world.server.line)
 
 
 def _make_line(world: World, _process: Process, _: e.MakeLine) -> e.LineMade:
@@ -224,7 +241,7 @@ def set_limit(world: World, data: bytes) -> None:
 _SERVES: dict[type, Any] = {
     e.Create: _create,
     e.List: _list,
-    e.ReadLine: _read_line,
+    e.WatchLine: _watch_line,
     e.MakeLine: _make_line,
     e.Read: _read,
     e.Watch: _watch,
@@ -258,6 +275,8 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
             process.forget(answer.name)
             return
         case e.Changed():
+            if answer.name == "Line":
+                process.local.lines.clear()
             hearing = sorted(who for name, who in process.watchers if name == answer.name)
             process.watchers -= {(answer.name, who) for who in hearing}
             for who in hearing:
@@ -265,6 +284,8 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
             return
         case e.Watched():
             _settle_watch(world, process, number, what.name, what.error)
+        case e.LineRead():
+            _settle_line(process, what)
         case s.LimitRead():
             _settle_watch(world, process, number, "Limit", what.error)
         case e.Listed():
@@ -278,6 +299,13 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
         deliver_to_all(world, process, e.Renewed())
     else:
         deliver(world, process, number, answer)
+
+
+def _settle_line(process: Process, read: e.LineRead) -> None:
+    if "" not in process.local.lines:
+        _unwatch_if_unwanted(process, "Line")
+    elif read.error is None:
+        process.local.lines[""] = Line(read.token)
 
 
 def _settle_watch(world: World, process: Process, number: Any, name: str, error: e.Error) -> None:

@@ -269,8 +269,14 @@ def _of_others(world: World) -> Iterator[Step]:
             yield f"an operator writes to {describe(name)}", then
     if faults.removals and server.line:
         what, then = _operator(world, "removals", *names, "removes the line with")
-        fire(then, "Limit", "Names", deleted=True)
+        fire(then, "Line", "Limit", "Names", deleted=True)
         then.server = then.server._replace(line=0, limit=b"", version=0)
+        yield what, then
+    if faults.renewals and server.line and server.number:
+        what, then = _operator(world, "renewals", *names, "begins the line anew, without")
+        fire(then, "Line", deleted=True)
+        zxid = server.zxid + 1
+        then.server = then.server._replace(line=zxid, zxid=zxid, number=server.number - 1)
         yield what, then
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from distlock.keys.znodes import REVOKE, WORN
 from distlock.queue import events as e
-from distlock.queue import policies
+from distlock.queue import local_line, policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
@@ -50,6 +50,8 @@ class Line:
         self.zxid = 100
         self.session = Session()
         self.local = LocalLine()
+        #: The line's own node is watched; it came directly before the first contender.
+        self.local.lines[""] = local_line.Line(self.zxid)
         self.made = 0
 
     def contender(self, policy: policies.Policy = policies.MUTEX, **options: Any) -> Machine:
@@ -123,28 +125,38 @@ def test_a_neighbour_that_comes_late_finds_the_lock_that_was_left_for_it() -> No
     assert line.create(after) == [e.Grant()]
 
 
-@pytest.mark.parametrize("number", [0, 7])
-def test_a_line_that_may_have_begun_anew_is_read_before_a_neighbour_counts(number: int) -> None:
-    """Had it begun anew, there would be a transaction for each number before ours."""
-    line = Line(number)
+def test_a_line_that_may_have_begun_anew_is_watched_before_a_neighbour_counts() -> None:
+    line = Line()
     line.joined()
+    line.local.lines.clear()
     after = line.contender()
     after.apply(e.Join(follows=True))
-    line.zxid += number + 1
-    assert line.create(after) == [e.ReadLine()]
+    assert line.create(after) == [e.WatchLine()]
     assert after.apply(e.LineRead(token=1)) == []
     assert after.state is State.BEHIND
 
 
-@pytest.mark.parametrize("number", [0, 7])
-def test_a_line_that_cannot_have_begun_anew_is_not_read(number: int) -> None:
-    line = Line(number)
+def test_a_line_that_has_begun_anew_is_listed() -> None:
+    line = Line()
     line.joined()
+    line.local.lines.clear()
     after = line.contender()
     after.apply(e.Join(follows=True))
-    line.zxid += number
-    assert line.create(after) == []
-    assert after.state is State.BEHIND
+    line.create(after)
+    assert after.apply(e.LineRead(token=line.zxid)) == [e.List()]
+
+
+def test_one_whose_node_is_gone_does_not_take_the_place_of_its_follower() -> None:
+    line = Line()
+    holder = line.joined()
+    line.local.lines.clear()
+    broken = line.contender()
+    broken.apply(e.Join(follows=True))
+    line.create(broken)
+    after = line.joined(policies.MUTEX, own(holder))
+    assert broken.apply(e.LineRead(token=1)) == [e.List()]
+    left = e.NeighbourLeft(own(holder), 1)
+    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
 
 
 def test_one_who_only_tries_lists_the_line_though_it_follows() -> None:

@@ -103,6 +103,8 @@ class Faults(NamedTuple):
     beats: int = 0
     #: A semaphore gets another limit.
     limits: int = 0
+    #: One transaction removes the line, makes it again, and uses up all of its numbers but one.
+    renewals: int = 0
 
 
 class Caller(NamedTuple):
@@ -175,7 +177,7 @@ class Process:
     def copy(self) -> Process:
         new = object.__new__(type(self))
         _copy_process(self, new)
-        new.local = LocalLine(_copied(self.local.nodes))
+        new.local = LocalLine(_copied(self.local.nodes), self.local.lines.copy())
         new.callers = self.callers.copy()
         new.contenders = {n: new.clone(contender) for n, contender in self.contenders.items()}
         new.bind()
@@ -195,6 +197,7 @@ class Process:
             self._key = (
                 *_plain(self),
                 *sorted((key, *_of_local(local)) for key, local in self.local.nodes.items()),
+                *self.local.lines.values(),
                 *self.callers.values(),
                 *map(self.decides, self.contenders.values()),
             )
@@ -357,6 +360,7 @@ def beginning(
     homes: Sequence[int] = (0, 0, 1),
     machine: type[Machine] = Machine,
     line: bool = True,
+    begins_at: int = 0,
     slow: bool = False,
     try_only: Sequence[int] = (),
 ) -> World:
@@ -365,6 +369,7 @@ def beginning(
     :param policies: of each contender
     :param homes: the number of each contender's process
     :param line: whether the line's own node is there
+    :param begins_at: the first number that it gives
     :param try_only: the contenders that do not wait
     """
     processes = []
@@ -378,5 +383,5 @@ def beginning(
         process.bind()
         processes.append(process)
     sessions = len(processes)
-    server = Server(line=1 if line else 0, sessions=sessions)
+    server = Server(line=1 if line else 0, number=begins_at, sessions=sessions)
     return World(server, processes, faults, slow=slow)
