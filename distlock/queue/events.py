@@ -224,7 +224,7 @@ class Create(NamedTuple):
 
 
 class List(NamedTuple):
-    """List the line, after what the leader knows now if `sync`."""
+    """List the line; if `sync`, with all that the servers have acknowledged before."""
 
     sync: bool = False
 

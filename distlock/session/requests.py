@@ -24,6 +24,7 @@ from distlock.engine.errors import (
     NotConnected,
     SessionOver,
     failure,
+    refusal,
 )
 from distlock.engine.guard import guarded
 from distlock.engine.reply import Reply
@@ -241,7 +242,7 @@ class SessionRequests:
         self.send(self._client.multi(steps(self._client)), answered)
 
     def children(self, path: str, done: Done, *, sync: bool = False) -> None:
-        """List the names of the children; with `sync`, as the leader knows them now."""
+        """List the names of the children; with `sync`, with all that was acknowledged before."""
         if not sync:
             self.send(self._client.listing(path), done)
             return
@@ -251,7 +252,10 @@ class SessionRequests:
             # The two may have gone to two servers, when the connection was lost between them.
             done(names, error or synced[0])
 
-        self.send(self._client.syncing(path), lambda _, error: synced.append(error))
+        def caught_up(value: Any, error: BaseException | None) -> None:
+            synced.append(error or refusal(value))
+
+        self.send(self._client.syncing(path), caught_up)
         self.send(self._client.listing(path), listed)
 
     def read(self, path: str, done: Done) -> None:

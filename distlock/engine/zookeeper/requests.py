@@ -142,8 +142,12 @@ class Requests:
         return Transaction(steps)
 
     def syncing(self, path: str) -> Any:
-        """Let the server catch up with the leader."""
-        return Sync(path)
+        """Let the server catch up with all that was acknowledged before.
+
+        By a write: a deposed leader answers a ``sync`` (ZOOKEEPER-1675, -2136), and does not know
+        what others have acknowledged since. Source: ``Leader.processSync`` needs no quorum.
+        """
+        return self.proof(path, by_write=True)
 
     def proof(self, path: str, *, by_write: bool) -> Any:
         """Ask for an answer that only a server in touch with the leader gives: a sync or a write.
