@@ -68,18 +68,23 @@ def test_who_holds_asks_nobody(sent: list[str], handoff: int) -> None:
         assert taken(sent) == []
 
 
-def test_a_waiter_behind_one_of_its_process_asks_nothing(
+def test_of_those_behind_one_of_their_process_only_the_first_asks_and_once(
     tree: Tree, sent: list[str], make_owner: MakeOwner
 ) -> None:
     with zk_lock(KEY):
         taken(sent)
         waiters = [Waiter(tree, make_owner) for _ in range(3)]
-        assert taken(sent) == ["Create2"] * 3
-        tree.await_watches()
+        assert taken(sent) == ["Create2", "GetData", "Create2", "Create2"]
+        tree.await_watches(tree.path(KEY))
+    for _ in range(3):
+        tree.await_line(KEY, 3)
+        waiters.append(Waiter(tree, make_owner))
+        waiters.pop(0).release()
+    assert taken(sent) == ["Delete", *["Create2", "Delete"] * 3]
     for waiter in waiters:
         waiter.release()
-    tree.await_line(KEY, 0)
-    assert taken(sent) == ["Delete"] * 4
+    tree.await_watches()
+    assert taken(sent) == [*["Delete"] * 3, "_RemoveWatches"]
 
 
 def test_of_those_who_come_at_once_the_first_alone_lists(
@@ -108,8 +113,14 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
     for owner, one in zip(owners, granted, strict=True):
         assert one.result(PATIENCE)
         owner.now(lock.release)
-    tree.await_line(KEY, 0)
-    assert sorted(taken(sent)) == [*["Create2"] * 3, *["Delete"] * 3, "GetChildren"]
+    tree.await_watches()
+    assert sorted(taken(sent)) == [
+        *["Create2"] * 3,
+        *["Delete"] * 3,
+        "GetChildren",
+        *["GetData"] * 2,
+        "_RemoveWatches",
+    ]
 
 
 def test_who_is_second_behind_another_process_lists_once(

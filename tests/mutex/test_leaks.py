@@ -75,7 +75,8 @@ def test_who_stood_behind_one_that_gave_up_watches_the_next_ahead(
         await asyncio.to_thread(tree.await_line, "key", 3)
         first.cancel()
         head, _ = await asyncio.to_thread(tree.await_line, "key", 2)
-        await asyncio.to_thread(tree.await_watches, f"{tree.path('key')}/{head}")
+        line = tree.path("key")
+        await asyncio.to_thread(tree.await_watches, line, f"{line}/{head}")
         holder.now(zk_lock("key", using="other").release)
         await second
         holder.now(zk_lock("key", using="other").acquire)
