@@ -29,7 +29,6 @@ WORN_SECONDS: Final = 1.0
 _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
     "session": e.Lapsed,
     "broken": e.FoundBroken,
-    "max_hold": e.HeldTooLong,
 }
 
 
@@ -178,7 +177,9 @@ class QueuedContender(Wire, Driver, Grant):
             self.session.soon(partial(self.hear, _LOSSES[reason]()))
 
     def _give_up(self) -> None:
-        self._lose("max_hold")
+        super()._lose("max_hold")
+        if not self.left:  # also where it was lost before: nobody waits for its caller any more
+            self.session.soon(partial(self.hear, e.HeldTooLong()))
 
     def _refuse_worn_line(self, since: float) -> None:
         self._worn_since = None

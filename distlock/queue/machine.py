@@ -319,7 +319,8 @@ class Machine(Joining):
 
     def _held_too_long(self, _: e.HeldTooLong) -> None:
         """Lose the grant first, and then let the next one have it."""
-        self._lose(e.Loss.MAX_HOLD)
+        if self.state is State.HOLDING:
+            self._lose(e.Loss.MAX_HOLD)
         if self.node is not None:
             self._do(e.Delete(self.node.name, self.node.session_id))
 

@@ -8,7 +8,7 @@ the node belongs to an earlier session::
     JOINING      Created             → LOOKING, or for one who follows another of us BEHIND it, or
                                        READING_LINE; a missing line is made, and joined again
                  Disconnected        → FINDING: the node may be there or not
-    FINDING      Connected           lists what the leader knows now
+    FINDING      Connected           lists all that was acknowledged before
                  Listed              → IDENTIFYING the node with our prefix, or joins anew
     IDENTIFYING  NodeRead            looks
                  Disconnected        → FINDING
@@ -32,7 +32,7 @@ the node belongs to an earlier session::
                  LineRemoved         joins anew, or → PEEKING
     HOLDING      Lapsed, Connected   → LOST if the session may have ended
                  Changed, Watched    → LOST if our own node is gone
-                 HeldTooLong         → LOST, and the node is deleted
+                 HeldTooLong         → LOST, and the node is deleted; also if LOST before
                  FoundBroken         → LOST
                  Renewed             watches our own node; also WAITING for the only one ahead, or
                                      BEHIND, where no list shows the node
@@ -41,7 +41,7 @@ the node belongs to an earlier session::
      IDENTIFYING
     LEAVING      Created             → LEFT
                  Disconnected        → SEARCHING
-    SEARCHING    Connected           lists what the leader knows now
+    SEARCHING    Connected           lists all that was acknowledged before
                  Listed, NodeRead,   → LEFT
                  Created
     any other    Leave               → LEFT; the node is deleted, the watch is taken back, and the
@@ -151,7 +151,7 @@ RULES: dict[type, dict[tuple[State, ...], str]] = {
     e.HandedOver: {(State.BEHIND,): "_handed_over"},
     e.Renewed: {(State.WAITING, State.BEHIND, State.HOLDING): "_renewed"},
     e.Lapsed: {(State.HOLDING,): "_check"},
-    e.HeldTooLong: {(State.HOLDING,): "_held_too_long"},
+    e.HeldTooLong: {(State.HOLDING, State.LOST): "_held_too_long"},
     e.FoundBroken: {(State.HOLDING,): "_found_broken"},
     e.Disconnected: {
         (State.JOINING, State.IDENTIFYING): "_lose_reply",

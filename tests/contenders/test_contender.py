@@ -16,6 +16,7 @@ from distlock.engine.errors import NotConnected
 from distlock.queue.events import Listed
 from tests.contenders.tools import LAST, holds, standing_in_line
 from tests.kit.fake_session import LINE, Counting, FakeSession, Tree
+from tests.kit.helpers import eventually
 
 
 @pytest.mark.parametrize(
@@ -266,3 +267,18 @@ def test_the_head_of_the_line_is_known_to_who_waits() -> None:
     assert holder.node is not None
     assert last.head == f"{LINE}/{holder.node.name}"
     assert last.ahead == 2
+
+
+def test_a_hold_that_was_lost_before_is_given_up_all_the_same() -> None:
+    tree = Tree()
+    session = FakeSession(tree)
+    place = session.join()
+    tree.answer()
+    session.deadline.end()
+    assert place.lost
+    tree.answer()
+    assert tree.nodes  # until the caller leaves
+    place.give_up_after(0)
+    eventually(lambda: tree.under_way)
+    tree.answer()
+    assert not tree.nodes

@@ -118,7 +118,7 @@ def _steps(way: Way) -> list[str]:
 DOWNGRADED = policies.downgraded(Machine(policies.WRITER, Process(0, ()), LocalLine(), me=0))
 MUTEXES = (policies.MUTEX,) * 3
 NO_MORE = {"leaves": 0, "releases": 0}
-ALL = Faults(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+ALL = Faults(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1)
 #: Three contenders are in two processes unless something else is said.
 SCOPES: dict[str, Scope] = {
     "three come and go": Scope(faults=Faults(leaves=1, releases=0)),
@@ -140,6 +140,24 @@ SCOPES: dict[str, Scope] = {
     "a session expires": Scope(faults=Faults(lapses=1, expiries=1, **NO_MORE), depth=10),
     "an operator breaks a node": Scope(faults=Faults(breaks=1, beats=2, **NO_MORE), depth=10),
     "an operator removes the line": Scope(faults=Faults(removals=1, **NO_MORE), depth=13),
+    "a deposed leader answers": Scope(
+        MUTEXES[:2], Faults(cuts=1, deposed=1, leaves=1, releases=0), (0, 1)
+    ),
+    "neighbours, and a deposed leader": Scope(
+        MUTEXES[:2], Faults(cuts=1, deposed=1, interrupts=1, **NO_MORE), (0, 0), depth=13
+    ),
+    "one holds the lock for too long": Scope(
+        MUTEXES[:2], Faults(overstays=1, lapses=1, leaves=0, releases=1), (0, 0)
+    ),
+    "one finds its node gone": Scope(
+        faults=Faults(breaks=1, looks=1, beats=1, **NO_MORE), depth=11
+    ),
+    "a lapse, and a node is broken": Scope(
+        MUTEXES[:2], Faults(lapses=1, breaks=1, beats=1, **NO_MORE), (0, 0), depth=13
+    ),
+    "a lapse, and the line is removed": Scope(
+        faults=Faults(lapses=1, removals=1, beats=1, **NO_MORE), depth=11
+    ),
     "one transaction begins the line anew": Scope(
         faults=Faults(renewals=1, **NO_MORE), begins_at=2, depth=13
     ),

@@ -88,6 +88,7 @@ def _sleeps(world: World, process: Process, number: int, contender: Machine) -> 
         or process.doomed
         or process.expired  # it will notice, and go on
         or caller.posted
+        or caller.news is not None
         or (caller.interrupted and not caller.left)
         or any(who == number for who, _ in process.requests)
         or any(who in (number, None) for who, _ in process.answers)
@@ -145,7 +146,7 @@ def _is_quiet(process: Process) -> bool:
         and not process.expired
         and not process.requests
         and not process.answers
-        and not any(caller.posted for caller in process.callers.values())
+        and not any(caller.posted or caller.news is not None for caller in process.callers.values())
     )
 
 
@@ -161,9 +162,13 @@ def _at_rest(world: World, contenders: list[tuple[Process, int, Machine]]) -> It
         return
     if any(process.callers[number].interrupted for process, number, _ in here):
         return
-    if any(process.has_answer(number) for process, number, _ in here):
-        return  # somebody holds, or is about to leave
-    if not any(process.would_watch(contender) for process, _, contender in here):
+    done = [process.callers[number] for process, number, _ in here if process.has_answer(number)]
+    if len(done) == len(here) or not all(caller.lost for caller in done):
+        return  # somebody holds, or is about to leave; who has lost the lock may take its time
+    if not any(
+        _is_broken(world, contender) and _wakes_at_heartbeat(process, number)
+        for process, number, contender in here
+    ):
         yield "everybody waits, and nobody holds"
 
 

@@ -75,6 +75,12 @@ class RecoveryWithoutSync(Machine):
         self._do(e.List())
 
 
+class RecoveryWithSync(Machine):
+    """ZOOKEEPER-1675: the leader that is asked after a lost reply is deposed, and answers."""
+
+    syncs = True
+
+
 class NoLookBetweenEventAndWait(Machine):
     """CURATOR-527, -641: the one ahead has gone before the watch on it is set."""
 
@@ -113,6 +119,41 @@ class WatchByExists(Machine):
 
 class WatchWithExists(NamedTuple):
     name: str
+
+
+class NoDeleteAfterMaxHold(Machine):
+    """Whoever holds the lock for too long has lost it, and keeps all others out."""
+
+    def _held_too_long(self, _: e.HeldTooLong) -> None:
+        self._lose(e.Loss.MAX_HOLD)
+
+
+class FoundBrokenIsIgnored(Machine):
+    """A holder finds that its node is gone, and its neighbour waits for a heartbeat to say so."""
+
+    def _found_broken(self, _: e.FoundBroken) -> None:
+        pass
+
+
+class NoListAfterProof(Machine):
+    """The node was in the list, and is gone when the session is proven at last."""
+
+    def apply(self, event: Event) -> Sequence[Effect]:
+        if self.state is State.PROVING and type(event) is e.Proved:
+            self.state = State.HOLDING
+            self.epoch = self.session.deadline.epoch
+            return [e.GRANT]
+        return super().apply(event)
+
+
+class LostHolderHandsOver(Machine):
+    """The lock is lost, and with it the right to say whose it is."""
+
+    def _lose(self, reason: e.Loss) -> None:
+        self.state = State.LOST
+        self._do(e.Lose(reason))
+        if self.node is not None:
+            self._part(self.node, self.epoch)
 
 
 class HandOverWithoutSessionCheck(Machine):
@@ -314,6 +355,7 @@ FORGOTTEN = "has forgotten its node"
 GHOST = "is granted on a node of an earlier session"
 TOKENS = "is granted after"
 IN_VAIN = "granted what is lost already"
+ALL_WAIT = "everybody waits, and nobody holds"
 UNAWARE = "does not hear that its node is broken"
 HASTY = policies.Policy(znodes.READ, a_writer_directly_ahead, shared=True)
 READERS = (policies.WRITER, policies.READER, policies.READER)
@@ -328,6 +370,11 @@ MUTATIONS = [
     Mutation(LostReplyOfOneWhoLeftIsForgotten, scope(cuts=1, leaves=1), FORGOTTEN),
     Mutation(LostReplyJoinsAnew, scope(cuts=1), FORGOTTEN),
     Mutation(RecoveryWithoutSync, scope(cuts=1), FORGOTTEN),
+    Mutation(RecoveryWithSync, scope(cuts=1, deposed=1), FORGOTTEN),
+    Mutation(NoDeleteAfterMaxHold, scope(overstays=1), ALL_WAIT),
+    Mutation(FoundBrokenIsIgnored, scope(breaks=1, looks=1), "goes on holding"),
+    Mutation(NoListAfterProof, scope(1, homes=(0,), lapses=1, breaks=1), "a node that is gone"),
+    Mutation(LostHolderHandsOver, scope(homes=TOGETHER, overstays=1), "hands over what it has"),
     Mutation(NoLookBetweenEventAndWait, scope(), SLEEPS),
     Mutation(PredecessorGoneMeansOurTurn, scope(3, homes=(0, 1, 2), leaves=1), TWO_HOLD),
     Mutation(WatchIsForgotten, scope(leaves=1), "its watch is still there"),

@@ -31,7 +31,9 @@ def deliver(world: World, process: Process, number: int, event: e.Event) -> None
     if caller.given is not None:
         process.callers[number] = caller._replace(given=None)
         contender.apply(e.HandedOver(caller.given))
+    before = contender.state
     carry_out(world, process, number, contender.apply(event))
+    _check_grant(world, number, contender, before)
     if contender.state is State.BEHIND:
         assert isinstance(contender.before, int)
         process.offers |= {(contender.before, number)}
@@ -44,6 +46,14 @@ def deliver_to_all(world: World, process: Process, event: e.Event) -> None:
     for number, contender in process.contenders.items():
         if contender.state is not State.NEW:
             deliver(world, process, number, event)
+
+
+def _check_grant(world: World, number: int, contender: Machine, before: State) -> None:
+    """Raise if a list was to show that a node is there, and did not."""
+    if before in (State.LOOKING, State.PROVING) and contender.state is State.HOLDING:
+        node = getattr(contender, "node", None)  # a semaphore's contender has several
+        if node is not None and not world.server.has(node.name):
+            raise Wrong(f"{NAMES[number]} is granted on a node that is gone")
 
 
 def attending(contender: Machine) -> bool:
@@ -78,8 +88,14 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
                     process.watchers |= {(watched(effect), number)}
                 process.requests += ((number, request),)
     for tell in told:
-        assert isinstance(tell.contender, int)
-        deliver(world, process, tell.contender, tell.event)
+        _hand_over(world, process, number, tell)
+
+
+def _hand_over(world: World, process: Process, number: int, tell: e.Tell) -> None:
+    assert isinstance(tell.contender, int)
+    if tell.event.epoch is not None and process.contenders[number].state is State.LOST:
+        raise Wrong(f"{NAMES[number]} hands over what it has lost")
+    deliver(world, process, tell.contender, tell.event)
 
 
 def watched(effect: Any) -> str:
@@ -107,8 +123,19 @@ def _unwatch_if_unwanted(process: Process, name: str) -> None:
 def serve(world: World, process: Process) -> None:
     """Carry the next request of a process out, and answer it."""
     (number, effect), process.requests = process.requests[0], process.requests[1:]
+    if process.deposed and _is_write(process, number, effect):
+        process.doomed = True
+        return
     answer = _SERVES.get(type(effect), _watch_by_exists)(world, process, effect)
     arrive(world, process, number, answer)
+
+
+def _is_write(process: Process, number: int | None, effect: Any) -> bool:
+    what = effect.what if isinstance(effect, At) else effect
+    if isinstance(what, e.List):  # one of the mutations asks for a ``sync``
+        asks = number is not None and getattr(process.contenders[number], "syncs", False)
+        return what.sync and not asks
+    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Prove | s.WriteLimit)
 
 
 def _create(world: World, process: Process, effect: e.Create) -> e.Created:
@@ -130,7 +157,7 @@ def _create(world: World, process: Process, effect: e.Create) -> e.Created:
 
 
 def _list(world: World, process: Process, effect: e.List) -> e.Listed:
-    if effect.sync:
+    if effect.sync and not process.deposed:
         process.lag = ()
     if not world.server.line:
         return e.Listed((), e.Problem.MISSING, effect.sync)

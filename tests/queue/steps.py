@@ -71,6 +71,8 @@ def _of_process(world: World, process: Process) -> Iterator[tuple[str, Any]]:
         yield "connects", _reconnect
         if process.unseen and not process.expired:
             yield "connects to a server that lags behind", partial(_reconnect, lags=True)
+            if faults.deposed:
+                yield "connects to a deposed leader", _connect_to_deposed
     if process.running and faults.lapses:
         yield "its session deadline passes", _lapse
     if not process.running and not process.expired and faults.expiries and attended:
@@ -97,7 +99,7 @@ def _doom(world: World, process: Process) -> None:
 
 
 def _cut(world: World, process: Process) -> None:
-    process.connected = process.doomed = False
+    process.connected = process.doomed = process.deposed = False
     process.requests = process.answers = ()
     process.watchers = frozenset()
     process.lag = ()
@@ -118,6 +120,12 @@ def _reconnect(world: World, process: Process, *, lags: bool = False) -> None:
     for delete in process.deletes:
         process.requests += ((None, e.Delete(*delete)),)
     deliver_to_all(world, process, e.Connected())
+
+
+def _connect_to_deposed(world: World, process: Process) -> None:
+    world.spend("deposed")
+    process.deposed = True
+    _reconnect(world, process, lags=True)
 
 
 def _beat(world: World, process: Process) -> None:
@@ -165,6 +173,8 @@ def _of_caller(
                     f"is interrupted in its join after {sent} requests",
                     partial(_join, number=number, sent=sent),
                 )
+    elif caller.news is not None:
+        yield f"hears {describe(caller.news)}", _hear(number)
     elif caller.posted:
         yield "has its release applied", partial(_leave, number=number)
     elif _is_downgrading(process, contender):
@@ -173,8 +183,39 @@ def _of_caller(
         process.has_answer(number) or caller.interrupted or world.faults.leaves
     ):
         yield "leaves", partial(_leave, number=number)
+        yield from _of_holder(world, process, number)
         if (state is State.HOLDING or caller.given is not None) and world.faults.releases:
             yield "sends its delete", partial(_release, number=number)
+
+
+def _of_holder(world: World, process: Process, number: int) -> Iterator[tuple[str, Any]]:
+    """Yield how a caller learns, other than by its contender, that it has lost the lock."""
+    contender = process.contenders[number]
+    if world.faults.overstays and (process.holds(number) or contender.state is State.LOST):
+        yield "overstays", _lose(number, "overstays", e.HeldTooLong())
+    if world.faults.looks and process.holds(number):
+        assert contender.node is not None
+        if not world.server.has(contender.node.name):
+            yield "finds its node gone", _lose(number, "looks", e.FoundBroken())
+
+
+def _lose(number: int, fault: str, news: e.Event) -> Callable[[World, Process], None]:
+    def lose(world: World, process: Process) -> None:
+        world.spend(fault)
+        process.callers[number] = process.callers[number]._replace(lost=True, news=news)
+
+    return lose
+
+
+def _hear(number: int) -> Callable[[World, Process], None]:
+    def hear(world: World, process: Process) -> None:
+        caller = process.callers[number]
+        process.callers[number] = caller._replace(news=None)
+        deliver(world, process, number, caller.news)
+        if process.contenders[number].state is State.HOLDING:
+            raise Wrong(f"{NAMES[number]} goes on holding what its caller has lost")
+
+    return hear
 
 
 def _is_next(process: Process, number: int) -> bool:

@@ -322,6 +322,14 @@ def test_a_hold_that_takes_too_long_is_lost_before_its_node_is_deleted() -> None
     assert lost == [e.Lose(e.Loss.MAX_HOLD), e.Delete(own(contender), 1)]
 
 
+def test_a_hold_that_was_lost_before_is_given_up_all_the_same() -> None:
+    line = Line()
+    contender = line.joined()
+    line.session.epoch = 2
+    contender.apply(e.Lapsed())
+    assert contender.apply(e.HeldTooLong()) == [e.Delete(own(contender), 1)]
+
+
 def test_a_lapse_in_the_session_deadline_ends_a_grant_for_good() -> None:
     line = Line()
     contender = line.joined()

@@ -6,7 +6,8 @@ docstring of `machine`. A world never changes; a step (`tests.queue.steps`) copi
 
 Each connection has a queue of requests, which the server carries out in order. An answer arrives at
 once, unless the connection is *doomed*: then requests are still carried out and their answers are
-lost, until the process notices that the connection is gone. Answers that travel for a while need no
+lost, until the process notices that the connection is gone. A *deposed* leader shows what it knew,
+answers a ``sync``, and never a write. Answers that travel for a while need no
 steps of their own: what a client does meanwhile (leave, time out, send) neither depends on what
 other clients do nor is seen by them before its requests are carried out, which are behind the
 answered one in the same queue. So it may as well be done before that one is carried out.
@@ -105,6 +106,12 @@ class Faults(NamedTuple):
     limits: int = 0
     #: One transaction removes the line, makes it again, and uses up all of its numbers but one.
     renewals: int = 0
+    #: A connection goes to a deposed leader.
+    deposed: int = 0
+    #: A caller holds the lock for longer than it may.
+    overstays: int = 0
+    #: A caller looks, and finds that its node is gone.
+    looks: int = 0
 
 
 class Caller(NamedTuple):
@@ -117,6 +124,10 @@ class Caller(NamedTuple):
     interrupted: bool = False
     #: The session deadline has passed while it held the lock.
     lapsed: bool = False
+    #: It was told that it has lost the lock, and the contender is not the one who said so.
+    lost: bool = False
+    #: The event with this news, until the contender hears of it.
+    news: Any = None
     #: The epoch of the grant that its neighbour has handed over, until the contender hears of it.
     given: int | None = None
 
@@ -131,6 +142,7 @@ class Process:
         "connected",
         "contenders",
         "deletes",
+        "deposed",
         "doomed",
         "epoch",
         "expired",
@@ -149,7 +161,7 @@ class Process:
         self.number = number
         self.id = number + 1
         self.connected = True
-        self.doomed = self.expired = False
+        self.doomed = self.expired = self.deposed = False
         self.running = True
         self.epoch = 1
         self.requests: tuple[Any, ...] = ()
@@ -231,7 +243,8 @@ class Process:
 
     def holds(self, number: int) -> bool:
         """Whether a caller may rely on having the lock."""
-        return self.valid(number) and not self.callers[number].left
+        caller = self.callers[number]
+        return self.valid(number) and not (caller.left or caller.lost)
 
     def has_answer(self, number: int) -> bool:
         """Whether a caller has the lock, or was told that it does not get it."""
