@@ -113,9 +113,11 @@ class Grant:
 
     def report(self) -> None:
         """Report to the listeners what they do not know yet."""
-        if not self._listeners or (self.left and not self._lost):  # or as while it waits
+        if not self._listeners:  # as while it waits
             return
-        if self.lost:
+        if self.left and not self._lost:
+            self._listeners.clear()  # they refer to the hold, and that to us
+        elif self.lost:
             with suppress(IndexError):  # another thread was faster
                 while self._listeners:
                     self._listeners.pop()(signals.lock_lost)

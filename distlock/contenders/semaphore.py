@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import ref
 
 from distlock.engine.reply import ignore
 from distlock.queue import events as e
@@ -201,7 +202,7 @@ class QueueWire(Wire):
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = Wire.REQUESTS
 
     def __init__(self, of: SemaphoreContender, path: str, data: bytes) -> None:
-        self._of = of
+        self._of = ref(of)  # which refers to us; it lives for as long as it needs an event
         self.session = of.session
         self.path = path
         self.data = data
@@ -222,7 +223,9 @@ class QueueWire(Wire):
             super()._delete(effect)
 
     def apply(self, event: Any) -> None:
-        self._of.apply(At(self.where, event))
+        of = self._of()
+        if of is not None:
+            of.apply(At(self.where, event))
 
 
 class LeasesWire(QueueWire):

@@ -66,7 +66,7 @@ class SessionRequests:
         #: The nodes that end with the session.
         self.nodes = NodeBytes(conf.max_node_bytes)
         #: One entry for each create under way.
-        self._creating: set[Done] = set()
+        self._creating: set[object] = set()
 
     # --- sending, from any thread ----------------------------------------------------------------
 
@@ -154,19 +154,20 @@ class SessionRequests:
             return
         make = self._client.contender if sequential else self._client.ephemeral
         sent_at = now()
+        entry = object()  # not `created`, which would refer to itself
 
         def created(value: Any, error: BaseException | None) -> None:
-            self._creating.discard(created)
+            self._creating.discard(entry)
             if error is None:
                 self.deadline.renew(sent_at, self.timeout)
                 self.nodes.add(value[0])
             done(value, error)
 
         try:
-            self._creating.add(created)
+            self._creating.add(entry)
             self.send(make(path, data), created, orphan=orphan, also=also)
         except BaseException:  # a soft time limit landed here
-            self._creating.discard(created)
+            self._creating.discard(entry)
             raise
 
     def create_containers(self, path: str, done: Done) -> None:
