@@ -43,8 +43,8 @@ def predecessor(line: list[NodeName], own: int) -> NodeName | None:
 def first_writer(line: list[NodeName], own: int) -> NodeName | None:
     """Wait for the first one ahead that is no reader.
 
-    A mutex on the same path counts as a writer. Source: Curator's
-    ``InterProcessReadWriteLock``.
+    Source: Curator's ``InterProcessReadWriteLock``. There a reader passes over all but writers, and
+    so over mutexes; here a mutex on the same path counts as a writer.
     """
     return next((other for other in line[:own] if other.kind != znodes.READ), None)
 
