@@ -249,9 +249,9 @@ class QueuedContender(Wire, Driver, Grant):
 
     # --- effects ---------------------------------------------------------------------------------
 
-    def _watch_line(self, _: e.WatchLine) -> None:
+    def _learn_line(self, _: e.WatchLine) -> None:
         path, lines = self.path, self.session.lines
-        line = lines.setdefault(path, Line(changed=lambda _: lines.pop(path, None)))
+        line = lines.setdefault(path, Line(changed=partial(_forget, lines, path)))
         answered = self._answer(answers.line_read)
 
         def read(value: Any, error: BaseException | None) -> None:
@@ -298,7 +298,7 @@ class QueuedContender(Wire, Driver, Grant):
 
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
         **Wire.REQUESTS,
-        e.WatchLine: _watch_line,
+        e.WatchLine: _learn_line,
         e.Delete: _delete,
         e.Grant: _grant,
         e.Busy: lambda self, _: self._settled(),
@@ -307,3 +307,7 @@ class QueuedContender(Wire, Driver, Grant):
         e.Revoke: _revoke,
         e.Tell: _tell,
     }
+
+
+def _forget(lines: dict[str, Line], path: str, _deleted: bool) -> None:
+    lines.pop(path, None)

@@ -50,7 +50,7 @@ class Line(NamedTuple):
     #: Its czxid.
     token: float = inf
     #: Called when the node has changed, or the watch is lost.
-    changed: Callable[[bool], object] = bool
+    changed: Callable[[bool], None] = lambda _: None
 
 
 class LocalLine:

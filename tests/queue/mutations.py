@@ -122,7 +122,7 @@ class WatchWithExists(NamedTuple):
 
 
 class NoDeleteAfterMaxHold(Machine):
-    """Whoever holds the lock for too long has lost it, and keeps all others out."""
+    """A holder past its max_hold has lost the lock, and keeps all others out."""
 
     def _held_too_long(self, _: e.HeldTooLong) -> None:
         self._lose(e.Loss.MAX_HOLD)
