@@ -41,7 +41,9 @@ def has_begun(request: Any) -> bool:
 
 
 def warn_of_early_end(lease: PersistentLease) -> None:
-    logger.warning("%r had ended before the task: once_ttl is too short.", lease)
+    logger.warning(
+        "%r had ended before the task: once_ttl is too short, or somebody has freed it.", lease
+    )
 
 
 def release(lease: PersistentLease, *, expected: bool = False) -> None:

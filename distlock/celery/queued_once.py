@@ -20,7 +20,7 @@ Source: celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
 
 from __future__ import annotations
 
-import inspect
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
@@ -39,9 +39,9 @@ from distlock.lease.persistent import PersistentLease
 from distlock.locks.breaking import break_node
 
 from .once_lease import BEGUN, HEADER, has_begun, header_of, lease_of, release, warn_of_early_end
-from .replacing import drop, record
+from .replacing import deciding, drop, record
 from .runs import CopyDropped, logger
-from .task_locks import locks_of
+from .task_locks import key_of_call, locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
@@ -116,32 +116,33 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             until_start = min(ttl, self._seconds_until(expires) + LATE)
         lease = request and lease_of(request, until_start)
         if lease is None:
-            key, using = self._key(tuple(args or ()), dict(kwargs or {}))
+            key, using = self._key(args, kwargs)
             lease = PersistentLease(key, until_start, owner=own, using=using)
         replaced: list[LeaseHolder] = []
-        if request is not None:  # this run goes on: it is put off, or retries
-            request.distlock_comes_again = True
-            if not has_begun(request):
-                self._renew(lease)
-        elif (first := self._first(lease, replaced)) is not None:
-            if task_id is None and first.task_id and self.on_duplicate == "return":
-                result = self.AsyncResult(first.task_id)
-                result.distlock_duplicate = True
-                return result
-            if not _continues_chain(options):
-                raise first
-            self._fail(own, first, options)
-            return self.AsyncResult(own)
-        begun = request is not None and has_begun(request)
-        header = BEGUN if begun else header_of(lease, own, ttl)
-        headers = {**(options.pop("headers", None) or {}), HEADER: header}
-        try:
-            result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
-        except BaseException:
-            release(lease)
-            raise
-        for old in replaced:
-            record(old, own, ttl=ttl, using=lease.using)
+        with ExitStack() as replacing:
+            if request is not None:  # this run goes on: it is put off, or retries
+                request.distlock_comes_again = True
+                if not has_begun(request):
+                    self._renew(lease)
+            elif (first := self._first(lease, replaced, replacing)) is not None:
+                if task_id is None and first.task_id and self.on_duplicate == "return":
+                    result = self.AsyncResult(first.task_id)
+                    result.distlock_duplicate = True
+                    return result
+                if not _continues_chain(options):
+                    raise first
+                self._fail(own, first, options)
+                return self.AsyncResult(own)
+            begun = request is not None and has_begun(request)
+            header = BEGUN if begun else header_of(lease, own, ttl)
+            headers = {**(options.pop("headers", None) or {}), HEADER: header}
+            try:
+                result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
+            except BaseException:
+                release(lease)
+                raise
+            for old in replaced:
+                record(old, own, ttl=ttl, using=lease.using)
         return result
 
     def lock_granted(self, locked: Locked) -> None:
@@ -164,7 +165,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 warn_of_early_end(lease)
         request.distlock_begun = True
 
-    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str]:
+    def _key(self, args: Any, kwargs: Any) -> tuple[str, str]:
         """Return the key of the lease for a call, and the alias in ``DISTLOCK``."""
         locked = locks_of(self)
         if not locked:
@@ -172,9 +173,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 f"{self.name} has the base QueuedOnce and no lock. Its key identifies the tasks to "
                 'queue once. Write @zk_locked("…") below its decorator.'
             )
-        run = getattr(self, "_orig_run", self.run)  # autoretry_for puts a function around it
-        bound = (self,) if inspect.ismethod(run) else ()
-        key = locked[0].key(bound + args, kwargs)
+        key = key_of_call(self, locked[0], args, kwargs)
         return f"{self.name}:{key}", locked[0].options.using
 
     def _seconds_until(self, when: Any) -> float:
@@ -191,18 +190,26 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             return None
         return request
 
-    def _first(self, lease: PersistentLease, replaced: list[LeaseHolder]) -> AlreadyQueued | None:
+    def _first(
+        self, lease: PersistentLease, replaced: list[LeaseHolder], replacing: ExitStack
+    ) -> AlreadyQueued | None:
         """Take the lease, or return the error that names its task.
 
         :param replaced: gets the former owners of the lease
+        :param replacing: lets their workers wait until it is closed
         """
         while not lease.acquire(timeout=0):
             first = lease.holder()
             if first is None:  # it has ended just now
                 continue
             if first.owner_id and self.on_duplicate == "replace":
-                if break_node(first, using=lease.using):  # not one that has just begun
-                    replaced.append(first)
+                with ExitStack() as stack:
+                    stack.enter_context(
+                        deciding(first.owner_id, by=str(lease.owner), using=lease.using)
+                    )
+                    if break_node(first, using=lease.using):  # not one that has just begun
+                        replaced.append(first)
+                        replacing.push(stack.pop_all())
                 continue
             if first.owner_id and self._state(first.owner_id) in states.READY_STATES:
                 ended = PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using)
@@ -245,9 +252,11 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     def _drop_if_replaced(self, lease: PersistentLease) -> None:
         """Raise `Ignore` if a newer message has replaced that of this run."""
         request = self.request
-        if self.on_duplicate == "replace" and (
-            drop(self, lease.using) or self._state(request.id) == states.REVOKED  # dropped before
-        ):
+        if self.on_duplicate != "replace":
+            return
+        with deciding(request.id, by=request.id, using=lease.using):
+            replaced = drop(self, lease.using)
+        if replaced or self._state(request.id) == states.REVOKED:  # dropped before
             request.distlock_begun = True
             raise Ignore("A newer message has replaced this one.")
 

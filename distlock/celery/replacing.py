@@ -1,15 +1,19 @@
 """Records replaced messages: those in whose place a newer one of the task was queued.
 
 The worker that gets a replaced message must know of it, even if the newer one has begun or ended
-meanwhile. So the record is a lease of its own, whose owner is the newer message's id. It is written
-*after* the publication of the newer message: a publisher that dies in between loses neither. The
-worker that drops the message releases the record.
+meanwhile. So the record is a lease of its own, whose owner is the newer message's id. The worker
+that drops the message releases the record.
+
+The record is written *after* the publication of the newer message: a publisher that dies in between
+loses neither. From the end of the older message's lease to then its fate is open, and a third lease
+makes its worker wait (`deciding`).
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from celery import states
 from celery.exceptions import TaskRevokedError
@@ -18,11 +22,18 @@ from distlock.exceptions import LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST
 from distlock.lease.persistent import PersistentLease
 
+from .once_lease import release
 from .put_off import ignores_result
 from .runs import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distlock.lease.nodes import LeaseHolder
+
+
+#: The seconds for which an older message waits for the publication of a newer one.
+PUBLICATION: Final = 10.0
 
 
 class Replaced(TaskRevokedError):  # type: ignore[misc]  # Celery has no types
@@ -60,6 +71,23 @@ def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
         record_of(old.owner_id, using, newer=newer, ttl=lasting).acquire(timeout=0)
     except LockUnavailable as error:
         logger.warning("%s was replaced by %s, and runs, too: %s", old.owner_id, newer, error)
+
+
+@contextmanager
+def deciding(task_id: str, *, by: str, using: str) -> Iterator[None]:
+    """Let nobody else decide the fate of a message meanwhile: a newer one's publisher, or a worker.
+
+    After `PUBLICATION` seconds the others go on: the publisher has died, or is slow. In the latter
+    case the older message runs first.
+
+    :param by: the id of the message whose publisher or worker asks
+    """
+    lease = PersistentLease(f"distlock.replacing:{task_id}", PUBLICATION, owner=by, using=using)
+    lease.acquire(timeout=PUBLICATION)
+    try:
+        yield
+    finally:
+        release(lease)
 
 
 def drop(task: Any, using: str) -> bool:

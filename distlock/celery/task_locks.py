@@ -1,8 +1,8 @@
-"""Finds the locks of a Celery task, and labels their nodes."""
+"""Finds the locks of a Celery task and their keys, and labels their nodes."""
 
 from __future__ import annotations
 
-from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction
+from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction, ismethod
 from typing import TYPE_CHECKING, Any
 
 from distlock.owner.owner import MAX_LABEL
@@ -31,6 +31,13 @@ def locks_of(task: Any) -> list[Locked]:
         _add_layers(run, layers)
     locks = {getattr(layer, "distlock", None): None for layer in layers.values()}
     return [locked for locked in locks if locked is not None]
+
+
+def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any) -> str:
+    """Return the key of a task's lock for the arguments of a message."""
+    run = getattr(task, "_orig_run", task.run)  # autoretry_for puts a function around it
+    bound = (task,) if ismethod(run) else ()
+    return locked.key((*bound, *(args or ())), dict(kwargs or {}))
 
 
 def _add_layers(function: Any, layers: dict[int, Any]) -> None:

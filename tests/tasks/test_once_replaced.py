@@ -4,24 +4,29 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import chain, states
+from celery import chain, signals, states
 from kombu.exceptions import OperationalError
 
 from distlock import zk_lease, zk_locked
+from distlock.celery import replacing
 from distlock.celery.queued_once import QueuedOnce
 from distlock.celery.replacing import Replaced, record_of
 from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
-from tests.tasks.tools import BROKERS, Message, broker_settings, free
+from tests.kit.tools import Owner
+from tests.tasks.tools import BROKERS, Message, Traced, broker_settings, free
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from celery import Celery
     from pytest_django import Settings
@@ -78,6 +83,21 @@ def assert_replaced(result: Any, newer: str) -> None:
     assert replaced.value.task_id == newer
 
 
+@contextmanager
+def at(signal: Any, task: Any, do: Callable[[Any], None]) -> Iterator[None]:
+    """Call `do` with the headers of a task's next message, just before or after it is sent."""
+
+    def receiver(headers: Any, **_: Any) -> None:
+        signal.disconnect(receiver, sender=task.name)
+        do(headers)
+
+    signal.connect(receiver, sender=task.name, weak=False)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver, sender=task.name)
+
+
 def test_the_newer_one_replaces_one_that_is_put_off(troupe: Fleet, key: str) -> None:
     task = troupe.task("newest", TASKS)
     with held_elsewhere(key):
@@ -95,6 +115,28 @@ def test_the_newer_one_replaces_one_that_comes_after_it(troupe: Fleet, key: str)
     task = troupe.task("newest", TASKS)
     first = task.apply_async((key, f"{key}-1"), countdown=3)
     second = task.delay(key, f"{key}-2")
+    troupe.stage.let_go(f"{key}-2")
+    assert second.get(timeout=PATIENCE) == f"{key}-2"
+    assert_replaced(first, second.id)
+    assert not troupe.stage.told(f"{key}-1", "enter")
+
+
+def test_one_that_a_worker_takes_before_the_replacement_is_recorded_never_runs(
+    troupe: Fleet, key: str
+) -> None:
+    task = troupe.task("newest", TASKS)
+    with held_elsewhere(key) as lock:
+        first = task.delay(key, f"{key}-1")
+        eventually(lambda: first.state == states.RETRY, PATIENCE, "the first one put off")
+
+        def free(_: Any) -> None:
+            lock.set()
+            end = time.monotonic() + 1
+            ran = partial(troupe.stage.told, f"{key}-1", "enter")
+            eventually(lambda: ran() or time.monotonic() > end, PATIENCE)
+
+        with at(signals.after_task_publish, task, free):
+            second = task.delay(key, f"{key}-2")
     troupe.stage.let_go(f"{key}-2")
     assert second.get(timeout=PATIENCE) == f"{key}-2"
     assert_replaced(first, second.id)
@@ -123,6 +165,48 @@ def test_of_many_messages_one_runs(index: Any, key: str, said: list[str]) -> Non
     for message in messages:
         if message is not ran[0]:
             assert isinstance(message.result.result, Replaced)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("newer", ["is not sent", "waits", "has ended"])
+def test_one_that_comes_while_the_newer_one_is_published_never_runs(
+    index: Any, key: str, said: list[str], newer: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Message(index, key, "old")
+    runs: list[Future[Any]] = []
+
+    def come(headers: Any) -> None:
+        if newer == "has ended":
+            Traced(index, key, "new", task_id=headers["id"], headers=dict(headers))
+        runs.append(worker.submit(first.run))
+        wait(runs, timeout=1)  # it cannot end, for it waits for the publisher
+
+    moment = signals.before_task_publish if newer == "is not sent" else signals.after_task_publish
+    with Owner() as worker:
+        with at(moment, index, come):
+            second = Message(index, key, "new")
+        assert runs[0].result(PATIENCE).state == states.IGNORED
+    assert_replaced(first.result, second.id)
+    if newer != "has ended":
+        assert second.run().state == states.SUCCESS
+    assert said == ["new"]
+    assert not record_of(first.id, "default").locked()
+    assert "once_ttl" not in caplog.text
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_one_whose_newer_one_was_never_published_runs(
+    index: Any, key: str, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The publisher dies after it has taken the lease."""
+    monkeypatch.setattr(replacing, "PUBLICATION", 1)
+    first = Message(index, key, "old")
+    lease = zk_lease(f"{index.name}:{key}", 60, owner="newer")
+    dying = ExitStack()
+    assert index._first(lease, [], dying) is None
+    assert first.run().state == states.SUCCESS
+    dying.close()
+    assert said == ["old"]
 
 
 @pytest.mark.usefixtures("distlock_settings")
