@@ -69,7 +69,8 @@ class NodeName(NamedTuple):
     sequence: int
 
 
-@lru_cache(maxsize=4096)  # each name is seen by all who wait, again at each look
+# Each name is seen by all who wait, again at each look: a line that is longer is parsed each time.
+@lru_cache(maxsize=32_768)
 def parse(name: str, pattern: re.Pattern[str] = _NODE) -> NodeName | None:
     """Return the parts of `name`, or None if it is not a contender's (CURATOR-43)."""
     found = pattern.fullmatch(name)

@@ -88,6 +88,17 @@ def test_other_children_are_no_contenders(name: str) -> None:
     assert parse(name) is None
 
 
+def test_a_long_line_is_parsed_once() -> None:
+    """All who wait in it list it, again and again."""
+    names = [lock_node(number) for number in range(20_000)]
+    for name in names:
+        parse(name)
+    before = parse.cache_info().misses
+    for name in names:
+        parse(name)
+    assert parse.cache_info().misses == before
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
