@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 from celery import current_task, signals
 
 from distlock import checks, decorators
+from distlock.exceptions import LockUnavailable
 from distlock.history.recorder import flush
 from distlock.locks.leftovers import release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
-from distlock.session.registry import close_sessions
+from distlock.session.registry import close_sessions, session_for
 
 from .runs import Run, logger
-from .task_locks import label_of, locks_of
+from .task_locks import key_of_call, label_of, locks_of
+from .tickets import Ticket
+from .wakes import Wakes, wake_first
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
@@ -51,6 +54,21 @@ def _end(task: Any, **_: Any) -> None:
     task.request.__dict__.pop("distlock_after", ExitStack()).close()
 
 
+def _dropped(sender: Any, request: Any, **_: Any) -> None:
+    """Remove the tickets of a task that was revoked, or has expired, and wake the next task."""
+    for locked in locks_of(sender):
+        if locked.on_busy == "queue":
+            key = key_of_call(sender, locked, request.args, request.kwargs)
+            ticket = Ticket(session_for(locked.options.using), key, request.id)
+            try:
+                ticket.look()
+                ticket.leave()
+            except LockUnavailable as error:
+                logger.warning("A ticket for the lock %r is left to its end: %s", key, error)
+            else:
+                wake_first(sender.app, ticket)
+
+
 def _check(**_: Any) -> None:
     """Log mistakes in keys: Celery runs the checks before it knows the tasks."""
     for message in checks.template_errors():
@@ -65,8 +83,6 @@ def _worker_starts(conf: Any, **_: Any) -> None:
 
 def _worker_listens(instance: Any, **_: Any) -> None:
     """Let the worker's main process learn of released locks, before it builds its steps."""
-    from .wakes import Wakes  # noqa: PLC0415 - for workers only
-
     instance.app.steps["consumer"].add(Wakes)
 
 
@@ -90,6 +106,7 @@ def connect() -> None:
         (signals.beat_init, _beat_starts),
         (signals.task_prerun, _begin),
         (signals.task_postrun, _end),
+        (signals.task_revoked, _dropped),
         (signals.worker_process_shutdown, _child_ends),
     ):
         signal.connect(receiver, weak=False)

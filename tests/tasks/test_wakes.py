@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from celery import states
 from kombu.asynchronous import timer
 
 from distlock import zk_locked
@@ -62,14 +64,17 @@ def troupe(
         yield one
 
 
-def put_off(troupe: Fleet, task: Any, key: str, actors: list[str]) -> list[Any]:
-    """Send tasks one after the other, each when the one before has its ticket."""
+def put_off(troupe: Fleet, task: Any, key: str, actors: list[str], *, before: int = 0) -> list[Any]:
+    """Send tasks one after the other, each when the one before has its ticket.
+
+    :param before: the number of tickets
+    """
     results = []
     default = troupe.distlock["default"]
     with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
         for actor in actors:
             results.append(task.delay(key, actor))
-            eventually(lambda: len(tickets_of(tree, key)) == len(results), PATIENCE)
+            eventually(lambda: len(tickets_of(tree, key)) == before + len(results), PATIENCE)
     return results
 
 
@@ -88,6 +93,34 @@ def test_a_release_wakes_the_first_in_line_and_so_on(troupe: Fleet, key: str) ->
     (left,) = troupe.stage.told(first, "leave")
     entries = troupe.stage.told(key, "enter")
     assert [line.facts[1] for line in entries] == [first, *others]
+    assert (entries[-1].when - left.when) / 1e9 < SHORTEST_PAUSE
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_task_that_never_runs_gives_its_place_to_the_next(
+    troupe: Fleet, key: str, how: str
+) -> None:
+    """Its ticket would last for 30 s longer than its pause."""
+    task = troupe.task("queue_at_once", TASKS)
+    first = f"first-{key}"
+    with troupe.worker() as worker:
+        holder = task.delay(key, first)
+        troupe.stage.await_entry(first)
+        never = task.apply_async((key, "never"), expires=2 if how == "expired" else None)
+        eventually(lambda: never.state == states.RETRY, PATIENCE, "the first one put off")
+        (following,) = put_off(troupe, task, key, ["following"], before=1)
+        if how == "revoked":
+            never.revoke()
+            eventually(lambda: f"revoked: {never.id}" in worker.log, PATIENCE)
+        else:
+            end = time.monotonic() + 2
+            eventually(lambda: time.monotonic() > end, PATIENCE)
+        troupe.stage.let_go(first)
+        assert holder.get(timeout=PATIENCE) == first
+        assert following.get(timeout=2 * PATIENCE) == "following"
+    (left,) = troupe.stage.told(first, "leave")
+    entries = troupe.stage.told(key, "enter")
+    assert [line.facts[1] for line in entries] == [first, "following"]
     assert (entries[-1].when - left.when) / 1e9 < SHORTEST_PAUSE
 
 
