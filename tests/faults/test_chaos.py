@@ -175,6 +175,7 @@ def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     [
         ("clock step", ["--recipe=lease"]),
         ("leader pause", ["--nodes=3", "--seconds=20"]),
+        ("long pause", []),
     ],
 )
 def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[str]) -> None:

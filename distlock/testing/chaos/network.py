@@ -58,22 +58,25 @@ def own() -> Iterator[None]:
 
 
 @contextmanager
-def isolated(server: Server) -> Iterator[None]:
+def isolated(server: Server, *, mute: bool = False) -> Iterator[None]:
     """Drop all packets between a server and the others; its clients notice nothing.
 
     It can connect anew once it has given the links up, after `syncLimit` ticks.
+
+    :param mute: drop only those that it sends
     """
+    table = f"{_TABLE}_mute" if mute else _TABLE
     rules = [
         f"tcp sport {source} tcp dport {target} drop"
         for local, remote in _links_to_others(server)
-        for source, target in ((local, remote), (remote, local))
+        for source, target in [(local, remote)] + [(remote, local)] * (not mute)
     ]
     chain = ["chain input {", "type filter hook input priority 0", *rules, "}"]
-    _run("nft", "-f", "-", text="\n".join([f"table {_TABLE} {{", *chain, "}", ""]))
+    _run("nft", "-f", "-", text="\n".join([f"table {table} {{", *chain, "}", ""]))
     try:
         yield
     finally:
-        _run("nft", "delete", "table", *_TABLE.split())
+        _run("nft", "delete", "table", *table.split())
 
 
 def _links_to_others(server: Server) -> list[tuple[str, str]]:

@@ -37,6 +37,8 @@ PATIENCE_SECONDS: Final = 40.0
 JOIN_SECONDS: Final = 0.2
 #: By how much a clock is set ahead, in seconds.
 STEP_SECONDS: Final = 300.0
+#: How long a mute leader is heard by nobody; its followers give it up after five ticks.
+MUTE_SECONDS: Final = 4.0
 #: How long a scene goes on after its last stroke, in seconds.
 LAST_SECONDS: Final = 1.5
 
@@ -95,12 +97,14 @@ class Scenes:
             match fault.kind:
                 case "line begun anew":
                     self._line_begun_anew(cast)
+                case "long pause":
+                    self._long_pause(fault.lasts, cast)
                 case "leader pause":
                     self._leader_pause(fault.lasts)
                 case "frozen leader":
                     self._frozen_leader(fault, cast)
-                case "leader partition":
-                    self._leader_partition(fault.lasts, cast)
+                case "leader partition" | "mute leader":
+                    self._leader_partition(fault, cast)
                 case "late answer":
                     self._late_answer(fault, cast)
                 case "longer timeouts":
@@ -144,6 +148,17 @@ class Scenes:
             cast.holder.order("keep", cast.key, 0.0)
             time.sleep(LAST_SECONDS)
 
+    def _long_pause(self, seconds: float, cast: Cast) -> None:
+        """Stop a holder with a waiter behind it for most of a session timeout."""
+        with self._aim() as aim:
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            self._take(cast.waiter, cast.key)
+            self._await(aim, cast.key, cast.holder, cast.waiter)
+            with self._stopped(cast.holder):
+                time.sleep(seconds)
+            time.sleep(LAST_SECONDS)
+
     def _leader_pause(self, seconds: float) -> None:
         """Pause the leader for less than a session, so that clients try their luck elsewhere."""
         with _paused(self._site.leader()):
@@ -183,8 +198,11 @@ class Scenes:
                 raise NotReady("the waiter's session did not expire")
             time.sleep(LAST_SECONDS)
 
-    def _leader_partition(self, seconds: float, cast: Cast) -> None:
-        """Cut the leader off from its followers, together with a holder that knows only it."""
+    def _leader_partition(self, fault: Fault, cast: Cast) -> None:
+        """Cut the leader off from its followers, together with a holder that knows only it.
+
+        A mute leader hears its followers for a while yet.
+        """
         leader = self._site.leader()
         others = [server for server in self._site.servers if server is not leader]
         with ExitStack() as stack:
@@ -197,10 +215,13 @@ class Scenes:
             self._await(aim, cast.key, cast.holder)
             self._take(cast.waiter, cast.key)
             self._await(aim, cast.key, cast.holder, cast.waiter)
-            with network.isolated(leader):
-                if not aim.await_queue(cast.key, [cast.waiter.pid], seconds + READY_SECONDS):
-                    raise NotReady("the holder's session did not expire")
-                time.sleep(LAST_SECONDS)
+            if fault.kind == "mute leader":
+                stack.enter_context(network.isolated(leader, mute=True))
+                time.sleep(MUTE_SECONDS)
+            stack.enter_context(network.isolated(leader))
+            if not aim.await_queue(cast.key, [cast.waiter.pid], fault.lasts + READY_SECONDS):
+                raise NotReady("the holder's session did not expire")
+            time.sleep(LAST_SECONDS)
 
     def _late_answer(self, fault: Fault, cast: Cast) -> None:
         """Stop a holder for a while, and its follower just after the next heartbeat.

@@ -86,6 +86,8 @@ OTHERS: Final = {
 #: Each of these plays a whole scene, on a key of its own where it needs one; see `scenes`.
 SCENES: Final = {
     "line begun anew": Kind(shortest=1.0, longest=1.0, recipes=_QUEUED),
+    # A hold ends after two thirds of a session timeout, and its session may go on.
+    "long pause": Kind(shortest=0.5, longest=1.0, of_session=True, recipes=_QUEUED),
     "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3),
     "frozen leader": Kind(shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED),
     "leader partition": Kind(
@@ -101,6 +103,16 @@ SCENES: Final = {
         of_session=True,
         settles=20.0,
         nodes=3,
+        named=True,
+        recipes=_QUEUED,
+    ),
+    # Followers prolong a leader that they do not hear, so without STRICT there may be two holders.
+    "mute leader": Kind(
+        shortest=8.0,
+        longest=8.0,
+        past_expiry=True,
+        nodes=3,
+        network=True,
         named=True,
         recipes=_QUEUED,
     ),
