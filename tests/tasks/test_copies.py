@@ -148,6 +148,29 @@ def test_copies_of_dead_tasks_run_when_their_session_ends(troupe: Fleet) -> None
         assert len(troupe.stage.told(key, "enter")) == 2
 
 
+def test_a_killed_worker_loses_what_tries_unless_it_is_acknowledged_late(
+    troupe: Fleet, key: str
+) -> None:
+    """Celery acknowledges when the pool takes a task (`Request.on_accepted`), before its lock."""
+    with held_elsewhere(key):
+        with troupe.worker("-Q", key) as doomed:
+            names = "late_wait", "patient"
+            late, early = (
+                troupe.task(name, TASKS).apply_async((key, key), queue=key) for name in names
+            )
+            eventually(lambda: in_line(key) == 3, PATIENCE, "both tasks in line")
+            os.killpg(doomed.process.pid, signal.SIGKILL)
+        deliver_again(troupe)
+    with troupe.worker("-Q", key):
+        troupe.stage.await_entry(key)
+        troupe.stage.let_go(key)
+        assert late.get(timeout=PATIENCE) == key
+    with Client.from_url(troupe.broker) as client:
+        assert not client.llen(key)
+        assert not client.hlen("unacked")
+    assert early.state != states.SUCCESS
+
+
 @pytest.mark.parametrize(
     ("states_in_turn", "succeeded"),
     [
