@@ -127,7 +127,7 @@ class Redis:
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 
-    def ask(self, *command: str | int, password: str | None = None) -> Any:
+    def ask(self, *command: str | int | bytes, password: str | None = None) -> Any:
         """Return the answer to a command."""
         client: Any = RedisPy(port=self.port, password=password, decode_responses=True)
         with client:

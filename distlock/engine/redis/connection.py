@@ -27,7 +27,7 @@ from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .joining import also_told, path_in
 from .library import CODE
-from .requests import Request, beginning, call, prefix, session_arguments
+from .requests import Request, beginning, call, packed, prefix, session_arguments
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -60,7 +60,7 @@ class RedisConnection(Serving):
         self._patience = max(conf.connect_timeout / 2, 0.2)
         #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
         milliseconds = int(min(conf.session_timeout / 10, 1.0) * 1000)
-        self._wait: tuple[Any, ...] = ("WAIT", conf.replicas, milliseconds)
+        self._wait = packed(b"WAIT", b"%d" % conf.replicas, b"%d" % milliseconds)
         #: Why there is no connection, and why trying again will not help.
         self.failure: BaseException | None = None
         self.trouble: BaseException | None = None
@@ -76,7 +76,7 @@ class RedisConnection(Serving):
         self.session_id = 0
         self.password = b""
         #: The first arguments of each call in the session.
-        self._session_arguments: tuple[Any, ...] = ()
+        self._session_arguments: tuple[bytes, ...] = ()
         #: The number of the session's last transaction.
         self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
@@ -165,7 +165,7 @@ class RedisConnection(Serving):
 
         :raises RedisRefused: it is too old, or a replica
         """
-        facts = self._ask("HELLO", "3")
+        facts = self._ask(b"HELLO", b"3")
         if int(facts[b"version"].split(b".")[0]) < 7:
             raise error_of("ERR unknown command", self._where)
         if facts[b"role"] not in (b"master", b"primary"):
@@ -189,12 +189,12 @@ class RedisConnection(Serving):
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
-        self._ask("SUBSCRIBE", self._channel)
+        self._ask(b"SUBSCRIBE", self._channel)
         try:
             self._ask(*call(self._session_arguments, request))
         except RedisRefused as error:
             if "SESSIONOVER" in str(error):
-                self._ask("UNSUBSCRIBE", self._channel)
+                self._ask(b"UNSUBSCRIBE", self._channel)
                 return False
             if "Function not found" not in str(error):
                 raise
@@ -204,7 +204,7 @@ class RedisConnection(Serving):
 
     def _load(self) -> None:
         try:
-            self._ask("FUNCTION", "LOAD", CODE)
+            self._ask(b"FUNCTION", b"LOAD", CODE)
         except RedisRefused as error:
             if "already exists" not in str(error):  # another process was faster
                 raise
@@ -213,13 +213,13 @@ class RedisConnection(Serving):
     def _channel(self) -> bytes:
         return prefix(self._conf) + b"events:%d" % self.session_id
 
-    def _ask(self, *command: Any) -> Any:
+    def _ask(self, *command: bytes) -> Any:
         """Send a command and return its answer, before the connection serves requests.
 
         :raises RedisRefused: the server answered with an error
         """
         deadline = time.monotonic() + self._patience
-        self._finish(hiredis.pack_command(command), self._patience)
+        self._finish(packed(*command), self._patience)
         while True:
             answer: Any = self._reader.gets()
             if answer is _MORE:
@@ -260,11 +260,10 @@ class RedisConnection(Serving):
 
     def packed(self, request: Any) -> tuple[int, bytes]:
         """Return how many answers a request has, and the request as bytes."""
-        message = hiredis.pack_command(call(self._session_arguments, request))
+        message = packed(*call(self._session_arguments, request))
         if not (request.counts and self._conf.replicas):
             return 1, message
-        wait = hiredis.pack_command(self._wait)
-        return 2, message + wait
+        return 2, message + self._wait
 
     def _chunk(self) -> bytes:
         try:

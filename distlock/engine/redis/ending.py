@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import hiredis
-
 from .address import address
-from .requests import call, good_bye, session_arguments
+from .requests import call, good_bye, packed, session_arguments
 from .tls import tls_of
 
 if TYPE_CHECKING:
@@ -21,10 +19,11 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
     """Return the facts that `session_reaper.end_session` needs to end a session."""
     found = address(conf.hosts)
     options = found.options
-    credentials = [options[name] for name in ("username", "password") if options.get(name)]
-    commands: list[tuple[Any, ...]] = [("AUTH", *credentials)] if credentials else []
+    names = ("username", "password")
+    credentials = [options[name].encode() for name in names if options.get(name)]
+    commands = [(b"AUTH", *credentials)] if credentials else []
     if options.get("db"):
-        commands.append(("SELECT", options["db"]))
+        commands.append((b"SELECT", b"%d" % options["db"]))
     commands.append(call(session_arguments(conf, session_id, password), good_bye()))
     return {
         "alias": conf.alias,
@@ -32,5 +31,5 @@ def report(conf: Configuration, session_id: int, password: bytes) -> dict[str, A
         "password": password.hex(),
         "servers": [found.server(_SENTINEL_SECONDS)],
         "tls": tls_of(options),
-        "commands": [hiredis.pack_command(command).decode() for command in commands],
+        "commands": [packed(*command).decode() for command in commands],
     }

@@ -10,7 +10,7 @@ _SOURCE: Final = Path(__file__).with_name("tree.lua").read_text()
 #: The name of the library, and what the names of its functions begin with.
 NAME: Final = f"distlock_{sha256(_SOURCE.encode()).hexdigest()[:12]}"
 #: The text for ``FUNCTION LOAD``.
-CODE: Final = f"#!lua name={NAME}\n" + _SOURCE.replace("LIBRARY", NAME)
+CODE: Final = f"#!lua name={NAME}\n{_SOURCE.replace('LIBRARY', NAME)}".encode()
 
 
 def function(name: str) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+import hiredis
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, UnimplementedError
 from kazoo.protocol.states import ZnodeStat
 
@@ -73,6 +74,10 @@ def names_in(answer: Any) -> list[str]:
     return [name.decode() for name in answer]
 
 
+def _flag(watcher: object) -> bytes:
+    return b"0" if watcher is None else b"1"
+
+
 def _nothing(_: Any) -> bool:
     return True
 
@@ -95,7 +100,7 @@ class Request:
     """
 
     function: bytes
-    arguments: tuple[Any, ...]
+    arguments: tuple[bytes, ...]
     read: Callable[[Any], Any]
     path: str = ""
     watcher: Callable[[bool], None] | None = None
@@ -121,9 +126,9 @@ class Step:
     changes = True
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[bytes, ...]:
         """The arguments of the function."""
-        return self.name, self.path, self.data, self.number
+        return self.name.encode(), self.path.encode(), self.data, b"%d" % self.number
 
     @property
     def counts(self) -> bool:
@@ -159,7 +164,7 @@ class Transaction:
         return _FREE if all(isinstance(step, Freeing) for step in self.steps) else _CHANGE
 
     @property
-    def arguments(self) -> tuple[Any, ...]:
+    def arguments(self) -> tuple[bytes, ...]:
         """The arguments of the function."""
         return tuple(one for step in self.steps for one in step.arguments)
 
@@ -200,12 +205,12 @@ class Requests:
         return Step("create", path, b"", 0, _path)
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        watched = int(changed is not None)
-        return Request(LIST, (path, watched), names_in, path, changed, children=True)
+        return Request(
+            LIST, (path.encode(), _flag(changed)), names_in, path, changed, children=True
+        )
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        watched = int(changed is not None)
-        return Request(READ, (path, watched), data_and_stat, path, changed)
+        return Request(READ, (path.encode(), _flag(changed)), data_and_stat, path, changed)
 
     def writing(self, path: str, data: bytes, version: int) -> Any:
         return Step("set", path, data, version, _stat)
@@ -221,14 +226,14 @@ class Requests:
 
     def syncing(self, path: str) -> Any:
         # There is one server, and it is up to date.
-        return Request(_PING, (EMPTY_MS,), lambda _: path)
+        return Request(_PING, (b"%d" % EMPTY_MS,), lambda _: path)
 
     def proof(self, path: str, *, by_write: bool) -> Any:
         # Each is a write.
-        return Request(_PING, (EMPTY_MS,), int, counts=True)
+        return Request(_PING, (b"%d" % EMPTY_MS,), int, counts=True)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
-        return Request(_UNWATCH, (path, "l" if children else "d"), _nothing)
+        return Request(_UNWATCH, (path.encode(), b"l" if children else b"d"), _nothing)
 
     def acl_reading(self, path: str) -> Any:
         raise UnimplementedError
@@ -247,7 +252,7 @@ def beginning(last: int | None) -> Request:
 
     :param last: the number of its last transaction, None for a new session
     """
-    return Request(_CONNECT, () if last is None else (last,), _nothing)
+    return Request(_CONNECT, () if last is None else (b"%d" % last,), _nothing)
 
 
 def prefix(conf: Configuration) -> bytes:
@@ -263,11 +268,22 @@ def _prefix(hosts: str, namespace: str) -> bytes:
     return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
 
 
-def session_arguments(conf: Configuration, session_id: int, password: bytes) -> tuple[Any, ...]:
+def session_arguments(conf: Configuration, session_id: int, password: bytes) -> tuple[bytes, ...]:
     """Return the arguments of every call in a session: the prefix, the token and the timeout."""
-    return prefix(conf), b"%d:%s" % (session_id, password), int(conf.session_timeout * 1000)
+    token, milliseconds = b"%d:%s" % (session_id, password), conf.session_timeout * 1000
+    return prefix(conf), token, b"%d" % milliseconds
 
 
-def call(session: tuple[Any, ...], request: Any) -> tuple[Any, ...]:
+def call(session: tuple[bytes, ...], request: Any) -> tuple[bytes, ...]:
     """Return a request as the command that calls its function."""
-    return (b"FCALL", request.function, 1, *session, *request.arguments)
+    return (b"FCALL", request.function, b"1", *session, *request.arguments)
+
+
+def packed(*command: bytes) -> bytes:
+    """Return a command as it is sent.
+
+    Bytes only: the repr of a number runs the handlers of signals, and hiredis uses its result also
+    where a handler has raised, which ends the process (``pack_command`` in its ``src/pack.c``).
+    """
+    parts: Any = command  # hiredis' own types allow only one
+    return hiredis.pack_command(parts)
