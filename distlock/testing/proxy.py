@@ -73,6 +73,13 @@ class TcpProxy:
         """Keep connections open and accept new ones, but forward nothing in `direction`."""
         self._do(lambda: self._link.shut_gates(direction))
 
+    def hold_back(self) -> None:
+        """Keep what the present connections bring to the server; new ones pass.
+
+        `pass_through` lets it go, also that of connections which the client has closed since.
+        """
+        self._do(self._link.hold_back)
+
     def delay(self, seconds: float) -> None:
         """Forward everything so much later, each way."""
         self._do(lambda: self._link.set_delay(seconds))
@@ -106,6 +113,8 @@ class _Link:
         self._listening: socket.socket | None = listening
         self._delay = 0.0
         self._gates = {"to_server": asyncio.Event(), "to_client": asyncio.Event()}
+        #: Those of connections whose bytes are held back.
+        self._held_back: list[asyncio.Event] = []
         self._server: asyncio.Server | None = None
         self.connections: set[asyncio.Task[None]] = set()
 
@@ -117,13 +126,20 @@ class _Link:
 
     def open_gates(self) -> None:
         self._delay = 0.0
-        for gate in self._gates.values():
+        for gate in (*self._gates.values(), *self._held_back):
             gate.set()
+        self._held_back.clear()
 
     def shut_gates(self, direction: Direction) -> None:
         for name, gate in self._gates.items():
             if direction in {name, "both"}:
                 gate.clear()
+
+    def hold_back(self) -> None:
+        gate, self._gates["to_server"] = self._gates["to_server"], asyncio.Event()
+        self._gates["to_server"].set()
+        gate.clear()
+        self._held_back.append(gate)
 
     def set_delay(self, seconds: float) -> None:
         self._delay = seconds
