@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -121,6 +122,15 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 
 #: Whoever asks for one of these wants to know how soon a call ends that gets no answer.
 FAULTS = {"broken_link", "own_zookeeper", "zookeeper_ensemble", "partitionable"}
+
+
+@pytest.fixture(autouse=True)
+def _new_servers_had_no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis that has just started grants at once, and not only when nobody may hold any more."""
+    with suppress(ImportError):  # redis-py is optional
+        from distlock.engine.redis import requests  # noqa: PLC0415
+
+        monkeypatch.setattr(requests, "unknown_ms", lambda _: 0)
 
 
 @pytest.fixture(autouse=True)

@@ -111,6 +111,12 @@ class EngineClient(Requests, Protocol):
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
 
+    def proven_since(self, sent_at: float) -> float:
+        """Return since when the server lets the session live, once a create was answered.
+
+        :param sent_at: when that was sent
+        """
+
     @property
     def server(self) -> str:
         """Host and port of the server that it is connected to, empty without a connection."""

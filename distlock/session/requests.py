@@ -159,7 +159,7 @@ class SessionRequests:
         def created(value: Any, error: BaseException | None) -> None:
             self._creating.discard(entry)
             if error is None:
-                self.deadline.renew(sent_at, self.timeout)
+                self.deadline.renew(self._client.proven_since(sent_at), self.timeout)
                 self.nodes.add(value[0])
             done(value, error)
 

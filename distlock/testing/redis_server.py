@@ -11,12 +11,18 @@ import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 from redis import Redis as RedisPy
 
+from distlock.conf import Configuration
+from distlock.engine.redis import requests
+from distlock.engine.redis.library import CODE
+from distlock.engine.redis.requests import beginning, call, good_bye, session_arguments
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.install import ServerError, ServerNotInstalled
 from distlock.testing.ports import free_ports
+from distlock.testing.redis_clock import set_clock, with_clock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -40,12 +46,14 @@ class Redis:
     ``REDIS_SERVER`` names another program, such as valkey-server.
 
     :param options: as on the command line of redis-server; by default it has an append-only file
+    :param stepping_clock: whether `set_clock` sets its time of day, which needs a C compiler
     """
 
     DATABASES = 1000
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, stepping_clock: bool = False) -> None:
         self.options = options
+        self._stepping_clock = stepping_clock
         self._folder: Path | None = None
         self._process: GuardedProcess | None = None
         self._databases = itertools.count()
@@ -75,9 +83,10 @@ class Redis:
                 "redis-server was not found. Install it with `apt-get install redis-server` "
                 "(Debian, Ubuntu) or `brew install redis` (macOS)."
             )
-        self._process = GuardedProcess(
-            [program, *self._arguments()], output=self._log, cwd=self.home, folder=self.home
-        )
+        command = [program, *self._arguments()]
+        if self._stepping_clock:
+            command = with_clock(self.home, command)
+        self._process = GuardedProcess(command, output=self._log, cwd=self.home, folder=self.home)
         if wait:
             self.wait_until_serving()
 
@@ -127,11 +136,27 @@ class Redis:
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 
+    def set_clock(self, ahead: float) -> None:
+        """Let its clock be so many seconds ahead of the machine's; needs `stepping_clock`."""
+        set_clock(self.home, ahead)
+
     def ask(self, *command: str | int | bytes, password: str | None = None) -> Any:
         """Return the answer to a command."""
         client: Any = RedisPy(port=self.port, password=password, decode_responses=True)
         with client:
             return client.execute_command(*command)
+
+    def grant_at_once(self, namespace: str) -> None:
+        """Say that there were no locks here before, which a server that starts cannot know.
+
+        :param namespace: of the first database, in which no process has been yet
+        """
+        conf = Configuration(hosts=self.hosts, namespace=namespace)
+        session = session_arguments(conf, 1, b"", 1)
+        self.ask("FUNCTION", "LOAD", CODE)
+        with patch.object(requests, "unknown_ms", lambda _: 0):
+            self.ask(*call(session, beginning(conf, None)))
+        self.ask(*call(session, good_bye()))
 
     @property
     def address(self) -> str:

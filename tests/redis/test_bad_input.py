@@ -150,6 +150,21 @@ def test_a_flushed_server_has_lost_the_lock(
     await_no_nodes(server)
 
 
+def test_a_server_that_evicts_locks(use: Callable[..., None], run: Callable[..., Redis]) -> None:
+    server = run("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    use(server.hosts)
+    assert "forgets locks when its memory is full (EVICTS allkeys-lru)" in refusal()
+    server.ask("CONFIG", "SET", "maxmemory-policy", "volatile-lru")
+    eventually(grants, PATIENCE, "a lock")
+
+
+def test_a_server_that_never_evicts_may_have_any_policy(
+    use: Callable[..., None], run: Callable[..., Redis]
+) -> None:
+    use(run("--maxmemory-policy", "allkeys-lru").hosts)
+    locks_and_releases()
+
+
 @pytest.mark.parametrize("key", ["state", "sessions", "n:{root}", "c:{path}"])
 def test_a_key_of_another_type(
     use: Callable[..., None], run: Callable[..., Redis], namespace: str, key: str

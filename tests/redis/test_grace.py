@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from redis.exceptions import ResponseError
 
-from distlock import LockLost, LockUnavailable, zk_lock
+from distlock import Hold, LockLost, LockUnavailable, zk_lock
 from distlock.conf import configuration
+from distlock.engine.redis import requests
+from distlock.engine.redis.library import CODE, NAME
 from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy
@@ -19,7 +22,7 @@ from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pytest_django import Settings
 
@@ -32,6 +35,9 @@ SESSION_TIMEOUT = 3
 KEPT = ("--appendonly", "yes", "--appendfsync", "always")
 
 
+FORGETS = ("--appendonly", "no")
+
+
 def forget(server: Redis) -> None:
     """Start the server again without what it knew."""
     end(server)
@@ -42,13 +48,20 @@ def end(server: Redis) -> None:
     """End the server, and let it forget what it knew."""
     server.kill()
     shutil.rmtree(server.home / "appendonlydir")
-    server.options = ("--appendonly", "no")
+    server.options = FORGETS
+
+
+@pytest.fixture(autouse=True)
+def _new_servers_had_no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here they may have had some, but of processes with this session timeout."""
+    monkeypatch.setattr(requests, "USUAL_SECONDS", SESSION_TIMEOUT)
 
 
 @pytest.fixture
 def server(settings: Settings) -> Iterator[Redis]:
-    """A server without data, kept on disk, for the aliases "default" and "other"."""
+    """A server that keeps its data on disk, and had no locks, for the two aliases."""
     server = Redis(*KEPT).start()
+    server.grant_at_once(configuration("default").namespace)
     options = {
         "HOSTS": server.hosts,
         "SESSION_TIMEOUT": SESSION_TIMEOUT,
@@ -66,16 +79,13 @@ def holder(make_owner: MakeOwner) -> Owner:
     return make_owner()
 
 
-def test_a_new_server_with_an_append_only_file_grants_at_once(server: Redis) -> None:
-    assert server.options == KEPT
-    with zk_lock("key"):
-        pass
-
-
+@pytest.mark.parametrize("options", [KEPT, FORGETS], ids=["file gone", "no file"])
 def test_a_new_server_that_may_have_forgotten_grants_after_the_session_timeout(
-    server: Redis,
+    server: Redis, options: tuple[str, ...]
 ) -> None:
-    forget(server)
+    end(server)
+    server.options = options
+    server.run()
     with pytest.raises(LockUnavailable, match=r"has just started.* for \d\.\d s more"):
         zk_lock("key").acquire()
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
@@ -116,17 +126,64 @@ def test_a_hold_survives_a_restart_that_loses_nothing(server: Redis, holder: Own
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
 
 
-@pytest.mark.parametrize("how", ["restart", "flush"])
+def forget_all(server: Redis) -> None:
+    server.ask("FLUSHALL")
+    server.ask("FUNCTION", "FLUSH")
+
+
+def flush_for_another_version(server: Redis) -> None:
+    other = b"distlock_other"
+    server.ask("FUNCTION", "LOAD", CODE.replace(NAME.encode(), other))
+    server.ask("FLUSHALL")
+    begin_session(server, library=other)
+
+
+def lose_file(server: Redis) -> None:
+    end(server)
+    server.options = KEPT
+    server.run()
+
+
+def forget_for_the_hasty(server: Redis) -> None:
+    forget(server)
+    server.ask("FUNCTION", "LOAD", "REPLACE", CODE)
+    begin_session(server, timeout=0.2)
+
+
+def begin_session(
+    server: Redis, *, timeout: float = SESSION_TIMEOUT, library: bytes = NAME.encode()
+) -> None:
+    """Be the first that comes to a server, with this timeout and this version of distlock."""
+    conf = replace(configuration("default"), session_timeout=timeout)
+    command = call(session_arguments(conf, 1, b"", 1), beginning(conf, None))
+    server.ask(*(part.replace(NAME.encode(), library) for part in command))
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [
+        forget,
+        lose_file,
+        lambda server: server.ask("FLUSHALL"),
+        forget_all,
+        flush_for_another_version,
+        forget_for_the_hasty,
+    ],
+    ids=["restart", "lose file", "flush", "flush all", "other version", "hasty"],
+)
 def test_nobody_gets_a_forgotten_lock_while_its_holder_believes_in_it(
-    server: Redis, holder: Owner, how: str
+    server: Redis, holder: Owner, lose: Callable[[Redis], None]
 ) -> None:
     lock = zk_lock("key")
     hold = holder.now(lock.__enter__)
     await_connection("other")
-    if how == "flush":
-        server.ask("FLUSHALL")
-    else:
-        forget(server)
+    lose(server)
+    assert_told_before_a_rival_comes(hold)
+    with pytest.raises(LockLost):
+        holder.now(lock.release)
+
+
+def assert_told_before_a_rival_comes(hold: Hold) -> None:
     forgotten_at = time.monotonic()
     believed_until = granted_at = 0.0
     while not granted_at:
@@ -136,8 +193,27 @@ def test_nobody_gets_a_forgotten_lock_while_its_holder_believes_in_it(
             granted_at = time.monotonic()
     assert believed_until < granted_at
     assert granted_at - forgotten_at > SESSION_TIMEOUT * 2 / 3
-    with pytest.raises(LockLost):
-        holder.now(lock.release)
+
+
+def test_a_replica_that_takes_over_waits_for_the_longest_timeout(
+    server: Redis, settings: Settings, holder: Owner
+) -> None:
+    """Whoever comes first to it has a shorter one."""
+    await_connection()
+    with Redis("--replicaof", "127.0.0.1", str(server.port)) as replica:
+        await_copy(replica)
+        server.ask("ACL", "SETUSER", "default", "-psync", "-sync")
+        server.ask("CLIENT", "KILL", "TYPE", "replica")
+        default = settings.DISTLOCK["default"]
+        settings.DISTLOCK = {"default": default, "other": {**default, "HOSTS": replica.hosts}}
+        hold = holder.now(zk_lock("key").__enter__)
+        server.kill()
+        replica.ask("REPLICAOF", "NO", "ONE")
+        begin_session(replica, timeout=1)
+        assert_told_before_a_rival_comes(hold)
+        with pytest.raises(LockLost):
+            holder.now(zk_lock("key").release)
+        close_sessions()
 
 
 def test_a_server_that_another_has_replaced_for_a_while_grants_nothing_at_first(
@@ -170,6 +246,29 @@ def await_copy(replica: Redis) -> None:
     )
 
 
+def test_a_primary_that_frees_its_backlog_goes_on_granting(
+    server: Redis, settings: Settings
+) -> None:
+    """An hour after a failover, as Redis comes."""
+    hasty = ("--repl-backlog-ttl", "1", "--repl-ping-replica-period", "1")
+    with Redis("--replicaof", "127.0.0.1", str(server.port), *hasty) as replica:
+        await_copy(replica)
+        replica.ask("REPLICAOF", "NO", "ONE")
+        default = settings.DISTLOCK["default"]
+        there = {**default, "HOSTS": replica.hosts}
+        settings.DISTLOCK = {"default": there, "other": there}
+        eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
+
+        def promoted() -> int:
+            return int(replica.ask("INFO", "replication")["second_repl_offset"])
+
+        eventually(lambda: promoted() == -1, PATIENCE, "a backlog that is freed")
+        close_sessions()
+        with zk_lock("key", timeout=PATIENCE):
+            pass
+        close_sessions()
+
+
 def test_a_session_without_its_last_transaction_lasts_until_its_holder_knows(
     server: Redis, settings: Settings, holder: Owner, make_owner: MakeOwner
 ) -> None:
@@ -183,8 +282,9 @@ def test_a_session_without_its_last_transaction_lasts_until_its_holder_knows(
         eventually(lambda: len(zk_lock("key").participants()) == 2, PATIENCE, "a waiter")
         session = await_connection("other")
         link.black_hole()  # the answer below does not reach the holder
-        after = beginning(2**52)
-        token = session_arguments(configuration("other"), *session._client.credentials)
+        conf = configuration("other")
+        after = beginning(conf, 2**52)
+        token = session_arguments(conf, *session._client.credentials, 2)
         with pytest.raises(ResponseError, match="SESSIONOVER"):
             server.ask(*call(token, after))
         awaited.result(PATIENCE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kazoo.exceptions import ConnectionLoss
 
-from distlock.engine.deadline import SessionDeadline
+from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded
 from distlock.engine.reply import Reply
 from distlock.engine.serving import Submitting
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 #: The watch events, by the first letter of their message.
 _DELETED: Final = "D"
 _CHANGED: Final = "C"
+#: The message by which the server asks for a ping.
+_PING: Final = "P"
 
 
 class RedisClient(Submitting, Requests):
@@ -90,6 +92,10 @@ class RedisClient(Submitting, Requests):
     @property
     def session_timeout(self) -> float:
         return self._connection.negotiated_timeout
+
+    def proven_since(self, sent_at: float) -> float:
+        # A create renews nothing on the server.
+        return self._connection.renewed_at
 
     @property
     def trouble(self) -> BaseException | None:
@@ -184,6 +190,9 @@ class RedisClient(Submitting, Requests):
     def fire(self, event: str) -> None:
         """Call the watchers of an event."""
         kind = event[0]
+        if kind == _PING:
+            self.ping()
+            return
         path, told, names = event[1:].partition("\0")
         watchers: list[Callable[[bool], None]] = []
         if kind in (_DELETED, _CHANGED):
@@ -233,8 +242,10 @@ class RedisClient(Submitting, Requests):
     def ping(self) -> None:
         """Renew the session."""
 
-        def answered(*_: Any) -> None:
-            self._connection.answered_ping()
+        sent_at = now()
+
+        def answered(_: Any, error: BaseException | None) -> None:
+            self._connection.answered_ping(sent_at if error is None else None)
 
         reply = Reply(answered, None, lambda _: None, self.session_id)
         self._queue.append((self.proof("", by_write=True), reply))

@@ -19,6 +19,7 @@ import hiredis
 from kazoo.protocol.connection import ConnectionDropped
 from redis.exceptions import RedisError
 
+from distlock.engine.deadline import now
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire
@@ -27,7 +28,7 @@ from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .joining import also_told, path_in
 from .library import CODE
-from .requests import Request, beginning, call, packed, prefix, session_arguments
+from .requests import PING, Request, beginning, call, packed, prefix, session_arguments
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -75,8 +76,13 @@ class RedisConnection(Serving):
         self._pinged_at: float | None = None
         self.session_id = 0
         self.password = b""
-        #: The first arguments of each call in the session.
+        #: The first arguments of each call over this connection.
         self._session_arguments: tuple[bytes, ...] = ()
+        #: The number of this connection, which rises.
+        self._number = 0
+        #: When the last request was sent that renews the session, and the last that has been
+        #: answered (`distlock.engine.deadline.now`).
+        self._renewal_sent_at = self.renewed_at = 0.0
         #: The number of the session's last transaction.
         self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
@@ -173,23 +179,27 @@ class RedisConnection(Serving):
 
     def _begin(self) -> None:
         """Carry on the session if it lives, and begin another one if not."""
-        if self.session_id and self._subscribe_and_call(beginning(self._last)):
+        if self.session_id and self._subscribe_and_call(beginning(self._conf, self._last)):
             return
         if self.session_id:
             self.client.session_over()
         self.session_id = 0
         self._new_session()
-        self._subscribe_and_call(beginning(None))
+        self._subscribe_and_call(beginning(self._conf, None))
 
     def _new_session(self) -> None:
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
-        self._session_arguments = session_arguments(self._conf, self.session_id, self.password)
         self._last = 0
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
         self._ask(b"SUBSCRIBE", self._channel)
+        self._number += 1
+        self._session_arguments = session_arguments(
+            self._conf, self.session_id, self.password, self._number
+        )
+        self._renewal_sent_at = now()
         try:
             self._ask(*call(self._session_arguments, request))
         except RedisRefused as error:
@@ -200,6 +210,7 @@ class RedisConnection(Serving):
                 raise
             self._load()
             return self._subscribe_and_call(request)
+        self.renewed_at = self._renewal_sent_at
         return True
 
     def _load(self) -> None:
@@ -260,7 +271,11 @@ class RedisConnection(Serving):
 
     def packed(self, request: Any) -> tuple[int, bytes]:
         """Return how many answers a request has, and the request as bytes."""
-        message = packed(*call(self._session_arguments, request))
+        command = call(self._session_arguments, request)
+        if request.function == PING:
+            before, self._renewal_sent_at = self._renewal_sent_at, now()
+            command += (b"%d" % ((self._renewal_sent_at - before) * 1_000_000),)
+        message = packed(*command)
         if not (request.counts and self._conf.replicas):
             return 1, message
         return 2, message + self._wait
@@ -354,8 +369,11 @@ class RedisConnection(Serving):
         return TooFewReplicas(message)
 
     def _plan(self, seconds: float) -> None:
-        """Ask again when the next session of all may have ended, if anybody waits for that."""
-        if self.client.watching:
+        """Ask again when the next session of all may have ended, if anybody waits for that.
+
+        Or soon, if there is more to clear away than one ping does.
+        """
+        if self.client.watching or not seconds:
             at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
             self._ping_at = min(self._ping_at, at)
 
@@ -367,9 +385,14 @@ class RedisConnection(Serving):
         elif now - self._pinged_at > self.negotiated_timeout / 4:
             raise ConnectionDropped("The server does not answer.")
 
-    def answered_ping(self) -> None:
-        """Note that the server has answered a ping."""
+    def answered_ping(self, sent_at: float | None) -> None:
+        """Note that the server has answered a ping.
+
+        :param sent_at: since when it has renewed the session, None if it has not
+        """
         self._pinged_at = None
+        if sent_at is not None:
+            self.renewed_at = sent_at
 
     def _finish(self, message: bytes, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -91,6 +91,13 @@ _KNOWN: Final = {
             "its maxmemory-policy should be noeviction."
         ),
     ),
+    "EVICTS": (
+        OutOfMemory,
+        (
+            "forgets locks when its memory is full ({0}). Set its maxmemory-policy to noeviction, "
+            "or to one of volatile-*, which keep what has no expiry."
+        ),
+    ),
     "READONLY": (
         NotWritable,
         (

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in milliseconds.
 EMPTY_MS: Final = 60_000
+#: The session timeout where nobody sets another, in seconds.
+USUAL_SECONDS: Final = 10
 
 _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
@@ -32,7 +34,7 @@ _FREE: Final = function("free")
 READ: Final = function("read")
 LIST: Final = function("list")
 _UNWATCH: Final = function("unwatch")
-_PING: Final = function("ping")
+PING: Final = function("ping")
 _CLOSE: Final = function("close")
 _CONNECT: Final = function("connect")
 
@@ -226,11 +228,11 @@ class Requests:
 
     def syncing(self, path: str) -> Any:
         # There is one server, and it is up to date.
-        return Request(_PING, (b"%d" % EMPTY_MS,), lambda _: path)
+        return Request(PING, (b"%d" % EMPTY_MS,), lambda _: path)
 
     def proof(self, path: str, *, by_write: bool) -> Any:
         # Each is a write.
-        return Request(_PING, (b"%d" % EMPTY_MS,), int, counts=True)
+        return Request(PING, (b"%d" % EMPTY_MS,), int, counts=True)
 
     def unwatching(self, path: str, *, children: bool = False) -> Any:
         return Request(_UNWATCH, (path.encode(), b"l" if children else b"d"), _nothing)
@@ -247,12 +249,21 @@ def good_bye() -> Request:
     return Request(_CLOSE, (), _nothing)
 
 
-def beginning(last: int | None) -> Request:
+def beginning(conf: Configuration, last: int | None) -> Request:
     """Begin the session, or carry it on if it still lives.
 
     :param last: the number of its last transaction, None for a new session
     """
-    return Request(_CONNECT, () if last is None else (b"%d" % last,), _nothing)
+    unknown = b"%d" % unknown_ms(conf)
+    return Request(_CONNECT, (unknown,) if last is None else (unknown, b"%d" % last), _nothing)
+
+
+def unknown_ms(conf: Configuration) -> float:
+    """Return for how long a server grants nothing after its start, if it knows no session.
+
+    It may have had some, of processes with another ``SESSION_TIMEOUT``.
+    """
+    return max(conf.session_timeout, USUAL_SECONDS) * 1000
 
 
 def prefix(conf: Configuration) -> bytes:
@@ -268,10 +279,15 @@ def _prefix(hosts: str, namespace: str) -> bytes:
     return f"{{{namespace}}}:{address(hosts).options.get('db', 0)}:".encode()
 
 
-def session_arguments(conf: Configuration, session_id: int, password: bytes) -> tuple[bytes, ...]:
-    """Return the arguments of every call in a session: the prefix, the token and the timeout."""
+def session_arguments(
+    conf: Configuration, session_id: int, password: bytes, connection: int = 0
+) -> tuple[bytes, ...]:
+    """Return the arguments of every call in a session.
+
+    They are the prefix, the token, the timeout and the number of the connection.
+    """
     token, milliseconds = b"%d:%s" % (session_id, password), conf.session_timeout * 1000
-    return prefix(conf), token, b"%d" % milliseconds
+    return prefix(conf), token, b"%d" % milliseconds, b"%d" % connection
 
 
 def call(session: tuple[bytes, ...], request: Any) -> tuple[bytes, ...]:

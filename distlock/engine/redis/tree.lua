@@ -5,8 +5,9 @@
 --
 --   state         a hash: "layout"; "zxid", the number of the last transaction; "run", which process
 --                 of a server the last session began on, and since which promotion; "grace", until
---                 when no contender is made there; and by the token of each session,
---                 "<id>:<password>", the number of its last transaction
+--                 when no contender is made there, and "span", for how long; "longest", the longest
+--                 timeout of a session; by the token of each session, "<id>:<password>", the number
+--                 of its last transaction; and by "#<token>" the number of its connection
 --   sessions      a sorted set of the tokens by the sessions' deadlines
 --   empty         a sorted set of containers by when they last became empty
 --   n:<path>      a node, packed
@@ -17,21 +18,20 @@
 --   w:<id>        the watches of a session, as that hash names them
 --   events:<id>   the channel on which a session hears of changes
 --
--- Times are microseconds of the server's clock. A transaction first changes copies of the nodes, and
+-- Times are microseconds of the server's clock, and so are spans of time. A transaction first changes copies of the nodes, and
 -- then writes all of them, so an error leaves nothing half done.
 --
 -- Source: ZooKeeper's PrepRequestProcessor, DataTree and ContainerManager.
 
 local MAX_INT = 2147483647
--- The sessions or containers that one call removes.
-local MANY = 100
+-- The sessions, their nodes, or the containers that one call removes, so that others have their turn.
+local MANY = 200
 
 -- The number of this arrangement: a version of distlock with another one must not meet its keys.
-local LAYOUT = '1'
+local LAYOUT = '2'
 
--- Whether this process of the server has had sessions of a prefix, which its successor cannot know; a
--- copy of its grace; and a moment before which no session of it ends.
-local known, grace, no_end_before = {}, {}, {}
+-- Whether this process of the server has had sessions of a prefix, which its keys may not say any more.
+local known = {}
 
 -- Flags of a new node. The owner of one that is QUEUED hears of each change of the one before it.
 local EPHEMERAL, SEQUENTIAL, CONTAINER, QUEUED = 1, 2, 4, 8
@@ -70,6 +70,7 @@ Transaction.__index = Transaction
 local function transaction(prefix, now, last)
   return setmetatable({
     prefix = prefix, now = now, last = last, nodes = {}, order = {}, writes = {}, fired = {},
+    over = {}, -- the ids of sessions that end with it
   }, Transaction)
 end
 
@@ -147,8 +148,8 @@ local ENDS = {D = {'d', 'l'}, C = {'d'}, L = {'l'}}
 -- Publish the events to the sessions that watch, each once, and end their watches.
 function Transaction:tell()
   local p, watches, events = self.prefix, {}, {}
+  self:tell_next()
   for _, event in ipairs(self.fired) do
-    if event.kind ~= 'L' then self:tell_next(event) end
     for _, kind in ipairs(ENDS[event.kind]) do
       local watch = kind .. event.path
       if not events[watch] then watches[#watches + 1], events[watch] = watch, event end
@@ -166,15 +167,32 @@ function Transaction:tell()
   end
 end
 
--- Publish the event of a node to who is queued behind it.
-function Transaction:tell_next(event)
+-- Publish the events of nodes to those who are queued behind them. Of several nodes that one is behind,
+-- it hears of the last; a session that is over hears nothing, and its own end tells the one behind.
+function Transaction:tell_next()
+  local last, followers = {}, {}
+  for _, event in ipairs(self.fired) do
+    local id = event.kind ~= 'L' and self:follower(event)
+    if id then
+      local before = last[event.follower]
+      if not before then followers[#followers + 1] = event.follower end
+      if not before or before.number <= event.number then last[event.follower] = event end
+      event.owner = id
+    end
+  end
+  for _, path in ipairs(followers) do self:publish(last[path], last[path].owner) end
+end
+
+-- Return the owner of the node that is queued behind that of an event, if it may hear of it.
+function Transaction:follower(event)
   local above, number = parent_of(event.path), tonumber(string.sub(event.path, -10))
   local parent = self:find(above)
   if not (number and parent) or parent[CHILDREN] == 0 then return end
   local after = redis.call(
     'ZRANGE', self.prefix .. 'c:' .. above, '(' .. number, '+inf', 'BYSCORE', 'LIMIT', 0, 1)
-  local node = after[1] and self:find(above .. '/' .. after[1])
-  if node and has(node[FLAGS], QUEUED) then self:publish(event, node[OWNER]) end
+  event.number, event.follower = number, above .. '/' .. (after[1] or '')
+  local node = after[1] and self:find(event.follower)
+  return node and has(node[FLAGS], QUEUED) and not self.over[node[OWNER]] and node[OWNER]
 end
 
 -- Publish an event to a session. A deletion brings the names that are left, for whoever waited.
@@ -300,57 +318,71 @@ local function unwatch_all(prefix, id)
   for _, name in ipairs(redis.call('SMEMBERS', prefix .. 'w:' .. id)) do unwatch(prefix, id, name) end
 end
 
-local function end_session(prefix, now, token)
-  local id = id_of(token)
-  unwatch_all(prefix, id)
-  -- Lua passes no more than some thousand arguments at a time.
-  repeat
-    local paths = redis.call('SRANDMEMBER', prefix .. 'e:' .. id, MANY)
-    local tx = transaction(prefix, now)
-    for _, path in ipairs(paths) do step.delete(tx, id, path, '', -1) end
-    redis.call('SREM', prefix .. 'e:' .. id, '', unpack(paths))
-    tx:commit()
-  until #paths == 0
-  redis.call('DEL', prefix .. 'e:' .. id)
-  redis.call('ZREM', prefix .. 'sessions', token)
-  redis.call('HDEL', prefix .. 'state', token)
-end
-
+-- End the sessions whose deadlines have passed, but delete no more than MANY nodes; return whether some
+-- are left for the next call.
 local function expire(prefix, now)
-  if now < (no_end_before[prefix] or 0) then return end
-  local first, due
-  repeat
-    first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
-    due = first[1] and tonumber(first[2]) < now
-    if due then end_session(prefix, now, first[1]) end
-  until not due
-  no_end_before[prefix] = tonumber(first[2])
+  local sessions = prefix .. 'sessions'
+  local tokens = redis.call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
+  local tx, left = transaction(prefix, now), MANY
+  for _, token in ipairs(tokens) do
+    tx.over[id_of(token)] = true
+    unwatch_all(prefix, id_of(token))
+    redis.call('HDEL', prefix .. 'state', token, '#' .. token)
+  end
+  for _, token in ipairs(tokens) do
+    local paths = left > 0 and redis.call('SPOP', prefix .. 'e:' .. id_of(token), left) or {}
+    for _, path in ipairs(paths) do step.delete(tx, '', path, '', -1) end
+    left = left - #paths
+    if left > 0 then
+      redis.call('ZREM', sessions, token)
+    else
+      redis.call('ZADD', sessions, 0, token)
+    end
+  end
+  tx:commit()
+  return left <= 0 or #tokens == MANY
 end
 
--- Let a session live for its timeout, in milliseconds, from now on.
-local function renew(prefix, token, now, timeout)
-  local deadline = now + timeout * 1000
-  redis.call('ZADD', prefix .. 'sessions', deadline, token)
-  no_end_before[prefix] = math.min(no_end_before[prefix] or 0, deadline)
-end
-
-local function reap(prefix, before)
-  local idle = redis.call('ZRANGE', prefix .. 'empty', '-inf', before, 'BYSCORE', 'LIMIT', 0, MANY)
-  for _, path in ipairs(idle) do
-    local tx = transaction(prefix, clock())
-    step.delete(tx, '', path, '', -1) -- refused if it has children again
-    tx:commit()
-    redis.call('ZREM', prefix .. 'empty', path)
+-- Bring the deadlines in line with the time that has really passed, where the clock was set.
+--
+-- The client of a session that pings says how long ago it sent the renewal before. If the clock says
+-- a sixth of the timeout more, it was set ahead, or the ping was late: all deadlines follow. If it was
+-- set back, they are farther away than any timeout.
+local function adjust(prefix, now, token, timeout, since)
+  local state = redis.call('HMGET', prefix .. 'state', 'longest', 'grace', 'span')
+  local grace, limit = tonumber(state[2]), now + state[1]
+  local renewed = redis.call('ZSCORE', prefix .. 'sessions', token) - timeout
+  local ahead = now - renewed - since
+  if ahead < timeout / 6 then ahead = 0 end
+  local wrong = redis.call('ZRANGE', prefix .. 'sessions', ahead > 0 and '-inf' or limit, '+inf',
+    'BYSCORE', 'WITHSCORES')
+  for at = 1, #wrong, 2 do
+    redis.call('ZADD', prefix .. 'sessions', math.min(wrong[at + 1] + ahead, limit), wrong[at])
+  end
+  if grace > renewed then
+    redis.call('HSET', prefix .. 'state', 'grace', math.min(grace + ahead, now + state[3]))
   end
 end
 
--- End the sessions that are over; return the time and the numbers of the last transaction of all, and
--- of the caller's session: nil if that is over.
-local function enter(prefix, token)
-  local now = clock()
-  expire(prefix, now)
-  local last = redis.call('HMGET', prefix .. 'state', 'zxid', token)
-  return now, tonumber(last[1] or 0), tonumber(last[2] or nil)
+-- Remove containers that have been empty since a moment; return whether there may be more.
+local function reap(prefix, now, since)
+  local idle = redis.call('ZRANGE', prefix .. 'empty', '-inf', since, 'BYSCORE', 'LIMIT', 0, MANY)
+  if #idle == 0 then return false end
+  local tx = transaction(prefix, now)
+  for _, path in ipairs(idle) do
+    step.delete(tx, '', path, '', -1) -- refused if it has children again
+  end
+  redis.call('ZREM', prefix .. 'empty', unpack(idle))
+  tx:commit()
+  return #idle == MANY
+end
+
+-- Return the time; the numbers of the last transaction of all, and of the caller's session, nil if that
+-- is over, or goes on over a later connection; and until when no contender is made.
+local function enter(prefix, token, connection)
+  local state = redis.call('HMGET', prefix .. 'state', 'zxid', token, '#' .. token, 'grace')
+  local alive = state[3] == connection and tonumber(state[2])
+  return clock(), tonumber(state[1] or 0), alive or nil, tonumber(state[4] or 0)
 end
 
 -- Take note of a server that has started, or taken the place of another, since the last session began.
@@ -358,37 +390,42 @@ end
 -- It may lack the last transactions of its predecessor, and a holder that it does not know believes
 -- in its lock for less than its session timeout. So it makes no contender for so long, as NFS servers
 -- grant no lock in their grace period (RFC 8881, 8.4.2). Sessions that it knows get their whole
--- timeout again, as a new leader of ZooKeeper gives them. A server that has no data counts as new
--- if it never was a replica, and has an append-only file or has run for longer. (Its uptime may be a
--- second too long: it is the difference of two times in whole seconds.)
-local function take_over(prefix, now, timeout)
-  local facts = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
-  -- It rises with each promotion of this server, and is -1 before the first.
+-- timeout again, as a new leader of ZooKeeper gives them. Where no session is known, `unknown` is the
+-- time to wait: since the server has started, if its keys may have been lost then only. (Its uptime
+-- may be a second too long: it is the difference of two times in whole seconds.)
+local function take_over(prefix, now, timeout, unknown, facts)
+  local state = prefix .. 'state'
+  -- It rises with each promotion of this server. It is -1 before the first, and again once the server
+  -- has freed its backlog (replicationCron in Redis' replication.c).
   local promoted = string.match(facts, 'second_repl_offset:(%-?%d+)')
-  local run = string.match(facts, 'run_id:(%x+)') .. ':' .. promoted
-  local before = redis.call('HGET', prefix .. 'state', 'run')
-  if before ~= run then
-    local until_then = 0
-    if before or known[prefix] or promoted ~= '-1' then
-      until_then = now + timeout * 1000
-    elseif not string.find(redis.call('INFO', 'persistence'), 'aof_enabled:1') then
-      local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%d+)'))
-      until_then = now - (uptime - 1) * 1000000 + timeout * 1000
+  local process = string.match(facts, 'run_id:(%x+)') .. ':'
+  local before = redis.call('HGET', state, 'run')
+  local longest = redis.call('ZCARD', prefix .. 'sessions') > 0 and redis.call('HGET', state, 'longest')
+  longest = math.max(longest or 0, timeout)
+  redis.call('HSET', state, 'longest', longest)
+  local same = before and string.sub(before, 1, #process) == process
+  if not same or promoted ~= '-1' and before ~= process .. promoted then
+    local from, span = now, math.max(longest, before and 0 or unknown)
+    -- The counters of commands outlive FLUSHALL and FUNCTION FLUSH.
+    local flushed = known[prefix] or string.find(facts, 'cmdstat_flush', 1, true)
+    if not (before or flushed) and promoted == '-1' then
+      local uptime = tonumber(string.match(facts, 'uptime_in_seconds:(%-?%d+)'))
+      from, span = math.min(now - (uptime - 1) * 1000000, now), unknown
     end
-    redis.call('HSET', prefix .. 'state', 'run', run, 'grace', until_then)
+    redis.call('HSET', state, 'run', process .. promoted, 'grace', from + span, 'span', span)
     for _, token in ipairs(redis.call('ZRANGE', prefix .. 'sessions', 0, -1)) do
-      redis.call('ZADD', prefix .. 'sessions', 'GT', now + timeout * 1000, token)
+      redis.call('ZADD', prefix .. 'sessions', 'GT', now + longest, token)
     end
   end
-  known[prefix], grace[prefix], no_end_before[prefix] = true, nil, nil
+  known[prefix] = true
 end
 
--- Return until when no contender is made.
-local function grace_until(prefix)
-  if not grace[prefix] then
-    grace[prefix] = tonumber(redis.call('HGET', prefix .. 'state', 'grace') or 0)
+-- Return the error for a server that forgets locks when its memory is full.
+local function evicts(facts)
+  local policy = string.match(facts, 'maxmemory_policy:(allkeys%-%w+)')
+  if policy and not string.find(facts, 'maxmemory:0\r\n', 1, true) then
+    return {err = 'EVICTS ' .. policy}
   end
-  return grace[prefix]
 end
 
 local OVER = {err = 'SESSIONOVER the session is over'}
@@ -397,55 +434,81 @@ local NO_WATCH = {err = 'NOWATCH there is no such watch'}
 local NO_NODE = {err = 'NONODE there is no such node'}
 
 -- --- the functions -----------------------------------------------------------------------------
--- Arguments: the token of the session, its timeout in milliseconds, and those of the function.
+-- Arguments: the token of the session, its timeout in milliseconds, the number of the connection, and
+-- those of the function. A call that arrives after one of a later connection is refused: its client
+-- has given it up, and would not know of what it does.
 
 -- Begin a session or, with the number of its last transaction, carry it on: if it lives, and no
 -- transaction is lost. If one is, the session lasts until its deadline: this answer may not arrive,
 -- and its holders believe in their locks until then.
+--
+-- Nobody says whether the clock is right here. So only those that are not connected are ended.
 local function connect(keys, args)
-  local prefix, token, timeout, last = keys[1], args[1], tonumber(args[2]), tonumber(args[3])
-  redis.call('HSETNX', prefix .. 'state', 'layout', LAYOUT)
-  if redis.call('HGET', prefix .. 'state', 'layout') ~= LAYOUT then return OTHER_LAYOUT end
-  take_over(prefix, clock(), timeout)
-  local now, _, known_last = enter(prefix, token)
-  if last and (known_last or -1) < last then return OVER end
+  local prefix, token, timeout = keys[1], args[1], args[2] * 1000
+  local unknown, last = args[4] * 1000, tonumber(args[5])
+  local state, sessions, now = prefix .. 'state', prefix .. 'sessions', clock()
+  local facts = redis.call('INFO', 'server', 'replication', 'memory', 'commandstats')
+  redis.call('HSETNX', state, 'layout', LAYOUT)
+  if redis.call('HGET', state, 'layout') ~= LAYOUT then return OTHER_LAYOUT end
+  local refusal = evicts(facts)
+  if refusal then return refusal end
+  take_over(prefix, now, timeout, unknown, facts)
+  local over = redis.call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
+  for _, other in ipairs(over) do
+    if redis.call('PUBLISH', prefix .. 'events:' .. id_of(other), 'P') > 0 then
+      redis.call('ZADD', sessions, now + redis.call('HGET', state, 'longest'), other)
+    end
+  end
+  expire(prefix, now)
+  local before = redis.call('HMGET', state, token, '#' .. token)
+  if last and tonumber(before[1] or -1) < last then return OVER end
+  if tonumber(before[2] or 0) >= tonumber(args[3]) then return OVER end
   unwatch_all(prefix, id_of(token))
-  redis.call('HSETNX', prefix .. 'state', token, 0)
-  renew(prefix, token, clock(), timeout)
+  redis.call('HSETNX', state, token, 0)
+  redis.call('HSET', state, '#' .. token, args[3])
+  redis.call('ZADD', sessions, now + timeout, token)
   return 'OK'
 end
 
--- Renew a session, and remove containers that have been empty for some milliseconds, the third
--- argument. Answer the milliseconds until the next session of all may end.
+-- Renew a session, end those that are over, and remove containers that have been empty for some
+-- milliseconds, the fourth argument; the fifth is how long ago the renewal before was sent. Answer the
+-- milliseconds until the next ping has more of that to do.
 local function ping(keys, args)
-  local prefix, token, timeout = keys[1], args[1], tonumber(args[2])
-  local now, _, alive = enter(prefix, token)
+  local prefix, token, timeout = keys[1], args[1], args[2] * 1000
+  local sessions = prefix .. 'sessions'
+  local now, _, alive = enter(prefix, token, args[3])
   if not alive then return OVER end
-  renew(prefix, token, now, timeout)
-  reap(prefix, now - args[3] * 1000)
-  local first = redis.call('ZRANGE', prefix .. 'sessions', 0, 0, 'WITHSCORES')
+  adjust(prefix, now, token, timeout, tonumber(args[5]))
+  redis.call('ZADD', sessions, now + timeout, token)
+  local more = expire(prefix, now)
+  if reap(prefix, now, now - args[4] * 1000) or more then return 0 end
+  local first = redis.call('ZRANGE', sessions, 0, 0, 'WITHSCORES')
   return math.max(math.ceil((tonumber(first[2]) - now) / 1000), 0)
 end
 
--- Answer whether the session was alive.
+-- Answer whether the session was alive. Over which connection this comes is no matter.
 local function close(keys, args)
-  local now, _, alive = enter(keys[1], args[1])
-  if alive then end_session(keys[1], now, args[1]) end
-  return alive and 1 or 0
+  local prefix, token = keys[1], args[1]
+  local alive = redis.call('HEXISTS', prefix .. 'state', token)
+  if alive == 1 then
+    redis.call('ZADD', prefix .. 'sessions', 0, token)
+    expire(prefix, clock())
+  end
+  return alive
 end
 
 -- Carry out all steps or none: each has a name, a path, data, and a version or flags. Answer -1, the
 -- outcomes and the number of the transaction; or the index of the step that fails, and why.
 local function change(keys, args)
   local prefix, token = keys[1], args[1]
-  local now, last, alive = enter(prefix, token)
+  local now, last, alive, grace = enter(prefix, token, args[3])
   if not alive then return OVER end
   local tx, outcomes, id = transaction(prefix, now, last), {}, id_of(token)
-  for first = 3, #args, 4 do
+  for first = 4, #args, 4 do
     local name, path, data, number = unpack(args, first, first + 3)
     number = tonumber(number)
-    if name == 'create' and now < grace_until(prefix) and not has(number, CONTAINER) then
-      return {err = 'GRACE ' .. math.ceil((grace_until(prefix) - now) / 1000)}
+    if name == 'create' and now < grace and not has(number, CONTAINER) then
+      return {err = 'GRACE ' .. math.ceil((grace - now) / 1000)}
     end
     local outcome, refusal = step[name](tx, id, path, data, number)
     if refusal then return {#outcomes, refusal} end
@@ -457,7 +520,7 @@ end
 -- Create a node as `change` does. Answer also the names that are beside it then; and the data and stat
 -- of the one before it, if the owner of the new one will hear of its changes.
 local function join(keys, args)
-  local prefix, answer, flags = keys[1], change(keys, args), tonumber(args[6])
+  local prefix, answer, flags = keys[1], change(keys, args), tonumber(args[7])
   if answer[1] == -1 then
     local path = answer[2][1][1]
     local above = parent_of(path)
@@ -471,29 +534,31 @@ local function join(keys, args)
   return answer
 end
 
--- Read a node, and watch it if the fourth argument is "1".
+-- Read a node, and watch it if the fifth argument is "1".
 local function read(keys, args)
-  local prefix, token, path = keys[1], args[1], args[3]
-  local now, last, alive = enter(prefix, token)
+  local prefix, token, path = keys[1], args[1], args[4]
+  local now, last, alive = enter(prefix, token, args[3])
   if not alive then return OVER end
   local node = transaction(prefix, now, last):find(path)
   if not node then return NO_NODE end
-  if args[4] == '1' then watch(prefix, id_of(token), 'd' .. path) end
+  if args[5] == '1' then watch(prefix, id_of(token), 'd' .. path) end
   return {node[DATA], stat(node)}
 end
 
--- List a node's children, and watch the list if the fourth argument is "1".
+-- List a node's children, and watch the list if the fifth argument is "1".
 local function list(keys, args)
-  local prefix, token, path = keys[1], args[1], args[3]
-  local now, last, alive = enter(prefix, token)
+  local prefix, token, path = keys[1], args[1], args[4]
+  local now, last, alive = enter(prefix, token, args[3])
   if not alive then return OVER end
   if not transaction(prefix, now, last):find(path) then return NO_NODE end
-  if args[4] == '1' then watch(prefix, id_of(token), 'l' .. path) end
+  if args[5] == '1' then watch(prefix, id_of(token), 'l' .. path) end
   return redis.call('ZRANGE', prefix .. 'c:' .. path, 0, -1)
 end
 
 local function drop_watch(keys, args)
-  return unwatch(keys[1], id_of(args[1]), args[4] .. args[3]) and 'OK' or NO_WATCH
+  local _, _, alive = enter(keys[1], args[1], args[3])
+  if not alive then return OVER end
+  return unwatch(keys[1], id_of(args[1]), args[5] .. args[4]) and 'OK' or NO_WATCH
 end
 
 local function register(name, callback, flags)

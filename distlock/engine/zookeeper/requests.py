@@ -158,6 +158,9 @@ class Requests:
         """
         return self.multi([self.presence(path)]) if by_write else Sync(path)
 
+    def proven_since(self, sent_at: float) -> float:
+        return sent_at
+
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""
         return Delete(path, version)
