@@ -108,6 +108,7 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
         (["--engine=redis", "--recipe=kazoo"], "no recipe of kazoo"),
         (["--engine=redis", "--fault=leader kill"], "is one of ZooKeeper's servers"),
         (["--engine=redis", "--fault=replaced server"], "is one of ZooKeeper's servers"),
+        (["--fault=late bytes"], "is one of Redis"),
         (["--volatile"], "--volatile is for Redis"),
     ],
 )
@@ -155,8 +156,9 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
     [
         ["--fault=stop", "--fault=black hole", "--fault=server kill"],
         ["--volatile", "--fault=server kill"],
+        ["--fault=late bytes", "--fault=flush", "--fault=server clock"],
     ],
-    ids=["kept on disk", "volatile"],
+    ids=["kept on disk", "volatile", "of Redis alone"],
 )
 def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     if shutil.which("redis-server") is None:

@@ -21,7 +21,7 @@ from .recipes import Permits
 from .register import Registers
 from .scenes import Scenes
 from .site import site
-from .tree import Tree
+from .tree import NAMESPACE, Tree
 from .worker import TIMEOUTS
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .history import Event
     from .site import Site
 
-NAMESPACE: Final = "/chaos"
 #: How long after its last release a recipe may take to remove its nodes and watches, in seconds.
 CLEAN_UP_SECONDS: Final = 5.0
 #: How long a worker may take to start, in seconds.

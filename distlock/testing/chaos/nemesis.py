@@ -6,20 +6,23 @@ import random
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
 
 from distlock.testing.proxy import TcpProxy
 
 from . import network, schedule
+from .scenes import STEP_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from distlock.testing.server import Server
 
     from .aim import Aim, Standing
     from .fleet import Fleet, Worker
     from .history import History
+    from .redis_site import RedisNode
     from .scenes import Scenes
     from .schedule import Fault
     from .site import Site
@@ -27,7 +30,16 @@ if TYPE_CHECKING:
 #: How long a hold goes on after a fault that it should outlive, in seconds.
 AFTERWARDS: Final = 1.0
 
-_ON_SERVERS: Final = frozenset(schedule.OTHERS) - {"deaf", "interrupt"}
+_OF_LINKS: Final[dict[str, Callable[[TcpProxy], None]]] = {
+    "cut": TcpProxy.cut,
+    "long cut": TcpProxy.cut,
+    "black hole": TcpProxy.black_hole,
+    "black hole with traffic": TcpProxy.black_hole,
+    "mute": lambda link: link.black_hole("to_server"),
+    "deaf": lambda link: link.black_hole("to_client"),
+    "late bytes": TcpProxy.hold_back,
+}
+_ON_SERVERS: Final = frozenset(schedule.OTHERS) - frozenset(_OF_LINKS) - {"interrupt"}
 
 
 class Nemesis:
@@ -109,17 +121,10 @@ class Nemesis:
         match fault.kind:
             case "pause" | "stop":
                 self._stop(worker, fault.lasts)
-            case "cut" | "long cut":
-                self._cut_off(worker, fault.lasts, TcpProxy.cut)
-            case "black hole":
-                self._cut_off(worker, fault.lasts, TcpProxy.black_hole)
-            case "black hole with traffic":
-                worker.order("traffic", fault.lasts)
-                self._cut_off(worker, fault.lasts, TcpProxy.black_hole)
-            case "mute":
-                self._cut_off(worker, fault.lasts, lambda link: link.black_hole("to_server"))
-            case "deaf":
-                self._cut_off(worker, fault.lasts, lambda link: link.black_hole("to_client"))
+            case kind if kind in _OF_LINKS:
+                if kind == "black hole with traffic":
+                    worker.order("traffic", fault.lasts)
+                self._cut_off(worker, fault.lasts, _OF_LINKS[kind])
             case "kill":
                 self._kill(worker, fault.lasts)
             case "fork":
@@ -152,6 +157,12 @@ class Nemesis:
                     self._sleep(fault.lasts)
                 finally:
                     server.resume()
+            case "flush":
+                cast("RedisNode", server).flush()
+            case "server clock":
+                server.set_clock(STEP_SECONDS)
+                self._sleep(fault.lasts)
+                server.set_clock(0)
             case _:
                 self._partition(worker, server, fault.lasts)
 

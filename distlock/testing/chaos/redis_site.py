@@ -9,6 +9,8 @@ from unittest.mock import patch
 from distlock.engine.redis import requests
 from distlock.testing.redis_server import Redis
 
+from .tree import NAMESPACE
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -22,6 +24,7 @@ class RedisNode:
         self.pause = redis.pause
         self.resume = redis.go_on
         self.wait_until_serving = redis.wait_until_serving
+        self.set_clock = redis.set_clock
 
     @property
     def port(self) -> int:
@@ -41,22 +44,32 @@ class RedisNode:
         """End it in order."""
         self._redis.shut_down()
 
+    def flush(self) -> None:
+        """Let it forget all data, and the functions with what they remember."""
+        self._redis.ask("FLUSHALL")
+        self._redis.ask("FUNCTION", "FLUSH")
+
 
 class RedisSite:
     """Stands in for `distlock.testing.server.ZooKeeper`: one server.
 
     :param volatile: whether it keeps nothing on disk
+    :param stepping_clock: whether its clock can be set
     """
 
-    def __init__(self, *, volatile: bool = False) -> None:
-        self._redis = Redis("--appendonly", "no") if volatile else Redis()
+    def __init__(self, *, volatile: bool = False, stepping_clock: bool = False) -> None:
+        options = ("--appendonly", "no") if volatile else ()
+        self._redis = Redis(*options, stepping_clock=stepping_clock)
         self.servers = [RedisNode(self._redis)]
         self._all = ExitStack()
 
     def __enter__(self) -> Self:
         # The harness has empty containers removed as soon as the test servers of ZooKeeper do.
         self._all.enter_context(patch.object(requests, "EMPTY_MS", 1000))
+        # And all processes of a run have one session timeout.
+        self._all.enter_context(patch.object(requests, "USUAL_SECONDS", 0))
         self._all.enter_context(self._redis)
+        self._redis.grant_at_once(NAMESPACE)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -36,6 +36,7 @@ class Kind:
     :ivar recipes: the recipes that it is for; empty for all
     :ivar restarts: whether a server starts again, after which Redis grants nothing for a while
     :ivar redis: whether it can be brought about with Redis
+    :ivar zookeeper: whether it can be brought about with ZooKeeper
     """
 
     shortest: float = 0.0
@@ -49,6 +50,7 @@ class Kind:
     recipes: frozenset[str] = frozenset()
     restarts: bool = False
     redis: bool = True
+    zookeeper: bool = True
 
 
 #: The recipes with one queue of contenders under the key.
@@ -80,6 +82,11 @@ OTHERS: Final = {
     "server pause": Kind(shortest=0.5, longest=5.0),
     "rolling restart": Kind(restarts=True),
     "quorum loss": Kind(shortest=1.0, longest=2.5, past_expiry=True, restarts=True),
+    # ZooKeeper closes the former connection of a session. Redis goes on carrying out what arrives.
+    "late bytes": Kind(shortest=0.5, longest=1.0, of_session=True, zookeeper=False),
+    "flush": Kind(restarts=True, zookeeper=False),
+    # It needs a server whose clock can be set, and this a C compiler.
+    "server clock": Kind(shortest=1.5, longest=2.5, past_expiry=True, named=True, zookeeper=False),
     "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
     "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
 }
@@ -178,7 +185,7 @@ def plan(
         and kind.nodes <= nodes
         and (network or not kind.network)
         and (recipe in kind.recipes or not kind.recipes)
-        and (kind.redis or not redis)
+        and (kind.redis if redis else kind.zookeeper)
     ]
     single = [name for name in possible if name not in SCENES]
     scenes = [name for name in possible if name in SCENES]
@@ -223,6 +230,8 @@ def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) 
         raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
     if redis and (kind.nodes > 1 or not kind.redis):
         raise ValueError(f"The fault {name!r} is one of ZooKeeper's servers.")
+    if not redis and not kind.zookeeper:
+        raise ValueError(f"The fault {name!r} is one of Redis.")
     if kind.nodes > nodes:
         raise ValueError(f"The fault {name!r} needs {kind.nodes} servers: give --nodes 3.")
     if kind.recipes and recipe not in kind.recipes:

@@ -26,7 +26,8 @@ def site(options: Options) -> Site:
         from .redis_site import RedisSite  # noqa: PLC0415 - of the extra [redis]
 
         # It has what the faults of its own schedule need.
-        return cast("Site", RedisSite(volatile=options.volatile))
+        clock = "server clock" in options.only
+        return cast("Site", RedisSite(volatile=options.volatile, stepping_clock=clock))
     return Site(
         options.nodes,
         config={"tickTime": f"{options.tick * 1000:.0f}"},

@@ -14,6 +14,8 @@ from distlock.session.session import Session
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: Where the locks of all runs are.
+NAMESPACE: Final = "/chaos"
 #: How long the harness waits for one answer, in seconds.
 ANSWER_SECONDS: Final = 1.0
 #: How long it waits for the connection, in seconds.

@@ -326,6 +326,10 @@ def main() -> None:
         },
     )
     django.setup()
+    if options["engine"] == "redis":
+        from distlock.engine.redis import requests  # noqa: PLC0415 - of the extra [redis]
+
+        requests.USUAL_SECONDS = 0  # type: ignore[misc]  # all processes have one session timeout
     # They report what the history tells: the nemesis at work.
     for name in ("kazoo", "distlock"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
