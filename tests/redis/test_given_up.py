@@ -1,4 +1,4 @@
-"""What a connection still brings that its client has given up is refused."""
+"""The server refuses calls of a connection that its client has given up."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def assert_told_before_a_rival_comes(hold: Hold) -> None:
 def test_a_replica_that_takes_over_waits_for_the_longest_timeout(
     server: Redis, settings: Settings, holder: Owner
 ) -> None:
-    """Whoever comes first to it has a shorter one."""
+    """The first process that comes to it has a shorter one."""
     await_connection()
     with Redis("--replicaof", "127.0.0.1", str(server.port)) as replica:
         await_copy(replica)

@@ -1,4 +1,4 @@
-"""What ends together, or idles in masses, takes the server a little at a time."""
+"""The server removes masses of nodes a little at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tests.kit.services import Redis
 
-#: What one call removes, as tree.lua says.
+#: The nodes that one call removes, as tree.lua says.
 MANY = 200
 
 
