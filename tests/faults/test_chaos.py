@@ -156,7 +156,7 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
     [
         ["--fault=stop", "--fault=black hole", "--fault=server kill"],
         ["--volatile", "--fault=server kill"],
-        ["--fault=late bytes", "--fault=flush", "--fault=server clock"],
+        ["--fault=late bytes", "--fault=flush"],
     ],
     ids=["kept on disk", "volatile", "of Redis alone"],
 )
@@ -169,6 +169,16 @@ def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     assert len(timeline.faults) > 1
     assert len(timeline.holds) > 30
     assert "lost" in {call.how for call in timeline.holds}
+
+
+def test_no_lock_in_redis_depends_on_the_servers_clock(tmp_path: Path) -> None:
+    if shutil.which("redis-server") is None or shutil.which("cc") is None:
+        pytest.skip("redis-server or cc was not found.")
+    size = "--engine=redis", "--seconds=25", "--processes=3", "--fault=server clock"
+    status, output, errors, timeline = chaos(tmp_path, *size)
+    assert status == 0, output + errors
+    assert len(timeline.faults) > 1
+    assert len(timeline.holds) > 30
 
 
 @pytest.mark.usefixtures("_needs_zookeeper")

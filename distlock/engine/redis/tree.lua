@@ -359,8 +359,10 @@ local function adjust(prefix, now, token, timeout, since)
   for at = 1, #wrong, 2 do
     redis.call('ZADD', prefix .. 'sessions', math.min(wrong[at + 1] + ahead, limit), wrong[at])
   end
-  if grace > renewed then
-    redis.call('HSET', prefix .. 'state', 'grace', math.min(grace + ahead, now + state[3]))
+  if grace > 0 then
+    -- One that is over stays so when the clock is set back.
+    grace = grace > renewed and math.min(grace + ahead, now + state[3]) or 0
+    redis.call('HSET', prefix .. 'state', 'grace', grace)
   end
 end
 
