@@ -206,3 +206,18 @@ def test_a_zookeeper_session_survives_a_short_cut(zookeeper: ZooKeeper) -> None:
         eventually(lambda: client.connected)
         assert client.exists("/zookeeper")
         assert client.client_id[0] == session
+
+
+def test_what_is_held_back_arrives_later_and_new_connections_pass(
+    echo: EchoServer, proxy: TcpProxy
+) -> None:
+    with connected(proxy) as first:
+        first.sendall(b"before ")
+        eventually(lambda: echo.received == b"before ", 5)
+        proxy.hold_back()
+        first.sendall(b"late")
+    with connected(proxy) as second:
+        second.sendall(b"new ")
+        eventually(lambda: echo.received == b"before new ", 5)
+        proxy.pass_through()
+        eventually(lambda: echo.received == b"before new late", 5)
