@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS: Final = (0.05, 0.75)
 #: The shortest time between two pings, in seconds.
 _LEAST_PING_SECONDS: Final = 0.005
+#: The words of a server that is no longer the one for these locks.
+_ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "NOAUTH")
 #: The reader returns it while an answer is not complete.
 _MORE: Final = object()
 #: Where there is no answer of a function yet.
@@ -324,7 +326,11 @@ class RedisConnection(Serving):
         """End the connection where the next one will do better.
 
         :raises ConnectionDropped: the session is over, or the functions have to be loaded again
+        :raises RedisRefused: the server is not the primary any more, which a managed service says
+            by nothing but its name, or it has forgotten who asks
         """
+        if refusal.startswith(_ELSEWHERE):
+            raise error_of(refusal, self._where)
         if refusal.startswith("SESSIONOVER"):
             raise ConnectionDropped("The session is over.")
         if "Function not found" in refusal:
