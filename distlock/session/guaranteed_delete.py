@@ -1,7 +1,8 @@
 """Deletes nodes for certain, without waiting for it, and the parents that this leaves idle.
 
-A delete is sent again after every reconnection until it is done or the session is gone (Curator's
-``FailedDeleteManager``, CURATOR-678). State changes on the connection thread.
+A delete that is lost is sent again after the reconnection, and one that is refused also after a
+pause, until it is done or the session is over (Curator's ``FailedDeleteManager``, CURATOR-678).
+Any thread may add a delete; the connection thread does the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.engine.errors import ConnectionLost, NoNode, SessionOver
 from distlock.engine.reply import ignore
+from distlock.engine.timer import call_later
 from distlock.logs.loggers import safe
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ logger = safe(logging.getLogger("distlock"))
 #: How long an idle parent node is kept before this process removes it, in seconds. The server
 #: removes empty containers too, but at most 10,000 a minute (CURATOR-173).
 IDLE_PARENT_SECONDS = 60.0
+#: The pauses before a refused delete is sent again, in seconds: the first, and the longest.
+REFUSED_SECONDS = 0.5, 30.0
 
 
 class GuaranteedDelete:
@@ -38,6 +42,10 @@ class GuaranteedDelete:
         self._client = client
         #: For each path, the function to call when it is known to be gone.
         self.pending: dict[str, Callable[[], None] | None] = {}
+        #: Those of them that the server has refused, with the session's id; and the next pause.
+        self._refused: dict[str, int] = {}
+        self._pause = REFUSED_SECONDS[0]
+        self._pausing = False
         #: The containers that this process has made, with their czxid, and since when they idle.
         self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
@@ -72,18 +80,38 @@ class GuaranteedDelete:
     ) -> None:
         if isinstance(error, ConnectionLost):
             self._session.when_connected(partial(self._send, path, session_id))
-            return
-        if error is not None and not isinstance(error, NoNode | SessionOver):
+        elif error is None or isinstance(error, NoNode | SessionOver):
+            self._settled(path)
+        else:
+            self._note_refusal(path, session_id, error)
+
+    def _note_refusal(self, path: str, session_id: int, error: BaseException) -> None:
+        if path not in self._refused:
             logger.error(
-                "%s could not be deleted (%r); it stays until this session ends. "
-                "Deleting needs the DELETE permission on the parent node.",
+                "%s could not be deleted, and is in the way of others until it is: it is tried "
+                "again. %s In ZooKeeper, deleting needs the DELETE permission on the parent node.",
                 path,
-                error,
+                self._client.explain(error),
             )
-        self._settled(path)
+        self._refused[path] = session_id
+        if not self._pausing:
+            self._pausing = True
+            call_later(self._pause, self._pause_over)
+            self._pause = min(2 * self._pause, REFUSED_SECONDS[1])
+
+    def _pause_over(self) -> None:
+        self._pausing = False
+        self._session.soon(self.send_again)
+
+    def send_again(self) -> None:
+        """Send again what was refused. Called on the connection thread."""
+        for path, session_id in list(self._refused.items()):
+            self._send(path, session_id)
 
     def _settled(self, path: str) -> None:
         self._session.nodes.discard(path)
+        if self._refused.pop(path, None) is not None and not self._refused:
+            self._pause = REFUSED_SECONDS[0]
         gone = self.pending.pop(path, None)
         if gone is not None:
             gone()

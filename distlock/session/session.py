@@ -220,6 +220,7 @@ class Session(SessionRequests):
             self.heartbeat.hurry()
         self._fail_forgotten()
         self._unpark()
+        self.deletes.send_again()
         self._tell_contenders()
 
     def _tell_contenders(self) -> None:

@@ -9,11 +9,13 @@ import signal
 import socket
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from unittest.mock import patch
 
 from redis import Redis as RedisPy
+from redis.exceptions import ResponseError
 
 from distlock.conf import Configuration
 from distlock.engine.redis import requests
@@ -25,10 +27,29 @@ from distlock.testing.ports import free_ports
 from distlock.testing.redis_clock import set_clock, with_clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from typing_extensions import Self
+
+_Command: TypeAlias = "tuple[str | int, ...]"
 
 START_TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 10.0
+
+#: The errors with which a server can be made to refuse writes, how that begins, and how it ends.
+REFUSALS: Final[dict[str, tuple[_Command, _Command]]] = {
+    "BUSY": (("CONFIG", "SET", "busy-reply-threshold", 1), ("SCRIPT", "KILL")),
+    "MISCONF": (("CONFIG", "SET", "save", "3600 1000000"), ("CONFIG", "SET", "save", "")),
+    "NOPERM": (
+        ("ACL", "SETUSER", "default", "-fcall"),
+        ("ACL", "SETUSER", "default", "+fcall"),
+    ),
+    "NOREPLICAS": (
+        ("CONFIG", "SET", "min-replicas-to-write", 1),
+        ("CONFIG", "SET", "min-replicas-to-write", 0),
+    ),
+    "READONLY": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
+}
 
 
 class RedisNotInstalled(ServerNotInstalled):
@@ -157,6 +178,37 @@ class Redis:
         with patch.object(requests, "unknown_ms", lambda _: 0):
             self.ask(*call(session, beginning(conf, None)))
         self.ask(*call(session, good_bye()))
+
+    @contextmanager
+    def refusing(self, error: str) -> Iterator[None]:
+        """Refuse writes during a block.
+
+        :param error: one of `REFUSALS`, with which the server's answers begin
+        """
+        begin, end = REFUSALS[error]
+        try:
+            self.ask(*begin)
+            if error == "BUSY":
+                with socket.create_connection(("127.0.0.1", self.port)) as client:
+                    client.sendall(b"EVAL 'while true do end' 0\r\n")
+                    self._await_refusal()
+            elif error == "MISCONF":
+                (self.home / "dump.rdb").mkdir(exist_ok=True)  # in the way of the file
+                self.ask("BGSAVE")
+                self._await_refusal()
+            yield
+        finally:
+            self.ask(*end)
+
+    def _await_refusal(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT
+        while time.monotonic() < deadline:
+            try:
+                self.ask("DEL", "key")
+            except ResponseError:
+                return
+            time.sleep(0.01)
+        raise RedisFailed("The server does not refuse writes.")
 
     @property
     def address(self) -> str:

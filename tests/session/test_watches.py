@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.security import make_acl
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from distlock.conf import Configuration
 from distlock.engine.errors import NoNode
@@ -282,7 +282,7 @@ def test_a_delete_may_be_asked_for_twice(client: KazooClient, one: Session) -> N
     assert not client.exists(path)
 
 
-def test_a_delete_that_is_refused_says_which_permission_it_needs(
+def test_a_delete_that_is_refused_is_repeated_and_reported_once(
     client: KazooClient, one: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     """DELETE is checked on the parent (PITFALLS 25h)."""
@@ -291,6 +291,27 @@ def test_a_delete_that_is_refused_says_which_permission_it_needs(
     client.set_acls(one.root, no_delete)
     gone = threading.Event()
     one.delete(path, one.id, gone.set)
-    assert gone.wait(20)
-    assert "Deleting needs the DELETE permission on the parent node" in caplog.text
+    eventually(lambda: "needs the DELETE permission on the parent node" in caplog.text)
+    one.deletes.send_again()
+    one.ask(one.read, "/").result(20)
     assert client.exists(path)
+    assert not gone.is_set()
+    client.set_acls(one.root, OPEN_ACL_UNSAFE)
+    assert gone.wait(20)
+    assert not client.exists(path)
+    assert caplog.text.count("could not be deleted") == 1
+
+
+def test_a_refused_delete_is_repeated_after_a_reconnection(
+    proxy: TcpProxy, client: KazooClient, one: Session
+) -> None:
+    one.deletes._pause = 3600.0
+    path = contender(one)
+    client.set_acls(one.root, [make_acl("world", "anyone", read=True, create=True, admin=True)])
+    gone = threading.Event()
+    one.delete(path, one.id, gone.set)
+    eventually(lambda: one.deletes._refused)
+    client.set_acls(one.root, OPEN_ACL_UNSAFE)
+    proxy.drop()
+    assert gone.wait(20)
+    assert not client.exists(path)

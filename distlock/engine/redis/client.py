@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, NoNodeError
 
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded
@@ -131,8 +131,7 @@ class RedisClient(Submitting, Requests):
         self.outage.end()
         self.fail_queued()
         guarded(self._changed, True, self._connection.session_id)
-        for path in self._given_back:
-            self._delete(path)
+        self._give_back_again()
 
     def disconnected(self) -> None:
         """Report that there is no connection, and that what was asked gets no answer."""
@@ -240,7 +239,7 @@ class RedisClient(Submitting, Requests):
         return True
 
     def ping(self) -> None:
-        """Renew the session."""
+        """Renew the session, and repeat what was refused."""
 
         sent_at = now()
 
@@ -249,15 +248,20 @@ class RedisClient(Submitting, Requests):
 
         reply = Reply(answered, None, lambda _: None, self.session_id)
         self._queue.append((self.proof("", by_write=True), reply))
+        self._give_back_again()
 
     def give_back(self, path: str) -> None:
-        """Delete a node that too few replicas have confirmed, also after a reconnection."""
+        """Delete a node that too few replicas have confirmed; again until it is done."""
         self._given_back.add(path)
         self._delete(path)
 
+    def _give_back_again(self) -> None:
+        for path in self._given_back:
+            self._delete(path)
+
     def _delete(self, path: str) -> None:
         def deleted(_: Any, error: BaseException | None) -> None:
-            if not isinstance(error, ConnectionLoss):
+            if error is None or isinstance(error, NoNodeError):
                 self._given_back.discard(path)
 
         reply = Reply(deleted, None, lambda _: None, self.session_id)

@@ -1,0 +1,57 @@
+"""A release that the server refuses for a while is repeated, so no lock stays taken for that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from distlock import zk_lock
+from distlock.conf import Configuration
+from distlock.engine.redis.client import RedisClient
+from distlock.testing.redis_server import REFUSALS
+from tests.kit.helpers import eventually, logged
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, await_connection, forgets_all
+from tests.redis.test_bad_input import await_no_nodes
+from tests.testing.sides import Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize("error", sorted(REFUSALS))
+def test_a_refused_release_is_repeated_and_reported_once(
+    use: Callable[..., None], caplog: pytest.LogCaptureFixture, error: str
+) -> None:
+    with Redis() as server:
+        use(server.hosts, SESSION_TIMEOUT=20)
+        lock = zk_lock("key")
+        lock.acquire()
+        session = await_connection()
+        before = session.id
+        with server.refusing(error):
+            lock.release()
+            eventually(lambda: refused(caplog) or not session.connected, PATIENCE, "a refusal")
+        await_no_nodes(server)
+        assert session.id == before
+        forgets_all(session)
+        # A server that is no primary any more is left, and reported as an outage.
+        assert len(refused(caplog)) == (error != "READONLY")
+
+
+def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in logged(caplog) if "could not be deleted" in line]
+
+
+def test_a_node_that_replicas_have_not_confirmed_is_given_back_again() -> None:
+    with Redis() as server:
+        side = Side(RedisClient, Configuration(hosts=server.hosts, session_timeout=6))
+        path, _ = side.ask(lambda make: make.contender("/x-lock-", b""))
+        with server.refusing("NOREPLICAS"):
+            side.client.soon(lambda: side.client.give_back(path))
+            side.ask(lambda make: make.syncing("/"))  # its answer comes after the refusal
+        await_no_nodes(server)
+        side.ask(lambda make: make.syncing("/"))
+        assert not side.client._given_back
+        side.client.say_goodbye(1)
