@@ -7,6 +7,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from distlock.engine.errors import NotYet
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -73,8 +75,17 @@ class Attempt(Generic[_W]):
     def patience(self) -> float | None:
         """Return the seconds to wait before asking again, or None when the wait is over."""
         contender = self.contender
-        if contender.granted and contender.lost and time.monotonic() < self._deadline:
-            # Nobody had the grant, as when an operator removes the queue in this instant.
+        refused = contender.error and contender.error.__cause__
+        if isinstance(refused, NotYet) and refused.until < self._deadline and not self._try_only:
+            rest = refused.until - time.monotonic()
+            if rest > 0:
+                return rest
+        else:
+            refused = None
+        in_vain = contender.granted and contender.lost and time.monotonic() < self._deadline
+        if in_vain or refused:
+            # Nobody had the grant, as when an operator removes the queue in this instant; or the
+            # server has refused for a while that is over.
             contender.leave()
             self._again_at = time.monotonic()
             contender = self.begin(self._wake)

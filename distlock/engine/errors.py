@@ -35,6 +35,15 @@ TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.Timeo
 NotConnected: Final = ConnectionLoss
 
 
+class NotYet(Exception):
+    """The server refuses for a while, and has said how long.
+
+    :ivar until: when that is over (`time.monotonic`)
+    """
+
+    until = 0.0
+
+
 def failure(outcomes: list[Any]) -> Exception | None:
     """Return the error of the step for which a transaction was not carried out."""
     along = RolledBackError | RuntimeInconsistency

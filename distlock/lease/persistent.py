@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+    from distlock.engine.calls import Wake
+
 _T = TypeVar("_T")
 _V = TypeVar("_V", bound=LeaseOperation)
 
@@ -214,11 +216,17 @@ class PersistentLease:
                 "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
             )
         limit = wait_limit(blocking, timeout, self._timeout, self.using)
-        operation = self._operation(
-            LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
-        )
+        operation: LeaseAcquisition | None = None
+
+        def begun(settled: Wake) -> Any:
+            nonlocal operation
+            operation = self._operation(
+                LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
+            )
+            return operation.awaited(settled)
 
         def taken(attempt: Attempt[Any]) -> LeaseHold | None:
+            operation: LeaseAcquisition = attempt.contender
             if signals.outcome(attempt, PersistentLease, self) is None:
                 if block is not None:
                     raise self._busy(operation, attempt)
@@ -241,10 +249,10 @@ class PersistentLease:
             if block is not None:
                 self._blocks.leave(block)
             attempt.give_up()
-            if operation.fresh:
+            if operation is not None and operation.fresh:
                 forget(identity)
 
-        attempt = Attempt(operation.awaited, limit)
+        attempt = Attempt(begun, limit)
         return Call(partial(attempt.steps, taken), undo)
 
     def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:

@@ -319,9 +319,11 @@ class SessionRequests:
             return error
         error = error or self._client.trouble
         conf = self.conf
-        return LockUnavailable(
+        found = LockUnavailable(
             self._client.explain(error), key=key, retry_after=conf.retry_after, using=conf.alias
         )
+        found.__cause__ = error
+        return found
 
 
 class _Answer(Future[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from dataclasses import replace
@@ -17,9 +18,10 @@ from distlock.engine.redis.library import CODE, NAME
 from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
 from distlock.testing.proxy import TcpProxy
+from tests.interrupts.recipes import RECIPES
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
-from tests.kit.tools import PATIENCE, await_connection
+from tests.kit.tools import PATIENCE, await_connection, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -89,6 +91,32 @@ def test_a_new_server_that_may_have_forgotten_grants_after_the_session_timeout(
     with pytest.raises(LockUnavailable, match=r"has just started.* for \d\.\d s more"):
         zk_lock("key").acquire()
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
+
+
+@pytest.mark.parametrize("recipe", ["mutex", "handoff", "semaphore", "multilock", "lease"])
+def test_a_caller_that_has_the_time_waits_until_the_server_grants(
+    server: Redis, recipe: str
+) -> None:
+    forget(server)
+    with RECIPES[recipe](timeout=60):
+        pass
+
+
+def test_tasks_wait_until_the_server_grants(server: Redis) -> None:
+    async def use() -> float:
+        async with zk_lock("key", timeout=60) as hold:
+            return hold.waited
+
+    forget(server)
+    assert asyncio.run(use()) > 1
+
+
+def test_a_caller_that_has_no_time_is_refused_at_once(server: Redis) -> None:
+    forget(server)
+    await_connection()
+    for timeout in (1, 0):
+        with within(0.9), pytest.raises(LockUnavailable, match="wait longer with timeout="):
+            zk_lock("key", timeout=timeout).acquire()
 
 
 def test_the_time_without_grants_is_never_shorter(server: Redis) -> None:
@@ -230,7 +258,7 @@ def test_a_server_that_another_has_replaced_for_a_while_grants_nothing_at_first(
         await_copy(server)
         server.ask("REPLICAOF", "NO", "ONE")
     with pytest.raises(LockUnavailable, match="taken the place of another"):
-        zk_lock("key", timeout=PATIENCE).acquire()
+        zk_lock("key").acquire()
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from typing import Final
 
 from kazoo.exceptions import (
@@ -22,6 +23,8 @@ from redis.exceptions import (
     ResponseError,
 )
 from redis.sentinel import MasterNotFoundError
+
+from distlock.engine.errors import NotYet
 
 
 class RedisRefused(Exception):
@@ -60,7 +63,7 @@ class NotConfirmed(ConnectionLoss):  # type: ignore[misc]
     """Fewer replicas than ``REPLICAS`` have confirmed a write: a failover may lose it."""
 
 
-class JustStarted(RedisRefused):
+class JustStarted(RedisRefused, NotYet):
     """The server has just started, or taken over, and grants no lock yet."""
 
 
@@ -145,11 +148,13 @@ _KNOWN: Final = {
 
 def _grace(text: str, where: str) -> JustStarted:
     seconds = int(text.split()[1]) / 1000
-    return JustStarted(
+    error = JustStarted(
         f"{where} has just started, or taken the place of another server, and may not know all "
         f"locks that were granted before. It grants none for {seconds:.1f} s more; by then their "
-        "holders know that they are lost. Try again."
+        "holders know that they are lost. Try again, or wait longer with timeout=."
     )
+    error.until = time.monotonic() + seconds
+    return error
 
 
 def error_of(text: str, where: str) -> RedisRefused:

@@ -302,4 +302,5 @@ def packed(*command: bytes) -> bytes:
     where a handler has raised, which ends the process (``pack_command`` in its ``src/pack.c``).
     """
     parts: Any = command  # hiredis' own types allow only one
-    return hiredis.pack_command(parts)
+    message: bytes = hiredis.pack_command(parts)
+    return message
