@@ -22,7 +22,7 @@ from .key_batch import locks_of
 from .state import LEADER, LEASES, Snapshot, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from distlock.keys.znodes import NodeName
     from distlock.session.session import Session
@@ -37,13 +37,16 @@ def participants(
     key: str,
     timeout: float,
     order: Callable[[Iterable[str]], list[NodeName]] = in_line,
-) -> list[Participant]:
-    """Return all participants in the queue under `path`, the holder first; empty without a queue.
+    at_once: int = 0,
+) -> Iterator[Participant]:
+    """Yield the participants in the queue under `path`, the holder first; none without a queue.
 
-    It sends one list and one batch of reads. Nodes that vanish in between are missing.
+    It lists their names, and reads the nodes as they are wanted. Nodes that vanish in between are
+    missing.
 
     :param timeout: seconds for all of it
     :param order: selects and sorts the names
+    :param at_once: the number of nodes to read in one go, 0 for all
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     deadline = time.monotonic() + timeout
@@ -55,12 +58,14 @@ def participants(
             return None
 
     names = answer(session.ask(session.children, path)) or ()
-    reads = [
-        (node_path, session.ask(session.read, node_path))
-        for node_path in (f"{path}/{node.name}" for node in order(names))
-    ]
-    found = (participant(node_path, answer(read)) for node_path, read in reads)
-    return [one for one in found if one is not None]
+    nodes = [f"{path}/{node.name}" for node in order(names)]
+    while nodes:
+        batch, nodes = (nodes[:at_once], nodes[at_once:]) if at_once else (nodes, [])
+        reads = [session.ask(session.read, node) for node in batch]
+        for node, read in zip(batch, reads, strict=True):
+            found = participant(node, answer(read))
+            if found is not None:
+                yield found
 
 
 def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None:

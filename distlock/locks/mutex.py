@@ -33,7 +33,7 @@ from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from distlock.contenders.waiting import InLine
@@ -139,11 +139,11 @@ class Mutex(KeyLock):
 
     def locked(self) -> bool:
         """Whether anybody holds or awaits the lock. Asks the server."""
-        return bool(self.participants())
+        return next(self._participants(at_once=1), None) is not None
 
     def holder(self) -> Participant | None:
         """Return the first in the queue. Asks the server."""
-        return next(iter(self.participants()), None)
+        return next(self._participants(at_once=1), None)
 
     def participants(self) -> list[Participant]:
         """Return all participants in the queue, the holder first. Asks the server.
@@ -152,9 +152,12 @@ class Mutex(KeyLock):
 
         :raises LockUnavailable: the lock server did not answer in time
         """
+        return list(self._participants())
+
+    def _participants(self, **how: Any) -> Iterator[Participant]:
         session = session_for(self.using)
         timeout = session.conf.connect_timeout
-        return participants(session, self._path(session), key=self.key, timeout=timeout)
+        return participants(session, self._path(session), key=self.key, timeout=timeout, **how)
 
     # --- together with others --------------------------------------------------------------------
 

@@ -111,7 +111,7 @@ class Permits(KeyLock):
         session = session_for(self.using)
         path = f"{self._path(session)}/{where}"
         timeout = session.conf.connect_timeout
-        return participants(session, path, key=self.key, timeout=timeout, order=order)
+        return list(participants(session, path, key=self.key, timeout=timeout, order=order))
 
     # --- together with others --------------------------------------------------------------------
 

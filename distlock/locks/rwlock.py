@@ -8,6 +8,7 @@ one key are mutexes with nodes of their own kind.
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock.conf import UNSET
@@ -21,9 +22,9 @@ from .lock import Options
 from .mutex import IDENTITIES, Mutex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from distlock.keys.znodes import Participant
+    from distlock.keys.znodes import NodeName, Participant
     from distlock.owner.hold import Held
     from distlock.owner.owner import Owner
 
@@ -63,30 +64,30 @@ class _Side(Mutex):
         side = "read" if self._reads else "write"
         return f"zk_rwlock({self.key!r}, using={self.using!r}).{side}"
 
+    def locked(self) -> bool:
+        """Whether anybody holds or awaits this side. Asks the server."""
+        return next(self._participants(order=self._mine, at_once=1), None) is not None
+
     def participants(self) -> list[Participant]:
         """Return all participants of this kind, first come first. Asks the server.
 
         :raises LockUnavailable: the lock server did not answer in time
         """
-        return [one for one in super().participants() if self._is_mine(one)]
+        return list(self._participants(order=self._mine))
 
     def holder(self) -> Participant | None:
         """Return the holder: the writer, or the first of the readers. Asks the server."""
-        everybody = super().participants()
         # A writer that reads, too, has two nodes with the same number.
-        return next(
-            (
-                one
-                for one in everybody
-                if self._is_mine(one) and one.sequence == everybody[0].sequence
-            ),
-            None,
-        )
+        first = list(islice(self._participants(at_once=2), 2))
+        return next((one for one in first if self._heads(one, first[0])), None)
 
-    def _is_mine(self, participant: Participant) -> bool:
+    def _heads(self, one: Participant, first: Participant) -> bool:
+        mine = self._mine([one.path.rpartition("/")[2]])
+        return bool(mine) and one.sequence == first.sequence
+
+    def _mine(self, names: Iterable[str]) -> list[NodeName]:
         # Any other node excludes as a writer does, such as that of a mutex on the same key.
-        node = znodes.parse(participant.path.rpartition("/")[2])
-        return (node is not None and node.kind == znodes.READ) == self._reads
+        return [node for node in znodes.in_line(names) if (node.kind == znodes.READ) == self._reads]
 
 
 class _ReadLock(_Side):

@@ -14,7 +14,7 @@ import pytest
 from distlock import Mutex, lock_acquired, lock_contended, lock_released, zk_lock
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +130,34 @@ def test_participants_are_listed_in_order_with_what_their_nodes_say(
     assert "GET /buy/42" in str(second)
     holder.now(zk_lock("key", using="other").release)
     waiting.result(PATIENCE)
+
+
+@pytest.mark.parametrize("look", ["holder", "locked"])
+@pytest.mark.parametrize("gone", [0, 2])
+def test_only_the_first_is_read_to_know_who_holds(
+    tree: Tree, requests: list[str], monkeypatch: pytest.MonkeyPatch, look: str, gone: int
+) -> None:
+    tree.client.ensure_path(tree.path("key"))
+    prefix = f"{tree.path('key')}/_c_{uuid4()}-lock-"
+    nodes = [tree.client.create(prefix, b"", ephemeral=True, sequence=True) for _ in range(9)]
+    session = await_connection()
+    listed = session.children
+
+    def leave_after_the_list(path: str, done: Any) -> None:
+        def answer(*outcome: Any) -> None:
+            for node in nodes[:gone]:
+                tree.client.delete(node)
+            done(*outcome)
+
+        listed(path, answer)
+
+    monkeypatch.setattr(session, "children", leave_after_the_list)
+    requests.clear()
+    found = getattr(zk_lock("key"), look)()
+    assert found is True or found.path == nodes[gone]
+    assert requests == ["GetChildren", *["GetData"] * (gone + 1)]
+    for node in nodes[gone:]:
+        tree.client.delete(node)
 
 
 @pytest.mark.parametrize(
