@@ -46,6 +46,11 @@ class GuaranteedDelete:
         self._refused: dict[str, int] = {}
         self._pause = REFUSED_SECONDS[0]
         self._pausing = False
+        #: Nodes that somebody else has deleted, with the session's id. A failover of Redis may undo
+        #: that, and nobody would believe in such a node: so they are deleted at each connection. It
+        #: undoes no transaction before the last one of a session that it keeps (``connect`` in
+        #: ``tree.lua``), so a later delete of ours settles them.
+        self._broken: dict[str, int] = {}
         #: The containers that this process has made, with their czxid, and since when they idle.
         self._made_parents: dict[str, int] = {}
         self._idle_parents: dict[str, float] = {}
@@ -81,7 +86,12 @@ class GuaranteedDelete:
         if isinstance(error, ConnectionLost):
             self._session.when_connected(partial(self._send, path, session_id))
         elif error is None or isinstance(error, NoNode | SessionOver):
+            ours = path in self._session.nodes or path in self._broken
             self._settled(path)
+            if error is None:
+                self._broken.clear()
+            elif ours and isinstance(error, NoNode):
+                self._broken[path] = session_id
         else:
             self._note_refusal(path, session_id, error)
 
@@ -104,14 +114,15 @@ class GuaranteedDelete:
         self._session.soon(self.send_again)
 
     def send_again(self) -> None:
-        """Send again what was refused. Called on the connection thread."""
-        for path, session_id in list(self._refused.items()):
+        """Send again what was refused, or may be undone. Called on the connection thread."""
+        for path, session_id in [*self._refused.items(), *self._broken.items()]:
             self._send(path, session_id)
 
     def _settled(self, path: str) -> None:
         self._session.nodes.discard(path)
         if self._refused.pop(path, None) is not None and not self._refused:
             self._pause = REFUSED_SECONDS[0]
+        self._broken.pop(path, None)
         gone = self.pending.pop(path, None)
         if gone is not None:
             gone()

@@ -26,6 +26,9 @@ class NodeBytes:
         self.total = 0
         self._sizes: dict[str, int] = {}
 
+    def __contains__(self, path: str) -> bool:
+        return path in self._sizes
+
     def add(self, path: str) -> None:
         """Count a node that was created."""
         if path not in self._sizes:
