@@ -75,9 +75,7 @@ def test_a_demoted_server_is_left_for_the_one_that_has_its_name(servers: Names) 
     assert session.id == before
 
 
-def test_a_break_that_a_failover_undoes_is_done_again(
-    servers: Names, make_owner: MakeOwner
-) -> None:
+def test_a_break_that_a_failover_undoes_is_repeated(servers: Names, make_owner: MakeOwner) -> None:
     holder, lock = make_owner(), zk_lock("key")
     hold = holder.now(lock.__enter__)
     session = await_connection()
