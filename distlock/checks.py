@@ -73,7 +73,8 @@ def check_replicas(**_: Any) -> list[CheckMessage]:
     return [
         CheckWarning(
             f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a "
-            "lock, and a primary that is cut off may go on confirming heartbeats.",
+            "lock, a lease may have two owners for the rest of its time, and a primary that is cut "
+            "off may go on confirming heartbeats.",
             hint="Set REPLICAS to the number of replicas that must have a lock before it counts, "
             "such as 1.",
             id="distlock.W006",

@@ -87,16 +87,19 @@ def _disk(found: Facts) -> Iterator[Finding]:
 
 
 def _replicas(conf: Configuration, found: Facts) -> Iterator[Finding]:
-    if is_sentinel(conf.hosts) and not conf.replicas:
+    connected = found.replicas
+    if not conf.replicas and (connected or is_sentinel(conf.hosts)):
         yield warning(
             "replicas",
-            f"{found.replicas} connected, and HOSTS names Sentinels without REPLICAS: a failover "
-            "may forget a lock, and a primary that is cut off may go on confirming heartbeats.",
-            "Set REPLICAS to the number of replicas that must have a lock before it counts.",
+            f"{connected} connected, and REPLICAS is 0: if one of them takes over, it may not have "
+            "a lock, a lease may have two owners for the rest of its time, and a primary that is "
+            "cut off may go on confirming heartbeats.",
+            "Set REPLICAS to the number of replicas that must have a lock before it counts, or "
+            "make none of them the primary.",
         )
-    elif found.replicas is not None:
-        message = f"{found.replicas} connected, REPLICAS is {conf.replicas}"
-        if found.replicas >= conf.replicas:
+    elif connected is not None:
+        message = f"{connected} connected, REPLICAS is {conf.replicas}"
+        if connected >= conf.replicas:
             yield ok("replicas", message)
         else:
             yield failure(

@@ -117,6 +117,10 @@ def test_replicas_that_are_missing_are_an_error(own_redis: str, settings: Settin
         replica.replicaof("127.0.0.1", port)
         eventually(lambda: primary.info("replication")["connected_slaves"] == 1, PATIENCE)
         assert findings()["replicas"].message == "1 connected, REPLICAS is 1"
+        set_options(settings, REPLICAS=0)
+        found = findings()["replicas"]
+        assert found.level == "warning"
+        assert "a lease may have two owners for the rest of its time" in found.message
         set_options(settings, HOSTS=url)
         found = findings()["server"]
         assert (found.level, found.message.partition(",")[0]) == ("error", "replica")
