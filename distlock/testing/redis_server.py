@@ -161,9 +161,12 @@ class Redis:
         """Let its clock be so many seconds ahead of the machine's; needs `stepping_clock`."""
         set_clock(self.home, ahead)
 
-    def ask(self, *command: str | int | bytes, password: str | None = None) -> Any:
-        """Return the answer to a command."""
-        client: Any = RedisPy(port=self.port, password=password, decode_responses=True)
+    def ask(self, *command: str | int | bytes, **login: str) -> Any:
+        """Return the answer to a command.
+
+        :param login: `username` and `password`, where the default user is not asked for
+        """
+        client: Any = RedisPy(port=self.port, decode_responses=True, **login)
         with client:
             return client.execute_command(*command)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis.exceptions import NoPermissionError
 
 from distlock import LockLost, LockUnavailable, zk_lock
+from distlock.engine.redis.errors import RIGHTS
+from distlock.session.registry import close_sessions
 from distlock.testing.ports import free_ports
-from tests.kit.helpers import eventually
+from tests.interrupts.recipes import RECIPES, block_of
+from tests.kit.helpers import ROOT, eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner
 from tests.redis.tools import SECRET, refusal
@@ -144,7 +149,8 @@ def test_a_flushed_server_has_lost_the_lock(
         server.ask("FLUSHALL")
         eventually(lambda: hold.lost, PATIENCE, "a hold that is lost")
     assert [loss.hold for loss in losses] == [hold]
-    assert "has just started, or taken the place of another server" in refusal()
+    with pytest.raises(LockUnavailable, match="has just started, or taken the place of another"):
+        zk_lock("key").acquire(timeout=0)  # with more time it would wait
     eventually(grants, PATIENCE, "a lock after the grace period")
     locks_and_releases()
     await_no_nodes(server)
@@ -268,3 +274,49 @@ def _greet(listening: socket.socket, hello: str) -> None:
                         client.sendall(hello.encode())
                     elif word == b"SETINFO":
                         client.sendall(b"-ERR Unknown subcommand\r\n")
+
+
+@pytest.mark.parametrize("command", ["FUNCTION", "SUBSCRIBE", "FCALL", "INFO", "TIME"])
+def test_a_command_that_is_renamed(
+    use: Callable[..., None], run: Callable[..., Redis], command: str
+) -> None:
+    server = run("--rename-command", command, "")
+    use(server.hosts)
+    said = refusal()
+    assert "none of the commands renamed (rename-command)" in said
+    assert "too old" not in said
+    assert "with args" not in said
+
+
+#: What the docs give a user.
+(DOCUMENTED,) = re.findall(
+    r"ACL SETUSER distlock on >password (.*)", (ROOT / "docs/how-to/redis.md").read_text()
+)
+
+
+def test_a_user_with_the_documented_rights(
+    use: Callable[..., None], run: Callable[..., Redis], namespace: str
+) -> None:
+    server = run()
+    rights = DOCUMENTED.replace("/distlock", namespace).split()
+    server.ask("ACL", "SETUSER", "locks", "on", f">{PASSWORD}", *rights)
+    use(f"redis://locks:{PASSWORD}@127.0.0.1:{server.port}/0")
+    for recipe in RECIPES:
+        block_of(recipe)()
+    close_sessions()
+    assert server.ask("ACL", "LOG") == []
+    beyond = [("EVAL", "return 1", 0), ("SCAN", 0), ("FUNCTION", "FLUSH"), ("SCRIPT", "FLUSH")]
+    for command in [*beyond, ("FLUSHALL",), ("KEYS", "*"), ("GET", "other")]:
+        with pytest.raises(NoPermissionError):
+            server.ask(*command, username="locks", password=PASSWORD)
+
+
+@pytest.mark.parametrize("lacks", ["fcall", "function|load", "subscribe", "time", "info", "zadd"])
+def test_a_user_without_one_of_the_rights(
+    use: Callable[..., None], run: Callable[..., Redis], lacks: str
+) -> None:
+    server = run()
+    server.ask("ACL", "SETUSER", "locks", "on", f">{PASSWORD}", *DOCUMENTED.split(), f"-{lacks}")
+    use(f"redis://locks:{PASSWORD}@127.0.0.1:{server.port}/0", NAMESPACE="/distlock")
+    assert RIGHTS in refusal()
+    assert DOCUMENTED.endswith(RIGHTS)

@@ -184,7 +184,7 @@ def test_a_user_that_may_not_ask_gets_what_there_is(own_redis: str, settings: Se
     assert found["server"].level == "ok"
     assert "may not see more" in found["server"].message
     assert "persistence" not in found
-    assert "run what its functions use" in found["session"].message
+    assert "does not let this user do what locks need" in found["session"].message
 
 
 def test_set_acl_says_that_redis_has_none(own_redis: str) -> None:  # noqa: ARG001

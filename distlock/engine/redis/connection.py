@@ -175,7 +175,7 @@ class RedisConnection(Serving):
         """
         facts = self._ask(b"HELLO", b"3")
         if int(facts[b"version"].split(b".")[0]) < 7:
-            raise error_of("ERR unknown command", self._where)
+            raise error_of("ERR unknown command `HELLO`", self._where)
         if facts[b"role"] not in (b"master", b"primary"):
             raise error_of("READONLY", self._where)
 

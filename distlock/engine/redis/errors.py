@@ -77,11 +77,23 @@ REFUSALS: Final = {
     b"NOWATCH": APIError,
 }
 
-_NOT_IN_FUNCTIONS: Final = (
+#: The commands that a user of the server needs.
+RIGHTS: Final = (
+    "+@read +@write +@pubsub +@connection -@dangerous -scan -function "
+    "+fcall +function|load +time +info +wait"
+)
+_NO_RIGHTS: Final = (
     WrongCredentials,
     (
-        "does not let this user run what its functions use ({0}). The user needs the commands "
-        "of @read, @write, @scripting, @pubsub and @connection, and +info and +wait."
+        "does not let this user do what locks need ({0}). The user needs ~* and &*, or the keys "
+        f"and channels of the namespace, and these commands: {RIGHTS}."
+    ),
+)
+_RENAMED: Final = (
+    RedisRefused,
+    (
+        "lacks a command that locks need ({0}). distlock needs Redis 7, or Valkey, and none of the "
+        "commands renamed (rename-command): limit the rights of users instead."
     ),
 )
 
@@ -114,16 +126,10 @@ _KNOWN: Final = {
     "LOADING": (NotWritable, "is still reading its data from disk. Try again soon."),
     "NOAUTH": (WrongCredentials, "wants a password. Write it into HOSTS."),
     "WRONGPASS": (WrongCredentials, "refused the name or the password in HOSTS."),
-    "NOPERM": (
-        WrongCredentials,
-        (
-            "does not let this user do it ({0}). The user needs ~* and &*, or the keys and "
-            "channels of the namespace, and +fcall, +function|load, +subscribe, +hello and +wait."
-        ),
-    ),
+    "NOPERM": _NO_RIGHTS,
     # Within a function, as Redis and as Valkey say it.
-    "can't run this command": _NOT_IN_FUNCTIONS,
-    "ACL failure in script:": _NOT_IN_FUNCTIONS,
+    "can't run this command": _NO_RIGHTS,
+    "ACL failure in script:": _NO_RIGHTS,
     "WRONGTYPE": (
         WrongKey,
         (
@@ -143,6 +149,12 @@ _KNOWN: Final = {
         "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",
     ),
     "CLUSTERDOWN": (NotWritable, "is one of a cluster that is down."),
+    # The greeting of Redis 5.
+    "unknown command `HELLO`": (TooOld, "is too old: distlock needs Redis 7, or Valkey."),
+    "unknown command": _RENAMED,
+    # Within a function.
+    "Unknown Redis command": _RENAMED,
+    "Unknown command": _RENAMED,
 }
 
 
@@ -165,12 +177,11 @@ def error_of(text: str, where: str) -> RedisRefused:
     """
     if text.startswith("GRACE "):
         return _grace(text, where)
+    text = text.partition(", with args")[0]  # which may be secrets
     # An error within a function ends with its name and the line.
     for word, (kind, advice) in _KNOWN.items():
-        if text.startswith(word) or f"-{word} " in text or f" {word} " in text:
+        if text.startswith(word) or f"-{word} " in text or f" {word} " in f"{text} ":
             return kind(f"{where} {advice.format(text)}")
-    if "unknown command" in text.lower():
-        return TooOld(f"{where} is too old: distlock needs Redis 7, or Valkey.")
     return RedisRefused(f"{where} could not serve the request: {text}")
 
 
