@@ -157,8 +157,9 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
         ["--fault=stop", "--fault=black hole", "--fault=server kill"],
         ["--volatile", "--fault=server kill"],
         ["--fault=late bytes", "--fault=flush"],
+        ["--fault=refusals", "--fault=stop"],
     ],
-    ids=["kept on disk", "volatile", "of Redis alone"],
+    ids=["kept on disk", "volatile", "of Redis alone", "refusing"],
 )
 def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     if shutil.which("redis-server") is None:

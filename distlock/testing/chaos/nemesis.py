@@ -140,6 +140,9 @@ class Nemesis:
     def _harm_servers(self, fault: Fault, worker: Worker) -> None:
         server = self._server_of(worker)
         match fault.kind:
+            case "refusals":
+                with cast("RedisNode", server).refusing(fault.pick):
+                    self._sleep(fault.lasts)
             case "server kill":
                 self._kill_servers([server], fault.lasts)
             case "leader kill":

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from distlock.engine.redis import requests
-from distlock.testing.redis_server import Redis
+from distlock.testing.redis_server import REFUSALS, Redis
 
 from .tree import NAMESPACE
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from typing_extensions import Self
 
 
@@ -35,6 +37,13 @@ class RedisNode:
     def address(self) -> str:
         """Its URL."""
         return self._redis.hosts
+
+    def refusing(self, pick: float) -> AbstractContextManager[None]:
+        """Refuse writes during a block.
+
+        :param pick: a number below 1 that decides with which error
+        """
+        return self._redis.refusing(sorted(REFUSALS)[int(pick * len(REFUSALS))])
 
     def start(self, *, wait: bool = True) -> None:
         """Start it again."""

@@ -89,6 +89,8 @@ OTHERS: Final = {
     "server clock": Kind(shortest=1.5, longest=2.5, past_expiry=True, named=True, zookeeper=False),
     "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
     "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
+    # One of them lets the server grant nothing for a while.
+    "refusals": Kind(shortest=0.5, longest=1.5, restarts=True, zookeeper=False),
 }
 #: Each of these plays a whole scene, on a key of its own where it needs one; see `scenes`.
 SCENES: Final = {
