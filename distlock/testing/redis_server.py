@@ -161,7 +161,7 @@ class Redis:
         """Let its clock be so many seconds ahead of the machine's; needs `stepping_clock`."""
         set_clock(self.home, ahead)
 
-    def ask(self, *command: str | int | bytes, **login: str) -> Any:
+    def ask(self, *command: str | int | bytes, **login: Any) -> Any:
         """Return the answer to a command.
 
         :param login: `username` and `password`, where the default user is not asked for
