@@ -279,10 +279,10 @@ class MemoryClient(Requests):
             case CheckVersion(path=path, version=version):
                 tree.check(path, version)
             case GetData(path=path, watcher=watcher):
-                found = tree.read(path)
+                data, stat = tree.read(path)
                 if watcher:
                     tree.watches.add(path, Kind.DATA, self.session_id)
-                return found
+                return data or b"", stat
             case GetChildren(path=path, watcher=watcher):
                 names = tree.children(path)
                 if watcher:

@@ -23,7 +23,7 @@ class TreeLooker:
     def get(self, path: str) -> tuple[bytes, ZnodeStat]:
         raise NotImplementedError
 
-    def make(self, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str:
+    def make(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
         raise NotImplementedError
 
     def remove(self, path: str) -> None:
@@ -37,7 +37,7 @@ class TreeLooker:
     def create(
         self,
         path: str,
-        data: bytes = b"",
+        data: bytes | None = b"",
         *,
         ephemeral: bool = False,
         sequence: bool = False,

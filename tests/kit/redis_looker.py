@@ -55,7 +55,9 @@ class RedisLooker(TreeLooker):
     def set(self, path: str, data: bytes) -> ZnodeStat:
         return self._ask(lambda make: make.writing(path, data, -1))
 
-    def make(self, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str:
+    def make(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
+        data = data or b""
+
         def request(make: Any) -> Any:
             if not ephemeral:
                 return make.persistent(path, data, sequential=sequence)

@@ -32,12 +32,13 @@ class Looker(TreeLooker):
         return super().exists(path)
 
     def get(self, path: str) -> tuple[bytes, ZnodeStat]:
-        return self.tree.read(path)
+        data, stat = self.tree.read(path)
+        return data or b"", stat
 
     def set(self, path: str, data: bytes) -> None:
         self.tree.write(path, data)
 
-    def make(self, path: str, data: bytes, *, ephemeral: bool, sequence: bool) -> str:
+    def make(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
         owner = self.session_id if ephemeral else 0
         return self.tree.create(path, data, owner=owner, sequential=sequence)
 

@@ -163,6 +163,7 @@ def test_only_the_first_is_read_to_know_who_holds(
 @pytest.mark.parametrize(
     "data",
     [
+        None,
         b"",
         b"10.0.0.1",
         b"\xff\x00\xfe",
@@ -171,9 +172,9 @@ def test_only_the_first_is_read_to_know_who_holds(
         b'{"label": 5, "pid": "x"}',
         b"{" * 9999,
     ],
-    ids=["empty", "curator", "binary", "list", "text", "other", "deep"],
+    ids=["none", "empty", "curator", "binary", "list", "text", "other", "deep"],
 )
-def test_a_peer_whose_data_cannot_be_read_is_listed_as_such(tree: Tree, data: bytes) -> None:
+def test_a_peer_whose_data_cannot_be_read_is_listed_as_such(tree: Tree, data: bytes | None) -> None:
     with zk_lock("key"):
         prefix = f"{tree.path('key')}/_c_{uuid4()}-lock-"
         path = tree.client.create(prefix, data, ephemeral=True, sequence=True)

@@ -79,9 +79,14 @@ class GetChildren(serialization.GetChildren):  # type: ignore[misc]
 
 
 class GetData(serialization.GetData):  # type: ignore[misc]
-    """Read a node: its data and stat."""
+    """Read a node: its data and stat. No data, as other clients may write, are empty ones."""
 
     serialize = _path_and_watch
+
+    @classmethod
+    def deserialize(cls, content: bytes, offset: int) -> tuple[bytes, Any]:
+        data, stat = super().deserialize(content, offset)
+        return data or b"", stat
 
 
 class Delete(serialization.Delete):  # type: ignore[misc]
