@@ -1,14 +1,18 @@
 """Access lists: who a client is, and which entries a node may get.
 
-Source: ZooKeeper's ``DigestAuthenticationProvider`` and ``PrepRequestProcessor.fixupACL``.
+Source: ZooKeeper's ``DigestAuthenticationProvider``, ``IPAuthenticationProvider``,
+``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import ipaddress
 from typing import TYPE_CHECKING
 
 from kazoo.exceptions import AuthFailedError, InvalidACLError
-from kazoo.security import ACL, Id, make_digest_acl_credential
+from kazoo.security import ACL, Id
 from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
 
 if TYPE_CHECKING:
@@ -18,13 +22,16 @@ if TYPE_CHECKING:
 def identify(scheme: str, credentials: bytes) -> Id:
     """Return the client who gives these credentials.
 
-    :param credentials: with the scheme ``digest`` the user's name, a colon and the password
-    :raises AuthFailedError: the scheme is another one, or there is no colon
+    No password is wrong, and nobody is ``super``: the access lists decide.
+
+    :param credentials: the user's name, a colon and the password
+    :raises AuthFailedError: the scheme is not ``digest``
     """
-    name, colon, password = credentials.decode(errors="replace").partition(":")
-    if scheme != "digest" or not colon:
+    if scheme != "digest":
         raise AuthFailedError
-    return Id(scheme, make_digest_acl_credential(name, password))
+    text = credentials.decode(errors="replace")
+    digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+    return Id(scheme, f"{text.partition(':')[0]}:{base64.b64encode(digest).decode()}")
 
 
 def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
@@ -36,7 +43,7 @@ def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
     kept: list[ACL] = []
     for entry in dict.fromkeys(acl):
         if entry.id.scheme == "auth":
-            found = [ACL(entry.perms, one) for one in ids]
+            found = [ACL(entry.perms, one) for one in ids if one.scheme != "ip"]
         else:
             found = [entry] if _valid(entry.id) else []
         if not found:
@@ -50,7 +57,9 @@ def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
 def permits(acl: Iterable[ACL], permissions: int, ids: Collection[Id]) -> bool:
     """Whether an access list gives one of `permissions` to anybody or to one of `ids`."""
     return any(
-        entry.perms & permissions and (entry.id == ANYONE or entry.id in ids) for entry in acl
+        entry.perms & permissions
+        and (entry.id == ANYONE or any(_matches(entry.id, one) for one in ids))
+        for entry in acl
     )
 
 
@@ -64,5 +73,17 @@ def _without_digest(who: Id) -> Id:
 
 
 def _valid(who: Id) -> bool:
-    name: str = who.id
-    return bool(who == ANYONE) or (who.scheme == "digest" and name.count(":") == 1)
+    if who.scheme == "ip":
+        try:
+            ipaddress.ip_network(who.id, strict=False)
+        except ValueError:
+            return False
+        return True
+    return bool(who == ANYONE or (who.scheme == "digest" and who.id.count(":") == 1))
+
+
+def _matches(who: Id, client: Id) -> bool:
+    """Whether an access list that names `who` means the client."""
+    if who.scheme == client.scheme == "ip":
+        return ipaddress.ip_address(client.id) in ipaddress.ip_network(who.id, strict=False)
+    return bool(who == client)

@@ -63,13 +63,16 @@ class Connection(asyncio.Protocol):
         self._reads = True
         self._requests: Requests | None = None
         self.session: Session | None = None
+        #: How many messages have come and gone.
+        self.received = self.sent = 0
         #: Since when it has no session.
         self.idle_since = time.monotonic()
 
     def close(self, reason: str) -> None:
         """Disconnect the client at once, and log why."""
-        peer = self._transport.get_extra_info("peername")
-        logger.warning("The embedded ZooKeeper closes the connection from %s: %s.", peer, reason)
+        logger.warning(
+            "The embedded ZooKeeper closes the connection from %s: %s.", self.peer, reason
+        )
         self.drop()
 
     def drop(self) -> None:
@@ -81,12 +84,14 @@ class Connection(asyncio.Protocol):
         if self._requests is not None and not self._requests.may_read(acl):
             return
         body = pack_integer(_EVENTS[kind]) + pack_integer(_CONNECTED) + pack_text(path)
-        self._transport.write(pack_message(_EVENT_XID, -1, 0, body))
+        self._send(pack_message(_EVENT_XID, -1, 0, body))
 
     # --- what asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        #: The client's address and port.
+        self.peer: tuple[str, int] = (transport.get_extra_info("peername") or ("", 0))[:2]
         accepted: socket.socket = transport.get_extra_info("socket")
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.admit(self)
@@ -141,24 +146,29 @@ class Connection(asyncio.Protocol):
             return None
         message = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
+        self.received += 1
         return message
 
     def _greet(self, record: Record) -> None:
         """Take the first message, which asks for a session."""
+        if not self._server.has_place(self):
+            self.close("its user has half of the places")
+            return
         record.integer(), record.long()  # the protocol's version, and what the client has seen
-        timeout, session_id, password = record.integer() / 1000, record.long(), record.buffer()
+        timeout, session_id = record.integer() / 1000, record.long()
+        password = record.buffer() or b""
         # Old clients do not ask whether a server without a quorum will do.
         tail = b"" if record.at_end else pack_boolean(False)
         session = self._server.sessions.open(self, session_id, password, timeout)
         if session is None:
             greeting = pack_greeting(0, 0, bytes(PASSWORD_LENGTH))
-            self._transport.write(pack_buffer(greeting + tail))
+            self._send(pack_buffer(greeting + tail))
             self._transport.close()
             return
         self.session = session
-        self._requests = Requests(self._server.tree, session.id, self.event)
+        self._requests = Requests(self._server.tree, session.id, self.peer[0], self.event)
         greeting = pack_greeting(round(session.timeout * 1000), session.id, session.password)
-        self._transport.write(pack_buffer(greeting + tail))
+        self._send(pack_buffer(greeting + tail))
 
     def _answer(self, requests: Requests, record: Record) -> None:
         xid, kind = record.integer(), record.integer()
@@ -171,10 +181,14 @@ class Connection(asyncio.Protocol):
             self.session.touch()
             if kind == CLOSE:
                 self._server.sessions.end(self.session)
-        self._transport.write(pack_message(xid, self._server.tree.zxid, code, body))
+        self._send(pack_message(xid, self._server.tree.zxid, code, body))
         if kind == CLOSE or code == AuthFailedError.code:
             self._leave()
             self._transport.close()
+
+    def _send(self, message: bytes) -> None:
+        self.sent += 1
+        self._transport.write(message)
 
     def _leave(self) -> None:
         """Have no session any more; it may go on over another connection."""

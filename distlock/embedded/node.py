@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, OPEN_ACL_UNSAFE
@@ -14,11 +13,10 @@ from distlock.keys.limits import signed
 OPEN: Final[tuple[ACL, ...]] = tuple(OPEN_ACL_UNSAFE)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One version of a node. Changes make a new one, so that they can be undone."""
 
-    data: bytes
+    data: bytes | None
     czxid: int
     mzxid: int
     pzxid: int
@@ -48,7 +46,7 @@ class Node:
             cversion=signed(2 * self.made - children),
             aversion=self.aversion,
             ephemeralOwner=self.owner,
-            dataLength=len(self.data),
+            dataLength=len(self.data or b""),
             numChildren=children,
             pzxid=self.pzxid,
         )

@@ -47,26 +47,25 @@ class Record:
 
     def boolean(self) -> bool:
         """Read a boolean."""
-        return self._take(1) != b"\0"
+        return bool(self._number(_BOOLEAN))
 
     def integer(self) -> int:
         """Read a number of 32 bits."""
-        number: int = _INTEGER.unpack(self._take(4))[0]
-        return number
+        return self._number(_INTEGER)
 
     def long(self) -> int:
         """Read a number of 64 bits."""
-        number: int = _LONG.unpack(self._take(8))[0]
-        return number
+        return self._number(_LONG)
 
-    def buffer(self) -> bytes:
-        """Read bytes; none are as good as empty ones."""
-        return self._take(max(self.integer(), 0))
+    def buffer(self) -> bytes | None:
+        """Read bytes; None is not the same as empty ones."""
+        length = self.integer()
+        return None if length == -1 else self._take(length)
 
     def text(self) -> str:
         """Read a text; none is as good as an empty one."""
         try:
-            return self.buffer().decode()
+            return (self.buffer() or b"").decode()
         except UnicodeDecodeError:
             raise Malformed("a text is not UTF-8") from None
 
@@ -86,9 +85,17 @@ class Record:
     def _several(self, read: Callable[[], _T]) -> list[_T]:
         return [read() for _ in range(self.integer())]
 
+    def _number(self, form: struct.Struct) -> int:
+        try:
+            number: int = form.unpack_from(self._message, self._at)[0]
+        except struct.error:
+            raise Malformed("a message ends within a field") from None
+        self._at += form.size
+        return number
+
     def _take(self, count: int) -> bytes:
         taken = self._message[self._at : self._at + count]
-        if len(taken) < count:
+        if len(taken) != count:
             raise Malformed("a message ends within a field")
         self._at += count
         return taken
@@ -104,9 +111,9 @@ def pack_boolean(value: bool) -> bytes:
     return _BOOLEAN.pack(value)
 
 
-def pack_buffer(data: bytes) -> bytes:
-    """Write bytes."""
-    return _INTEGER.pack(len(data)) + data
+def pack_buffer(data: bytes | None) -> bytes:
+    """Write bytes, or None."""
+    return _INTEGER.pack(-1) if data is None else _INTEGER.pack(len(data)) + data
 
 
 def pack_text(text: str) -> bytes:

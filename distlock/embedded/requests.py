@@ -32,10 +32,11 @@ from .records import (
     pack_text,
     pack_texts,
 )
+from .tree import SYSTEM_NODES
 from .watches import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from kazoo.protocol.states import ZnodeStat
 
@@ -50,7 +51,6 @@ PING: Final = 11
 AUTH: Final = 100
 _ERROR: Final = -1
 _CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2 = 1, 2, 5, 13, 15
-_GET_DATA, _GET_CHILDREN = 4, 8
 _CREATE_CONTAINER, _CREATE_TTL = 19, 21
 
 # The flags of a create.
@@ -65,26 +65,25 @@ _ANY: Final = 3
 #: The kinds of watches that stay, by their numbers in a request for one.
 _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 
-#: Ends the reply to a request of several steps.
+#: Ends the reply to a transaction.
 _END: Final = pack_step(_ERROR, -1, end=True)
-
-_INDELIBLE: Final = ("/", "/zookeeper")
 
 
 class Requests:
     """The requests of one session over one connection.
 
+    :param address: the client's IP address
     :param event: takes the watch events that the client has missed; see `Listener`
     """
 
     def __init__(
-        self, tree: MemoryTree, session_id: int, event: Callable[[str, str], None]
+        self, tree: MemoryTree, session_id: int, address: str, event: Callable[[str, str], None]
     ) -> None:
         self._tree = tree
         self._session_id = session_id
         self._event = event
         #: The client itself, as access lists name it.
-        self._ids: dict[Id, None] = {}
+        self._ids: dict[Id, None] = {Id("ip", address): None}
 
     def perform(self, kind: int, record: Record) -> bytes:
         """Carry out one request and return the body of its reply.
@@ -99,14 +98,17 @@ class Requests:
         """Reply to a request that only shows that its client is alive."""
         return b""
 
-    def authenticate(self, _: int, scheme: str, credentials: bytes) -> bytes:
+    def authenticate(self, _: int, scheme: str, credentials: bytes | None) -> bytes:
         """Let the client be one more of those whom access lists name."""
-        self._ids[identify(scheme, credentials)] = None
+        if scheme != "ip":  # that is known
+            self._ids[identify(scheme, credentials or b"")] = None
         return b""
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def create(self, path: str, data: bytes, acl: list[ACL], flags: int, ttl: int = 0) -> bytes:
+    def create(
+        self, path: str, data: bytes | None, acl: list[ACL], flags: int, ttl: int = 0
+    ) -> bytes:
         """Make a node; the reply is its path."""
         sequential = flags in _SEQUENTIAL
         if not 0 <= flags <= max(_TTL) or (flags in _TTL) != (0 < ttl <= _LONGEST_TTL):
@@ -125,20 +127,20 @@ class Requests:
         )
         return pack_text(made)
 
-    def create2(self, path: str, data: bytes, acl: list[ACL], flags: int, ttl: int = 0) -> bytes:
+    def create2(self, path: str, *fields: Any) -> bytes:
         """Make a node; the reply is its path and stat."""
-        made = self.create(path, data, acl, flags, ttl)
+        made = self.create(path, *fields)
         return made + self._stat(Record(made).text())
 
     def delete(self, path: str, version: int) -> bytes:
         """Remove a node."""
-        if path in _INDELIBLE:
+        if path in SYSTEM_NODES:
             raise BadArgumentsError
         self._tree.permit(parent(path), Permissions.DELETE, self._ids)
         self._tree.delete(path, version)
         return b""
 
-    def set_data(self, path: str, data: bytes, version: int) -> bytes:
+    def set_data(self, path: str, data: bytes | None, version: int) -> bytes:
         """Replace a node's data."""
         self._tree.permit(path, Permissions.WRITE, self._ids)
         return pack_stat(self._tree.write(path, data, version))
@@ -205,23 +207,6 @@ class Requests:
         except NoAuthError:
             acl = without_digests(acl)
         return pack_acl(acl) + self._stat(path)
-
-    def multi_read(self, steps: Sequence[Step]) -> bytes:
-        """Read several nodes; one that cannot be read does not keep the others from it."""
-        replies: list[bytes] = []
-        for kind, handler, (path, _) in steps:
-            try:
-                reply = pack_step(kind, 0) + handler(self, path, False)
-            except ZookeeperError as error:
-                reply = _refused(error.code)
-            replies.append(reply)
-        return b"".join(replies) + _END
-
-    def who_am_i(self) -> bytes:
-        """Return the client's address and the users whose passwords it has given."""
-        users = [Id("ip", "127.0.0.1"), *self._ids]
-        names = [pack_text(who.scheme) + pack_text(who.id.partition(":")[0]) for who in users]
-        return pack_integer(len(names)) + b"".join(names)
 
     def sync(self, path: str) -> bytes:
         """Reply when all has been done that was asked before."""
@@ -326,10 +311,10 @@ def _refused(code: int) -> bytes:
     return pack_step(_ERROR, code) + pack_integer(code)
 
 
-def _steps(record: Record, known: Collection[int]) -> list[Step]:
+def _steps(record: Record) -> list[Step]:
     steps = []
     while not (header := record.step())[1]:
-        if header[0] not in known:
+        if header[0] not in _STEPS:
             raise MarshallingError
         steps.append((header[0], *_read(header[0], record)))
     return steps
@@ -345,27 +330,25 @@ _REQUESTS: Final[dict[int, tuple[Handler, tuple[Callable[[Record], Any], ...]]]]
     _CREATE: (Requests.create, _NEW_NODE),
     _DELETE: (Requests.delete, _PATH_AND_NUMBER),
     3: (Requests.exists, _PATH_AND_WATCH),
-    _GET_DATA: (Requests.get_data, _PATH_AND_WATCH),
+    4: (Requests.get_data, _PATH_AND_WATCH),
     _SET_DATA: (Requests.set_data, (Record.text, Record.buffer, Record.integer)),
     6: (Requests.get_acl, (Record.text,)),
     7: (Requests.set_acl, (Record.text, Record.acl, Record.integer)),
-    _GET_CHILDREN: (Requests.get_children, _PATH_AND_WATCH),
+    8: (Requests.get_children, _PATH_AND_WATCH),
     9: (Requests.sync, (Record.text,)),
     PING: (Requests.nothing, ()),
     12: (Requests.get_children2, _PATH_AND_WATCH),
     _CHECK: (Requests.check, _PATH_AND_NUMBER),
-    14: (Requests.multi, (lambda record: _steps(record, _STEPS),)),
+    14: (Requests.multi, (_steps,)),
     _CREATE2: (Requests.create2, _NEW_NODE),
     17: (Requests.check_watches, _PATH_AND_NUMBER),
     18: (Requests.remove_watches, _PATH_AND_NUMBER),
     _CREATE_CONTAINER: (Requests.create2, _NEW_NODE),
     _CREATE_TTL: (Requests.create2, (*_NEW_NODE, Record.long)),
-    22: (Requests.multi_read, (lambda record: _steps(record, (_GET_DATA, _GET_CHILDREN)),)),
     AUTH: (Requests.authenticate, (Record.integer, Record.text, Record.buffer)),
     101: (Requests.set_watches, (Record.long, *[Record.texts] * 3)),
     105: (Requests.set_watches, (Record.long, *[Record.texts] * 5)),
     106: (Requests.add_watch, _PATH_AND_NUMBER),
-    107: (Requests.who_am_i, ()),
 }
 
 #: Type of a step in a transaction → type of its reply.

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from .connection import Connection
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 
 #: More are not admitted; a usual process may open 256 files on macOS, 1,024 on Linux.
 MOST_CONNECTIONS: Final = 200
+#: One user of the machine may have so many with a session. Only Linux tells users apart.
+MOST_OF_A_USER: Final = MOST_CONNECTIONS // 2
 #: How long a client may take to ask for a session, in seconds.
 GREETING_TIMEOUT: Final = 10.0
 #: How often the server looks for what has had its time, in seconds.
 _INTERVAL: Final = 0.2
+
+#: Where Linux lists the sockets of the machine, with the user who has opened each.
+_SOCKETS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 #: 2020-01-01, in seconds since 1970.
 EPOCH: Final = 1_577_836_800
@@ -106,6 +112,15 @@ class EmbeddedZooKeeper:
             del self.connections[stranger]
             stranger.close(f"there are more than {MOST_CONNECTIONS}")
 
+    def has_place(self, connection: Connection) -> bool:
+        """Return whether a connection may have a session, too."""
+        taken = [one.peer[1] for one in self.connections if one.session is not None]
+        if len(taken) < MOST_OF_A_USER:
+            return True
+        users = users_of_clients(self.port)
+        user = users.get(connection.peer[1])
+        return user is None or [*map(users.get, taken)].count(user) < MOST_OF_A_USER
+
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
@@ -136,3 +151,15 @@ class EmbeddedZooKeeper:
         for connection in self.connections:
             if connection.session is None and connection.idle_since < latest:
                 connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")
+
+
+def users_of_clients(port: int) -> dict[int, str]:
+    """Return the users of the clients of a port, by the clients' ports; none where nobody knows."""
+    found = {}
+    for file in _SOCKETS:
+        with suppress(FileNotFoundError):
+            for line in file.read_text().splitlines()[1:]:
+                _, local, remote, _, _, _, _, user, *_ = line.split()
+                if remote.endswith(f":{port:04X}"):
+                    found[int(local.rpartition(":")[2], 16)] = user
+    return found

@@ -47,6 +47,10 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    def ids(self) -> list[int]:
+        """Return the ids of all sessions."""
+        return list(self._sessions)
+
     def open(
         self, connection: Connection, session_id: int, password: bytes, timeout: float
     ) -> Session | None:

@@ -13,8 +13,7 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kazoo.exceptions import (
     BadVersionError,
@@ -26,6 +25,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.protocol.states import EventType
+from kazoo.security import READ_ACL_UNSAFE
 
 from distlock.keys.limits import MAX_INT, signed
 
@@ -40,8 +40,10 @@ if TYPE_CHECKING:
     from kazoo.protocol.states import ZnodeStat
     from kazoo.security import ACL, Id
 
-#: How long an empty container stays, in seconds. The test servers look for them as often.
-REAP_SECONDS: Final = 1.0
+#: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
+REAP_SECONDS: Final = 60.0
+#: The nodes that are always there (``DataTree.isSpecialPath``).
+SYSTEM_NODES: Final = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
 class Listener(Protocol):
@@ -68,7 +70,7 @@ class MemoryTree:
         self.pid = os.getpid()
         #: Set when nobody needs the tree any more.
         self.closed = threading.Event()
-        #: How long an empty container stays, in seconds.
+        #: An empty container stays for so many seconds, at most.
         self.reap_after = REAP_SECONDS
         #: The id of the last transaction.
         self.zxid = zxid
@@ -80,8 +82,11 @@ class MemoryTree:
         self._undo: list[tuple[str, Node | None]] = []
         self._events: list[tuple[str, str, tuple[ACL, ...]]] = []
         self._reaped_at = time.monotonic()
-        for path in ("/", "/zookeeper"):
-            self._set(path, self._new(b""))
+        system = Node(b"", czxid=0, mzxid=0, pzxid=0, ctime=0, mtime=0)
+        for path in SYSTEM_NODES:
+            self._set(path, system)
+        config = system._replace(acl=tuple(READ_ACL_UNSAFE), aversion=-1)
+        self._set("/zookeeper/config", config)
 
     def __len__(self) -> int:
         """Return the number of nodes."""
@@ -111,12 +116,12 @@ class MemoryTree:
         with self.transaction():
             self.watches.forget(session_id)
             self._sessions.pop(session_id, None)
-            for path in [path for path, node in self._nodes.items() if node.owner == session_id]:
+            for path in self.ephemerals().get(session_id, ()):
                 self._delete(path)
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, path: str) -> tuple[bytes, ZnodeStat]:
+    def read(self, path: str) -> tuple[bytes | None, ZnodeStat]:
         """Return a node's data and stat.
 
         :raises NoNodeError: there is no such node; so all methods do
@@ -144,6 +149,15 @@ class MemoryTree:
             self._node(path)
             return list(self._children[path])
 
+    def ephemerals(self) -> dict[int, list[str]]:
+        """Return the ephemeral nodes of each session that has some."""
+        found: dict[int, list[str]] = {}
+        with self.lock:
+            for path, node in self._nodes.items():
+                if node.owner:
+                    found.setdefault(node.owner, []).append(path)
+        return found
+
     def watchers(self) -> dict[str, list[int]]:
         """Return which sessions watch each path."""
         return self.watches.by_path()
@@ -153,7 +167,7 @@ class MemoryTree:
     def create(
         self,
         path: str,
-        data: bytes = b"",
+        data: bytes | None = b"",
         *,
         owner: int = 0,
         sequential: bool = False,
@@ -181,13 +195,14 @@ class MemoryTree:
                 raise NodeExistsError
             if parent.owner:
                 raise NoChildrenForEphemeralsError
-            self._put(above, replace(parent, made=min(parent.made + 1, MAX_INT), pzxid=self.zxid))
-            node = replace(self._new(data), owner=owner, container=container, ttl=ttl, acl=acl)
+            made = min(parent.made + 1, MAX_INT)
+            self._put(above, parent._replace(made=made, pzxid=self.zxid))
+            node = self._new(data, owner=owner, container=container, ttl=ttl, acl=acl)
             self._put(path, node)
             self._events += [(EventType.CREATED, path, acl), (EventType.CHILD, above, parent.acl)]
             return path
 
-    def write(self, path: str, data: bytes, version: int = -1) -> ZnodeStat:
+    def write(self, path: str, data: bytes | None, version: int = -1) -> ZnodeStat:
         """Replace a node's data and return its stat.
 
         :raises BadVersionError: it has another version
@@ -196,8 +211,7 @@ class MemoryTree:
             node = self.check(path, version)
             self._put(
                 path,
-                replace(
-                    node,
+                node._replace(
                     data=data,
                     version=signed(node.version + 1),
                     mzxid=self.zxid,
@@ -217,7 +231,7 @@ class MemoryTree:
             node = self._node(path)
             if version not in (-1, node.aversion):
                 raise BadVersionError
-            self._put(path, replace(node, acl=acl, aversion=signed(node.aversion + 1)))
+            self._put(path, node._replace(acl=acl, aversion=signed(node.aversion + 1)))
             return self.read(path)[1]
 
     def delete(self, path: str, version: int = -1) -> None:
@@ -288,7 +302,7 @@ class MemoryTree:
         if not 0 <= number <= MAX_INT:
             raise ValueError(f"number is {number}: give one from 0 to {MAX_INT}.")
         with self.transaction():
-            self._put(path, replace(self._node(path), made=number))
+            self._put(path, self._node(path)._replace(made=number))
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -298,15 +312,15 @@ class MemoryTree:
         except KeyError:
             raise NoNodeError from None
 
-    def _new(self, data: bytes) -> Node:
+    def _new(self, data: bytes | None, **more: Any) -> Node:
         zxid, at = self.zxid, _milliseconds()
-        return Node(data=data, czxid=zxid, mzxid=zxid, pzxid=zxid, ctime=at, mtime=at)
+        return Node(data, zxid, zxid, zxid, at, at, **more)
 
     def _delete(self, path: str) -> None:
         above = parent_of(path)
         acl, parent = self._node(path).acl, self._node(above)
         self._put(path, None)
-        self._put(above, replace(parent, pzxid=self.zxid))
+        self._put(above, parent._replace(pzxid=self.zxid))
         self._events += [(EventType.DELETED, path, acl), (EventType.CHILD, above, parent.acl)]
 
     def _put(self, path: str, node: Node | None) -> None:

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import end_in, folder_in
-from tests.kit.tools import PATIENCE
+from tests.kit.tools import PATIENCE, REAP_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,4 +58,5 @@ def embedded_hosts(folder: Path, settings: Settings) -> None:
 def zookeeper() -> Iterator[EmbeddedZooKeeper]:
     """The server on which the borrowed tests of recipes run."""
     with EmbeddedZooKeeper() as server:
+        server.tree.reap_after = REAP_SECONDS
         yield server

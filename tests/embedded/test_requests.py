@@ -6,17 +6,20 @@ is compared after each one, and the whole tree. The first session has given a pa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
+from kazoo.exceptions import KazooException
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
 from distlock.engine.zookeeper.client import Client
 from distlock.testing.fixtures import _run
+from tests.kit.helpers import raw_client
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import Side, World
 
@@ -39,12 +42,17 @@ ACLS = [
     [_USER, ACL(Permissions.READ, Id("world", "anyone"))],
     [_USER, ACL(Permissions.CREATE | Permissions.DELETE, Id("world", "anyone"))],
     [_USER, _USER, ACL(Permissions.ADMIN, Id("world", "anyone"))],
+    [_USER, ACL(Permissions.READ | Permissions.WRITE, Id("ip", "127.0.0.1"))],
+    [_USER, ACL(Permissions.ALL, Id("ip", "127.1.2.3/8"))],
+    [_USER, ACL(Permissions.ALL, Id("ip", "127.0.0.2/31"))],
 ]
 REFUSED_ACLS = [
     [],
     [ACL(Permissions.ALL, Id("unheard-of", "somebody"))],
     [ACL(Permissions.ALL, Id("world", "somebody"))],
     [ACL(Permissions.ALL, Id("digest", "user"))],
+    [ACL(Permissions.ALL, Id("ip", "127.0.1"))],
+    [ACL(Permissions.ALL, Id("ip", "127.0.0.1/33"))],
 ]
 AUTH_ACL = [_USER, ACL(Permissions.ALL, Id("auth", ""))]
 HOUR = 3_600_000
@@ -125,13 +133,20 @@ class Alike(Compared):
         session=sessions,
         place=places,
         name=names,
-        data=data,
+        data=st.none() | data,
         acl=acls,
         flags=flags,
         kind=st.sampled_from([kazoo.Create, kazoo.Create2]),
     )
     def create(  # noqa: PLR0917 - hypothesis names them
-        self, session: int, place: int, name: str, data: bytes, acl: Any, flags: int, kind: Any
+        self,
+        session: int,
+        place: int,
+        name: str,
+        data: bytes | None,
+        acl: Any,
+        flags: int,
+        kind: Any,
     ) -> None:
         path = f"{self.path(place)}/{name}"
         self.both(session, lambda _: kind(path, data, acl, flags))
@@ -153,8 +168,8 @@ class Alike(Compared):
             self.both(session, lambda _: kazoo.Delete(path, version))
             self.gone = path
 
-    @rule(session=sessions, place=places, data=data, version=versions)
-    def set_data(self, session: int, place: int, data: bytes, version: int) -> None:
+    @rule(session=sessions, place=places, data=st.none() | data, version=versions)
+    def set_data(self, session: int, place: int, data: bytes | None, version: int) -> None:
         self.both(session, lambda _: kazoo.SetData(self.path(place), data, version))
 
     @rule(session=sessions, place=places, acl=acls, version=versions)
@@ -314,6 +329,8 @@ def test_each_kind_of_request_and_event_is_alike(
             look(both.unwatch(1, 1, number))
             look(both.unwatch(1, 1, number))
         read(kazoo.GetData)
+        look(both.set_data(0, 1, None, -1))
+        read(kazoo.GetData)
         look(both.set_data(0, 1, b"y", 7))
         look(both.set_data(0, 1, b"y", 0))
         for acl in ACLS:
@@ -345,3 +362,44 @@ def test_each_kind_of_request_and_event_is_alike(
         look(both.expire(0))
     finally:
         both.teardown()
+
+
+@pytest.mark.parametrize("path", ["/zookeeper", "/zookeeper/config", "/zookeeper/quota"])
+def test_the_nodes_of_the_system_are_alike(
+    real: ZooKeeper, embedded: EmbeddedZooKeeper, path: str
+) -> None:
+    def answers(hosts: str) -> list[Any]:
+        with raw_client(hosts) as client:
+            calls: list[Callable[[], Any]] = [
+                lambda: client.get(path),
+                lambda: client.get_acls(path),
+                lambda: sorted(client.get_children(path)),
+                lambda: client.delete(path),
+            ]
+            return [answer_of(call) for call in calls]
+
+    assert answers(embedded.hosts) == answers(real.hosts)
+
+
+@pytest.mark.parametrize("scheme", ["digest", "ip", "super", "unheard-of"])
+@pytest.mark.parametrize("credentials", ["super:wrong", "no colon"])
+def test_credentials_are_alike(
+    real: ZooKeeper, embedded: EmbeddedZooKeeper, scheme: str, credentials: str
+) -> None:
+    """On a node that nobody but ``super`` may write."""
+
+    def answers(hosts: str) -> list[Any]:
+        with raw_client(hosts) as client:
+            admitted = answer_of(lambda: client.add_auth(scheme, credentials))
+            write = partial(client.set, "/zookeeper/config", b"")
+            return [admitted, admitted is True and answer_of(write)]
+
+    assert answers(embedded.hosts) == answers(real.hosts)
+
+
+def answer_of(call: Callable[[], Any]) -> Any:
+    """Return what a call returns, or the class of its error."""
+    try:
+        return call()
+    except KazooException as error:
+        return type(error)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,9 @@ from kazoo.client import KazooClient
 
 from distlock import zk_lock
 from distlock.embedded import server as server_module
+from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.embedded.tree import MemoryTree
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
 
@@ -90,15 +94,41 @@ def test_containers_and_nodes_past_their_time_go_by_themselves(
     ("word", "answer"),
     [
         (b"ruok", "imok"),
+        (b"isro", "rw"),
+        (b"envi", "Environment:\nzookeeper.version=3.8.0-"),
         (b"srvr", "Mode: standalone"),
+        (b"stat", "Clients:\n /127.0.0.1:{port}[1](queued=0,recved=3,sent=3)\n"),
+        (b"cons", " /127.0.0.1:{port}[1](queued=0,recved=3,sent=3,sid={session},to=30000)\n"),
         (b"conf", "maxSessionTimeout=40000"),
         (b"mntr", "zk_num_alive_connections\t2\n"),
-        (b"wchp", "/watched\n\t0x"),
+        (b"dump", "Session Sets (1)/(1):\n"),
+        (b"dump", "ephemeral nodes dump:\nSessions with Ephemerals (1):\n{session}:\n\t/mine\n"),
+        (b"wchs", "1 connections watching 1 paths\nTotal watches:1\n"),
+        (b"wchp", "/watched\n\t{session}\n\n"),
+        (b"wchc", "{session}\n\t/watched\n\n"),
+        (b"srst", "srst is not executed because it is not in the whitelist.\n"),
     ],
 )
 def test_it_answers_four_letter_words(client: KazooClient, word: bytes, answer: str) -> None:
     client.exists("/watched", watch=lambda _: None)
-    assert answer in client.command(word)
+    client.create("/mine", ephemeral=True)
+    port = client._connection._socket.getsockname()[1]
+    session = hex(client.client_id[0])
+    assert answer.format(port=port, session=session) in client.command(word)
+    assert client.server_version() == (3, 8, 0)
+
+
+def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = MemoryTree()
+    tree.create("/container", container=True)
+    tree.create("/container/child")
+    tree.delete("/container/child")
+    began = time.monotonic()
+    for seconds, there in ((0, True), (59, True), (61, False)):
+        clock = SimpleNamespace(time=time.time, monotonic=lambda at=began + seconds: at)
+        monkeypatch.setattr(tree_module, "time", clock)
+        tree.reap_when_due()
+        assert ("container" in tree.children("/")) is there
 
 
 def test_a_lock_excludes_another_session(embedded: EmbeddedZooKeeper, settings: Settings) -> None:

@@ -8,10 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from distlock.embedded.records import (
-    Record,
     pack_boolean,
-    pack_buffer,
-    pack_integer,
     pack_step,
     pack_text,
     pack_texts,
@@ -26,9 +23,7 @@ if TYPE_CHECKING:
     from distlock.embedded.server import EmbeddedZooKeeper
     from distlock.testing.server import ZooKeeper
 
-GET_DATA, GET_CHILDREN, EXISTS = 4, 8, 3
-MULTI_READ, AUTH, SET_WATCHES_2, WHO_AM_I = 22, 100, 105, 107
-END = pack_step(-1, -1, end=True)
+SET_WATCHES_2 = 105
 
 
 @pytest.fixture(scope="module")
@@ -91,48 +86,3 @@ def test_persistent_watches_are_set_again(writer: KazooClient, raw: RawClient) -
 
 def read(kind: int, path: str, *, watch: bool = False) -> bytes:
     return pack_step(kind, -1) + pack_text(path) + pack_boolean(watch)
-
-
-def test_one_request_reads_many_nodes(writer: KazooClient, raw: RawClient) -> None:
-    writer.create("/one", b"data")
-    steps = [
-        read(GET_DATA, "/watched/one"),
-        read(GET_DATA, "/none"),
-        read(GET_CHILDREN, "/watched"),
-    ]
-    code, reply = raw.ask(MULTI_READ, b"".join([*steps, END]))
-    assert code == 0
-    assert reply.step() == (GET_DATA, False)
-    assert reply.buffer() == b"data"
-    stat = [reply.long() for _ in range(4)]
-    assert stat[0] == writer.get("/one")[1].czxid
-    rest = [reply.integer() for _ in range(3)], reply.long()
-    assert rest == ([0, 0, 0], 0)
-    assert ([reply.integer() for _ in range(2)], reply.long()) == ([4, 0], stat[0])
-    assert (reply.step(), reply.integer()) == ((-1, False), -101)
-    assert (reply.step(), reply.texts()) == ((GET_CHILDREN, False), ["one"])
-    assert (reply.step(), reply.at_end) == ((-1, True), True)
-
-
-@pytest.mark.parametrize("kind", [EXISTS, 99])
-def test_one_request_does_nothing_but_read(raw: RawClient, kind: int) -> None:
-    code, _ = raw.ask(MULTI_READ, read(kind, "/") + END)
-    assert code == -5
-
-
-def test_many_reads_set_no_watch(writer: KazooClient, raw: RawClient) -> None:
-    raw.ask(MULTI_READ, read(GET_DATA, "/watched", watch=True) + END)
-    writer.set("/", b"changed")
-    assert raw.ask(WHO_AM_I)[0] == 0
-
-
-def users(reply: Record) -> set[tuple[str, str]]:
-    return {(reply.text(), reply.text()) for _ in range(reply.integer())}
-
-
-def test_a_client_may_ask_who_it_is(raw: RawClient) -> None:
-    address = ("ip", "127.0.0.1")
-    assert users(raw.ask(WHO_AM_I)[1]) == {address}
-    user = pack_integer(0) + pack_text("digest") + pack_buffer(b"shop:secret")
-    assert raw.ask(AUTH, user, xid=-4)[0] == 0
-    assert users(raw.ask(WHO_AM_I)[1]) == {address, ("digest", "shop")}

@@ -52,6 +52,8 @@ _OF_REDIS = {
 
 #: How long a test waits for what must happen, in seconds.
 PATIENCE = 20.0
+#: How often the servers of the tests look for empty containers, in seconds.
+REAP_SECONDS = 1.0
 #: By how much a call may overrun its time, whatever breaks, in seconds (promise 7).
 OVERRUN = 0.5
 

@@ -10,7 +10,7 @@ import pytest
 from distlock.testing import memory_zookeeper
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.fixtures import assert_clean
-from tests.kit.tools import PATIENCE, Tree, record_requests
+from tests.kit.tools import PATIENCE, REAP_SECONDS, Tree, record_requests
 from tests.memory.looker import Looker
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ NOWHERE = "127.0.0.1:1"
 def distlock_memory() -> Iterator[MemoryTree]:
     """The shipped one would not have it that tests ask for `zookeeper` too."""
     with memory_zookeeper() as tree:
+        tree.reap_after = REAP_SECONDS
         yield tree
 
 
