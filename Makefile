@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
+.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -16,7 +16,7 @@ WORKERS ?= 5
 SHIPPED := distlock example_project benchmarks manage.py
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: .venv/.ready  ## the flash sale: 100 buyers, a stock of 10, without and with the lock
 	@$(INSTALL_ZOOKEEPER)
@@ -32,6 +32,13 @@ test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-all: test kazoo  ## all tests, and kazoo's own: what .ci/run calls
+
+kazoo: .venv/.ready  ## kazoo's own tests, which are in its package, on the embedded server
+	.venv/bin/python -m pip install --quiet 'objgraph~=3.6'
+	.venv/bin/python -m pytest --config-file /dev/null --rootdir . -p no:cacheprovider --disable-warnings \
+	  --timeout 120 -n $(WORKERS) -p tests.interop.kazoo_suite --pyargs kazoo.tests $(ARGS)
 
 matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper that this machine has
 	@.ci/setup ps zookeeper redis
