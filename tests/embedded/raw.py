@@ -53,7 +53,7 @@ class RawClient:
         self.send(head + pack_buffer(password) + pack_boolean(False))
         reply = self.receive()
         assert reply.integer() == 0
-        return Greeting(reply.integer(), reply.long(), reply.buffer())
+        return Greeting(reply.integer(), reply.long(), reply.buffer() or b"")
 
     def ask(self, kind: int, body: bytes = b"", *, xid: int = 1) -> tuple[int, Record]:
         """Return the error code of the reply to a request, and the rest."""

@@ -115,6 +115,9 @@ def test_it_answers_four_letter_words(client: KazooClient, word: bytes, answer: 
     port = client._connection._socket.getsockname()[1]
     session = hex(client.client_id[0])
     assert answer.format(port=port, session=session) in client.command(word)
+
+
+def test_kazoo_can_read_its_version(client: KazooClient) -> None:
     assert client.server_version() == (3, 8, 0)
 
 

@@ -21,7 +21,7 @@ from distlock.testing import MemoryTree
 from distlock.testing.fixtures import _run
 from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
+from tests.kit.tools import PATIENCE, REAP_SECONDS
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import Side, World, configuration
 
@@ -199,6 +199,7 @@ def test_each_kind_of_request_and_event_is_alike(lasting_containers: ZooKeeper) 
 def test_containers_go_when_they_have_had_a_child_and_not_before(zookeeper: ZooKeeper) -> None:
     root = f"/reaped-{uuid4()}"
     tree = MemoryTree()
+    tree.reap_after = REAP_SECONDS
     for make in (Client, partial(MemoryClient, tree=tree)):
         side = Side(make, configuration(zookeeper.hosts))
         used, new = (side.client.container(f"{root}/{name}") for name in ("used", "new"))
