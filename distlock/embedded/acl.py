@@ -15,6 +15,8 @@ from kazoo.exceptions import AuthFailedError, InvalidACLError
 from kazoo.security import ACL, Id
 from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
 
+from .node import OPEN
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
@@ -51,7 +53,7 @@ def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
         kept += found
     if not kept:
         raise InvalidACLError
-    return tuple(kept)
+    return OPEN if kept == [*OPEN] else tuple(kept)  # most nodes have that one
 
 
 def permits(acl: Iterable[ACL], permissions: int, ids: Collection[Id]) -> bool:

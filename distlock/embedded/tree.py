@@ -75,6 +75,7 @@ class MemoryTree:
         #: The id of the last transaction.
         self.zxid = zxid
         self._nodes: dict[str, Node] = {}
+        #: Path → the names of the children; leaves are missing.
         self._children: dict[str, set[str]] = {}
         self._sessions: dict[int, Listener] = {}
         self.watches = Watches(self.lock)
@@ -128,7 +129,7 @@ class MemoryTree:
         """
         with self.lock:
             node = self._node(path)
-            return node.data, node.stat(len(self._children[path]))
+            return node.data, node.stat(len(self._children.get(path, ())))
 
     def acl(self, path: str) -> tuple[ACL, ...]:
         """Return who may do what with a node."""
@@ -147,7 +148,7 @@ class MemoryTree:
         """Return the names of a node's children, in no order."""
         with self.lock:
             self._node(path)
-            return list(self._children[path])
+            return list(self._children.get(path, ()))
 
     def ephemerals(self) -> dict[int, list[str]]:
         """Return the ephemeral nodes of each session that has some."""
@@ -242,7 +243,7 @@ class MemoryTree:
         """
         with self.transaction():
             self.check(path, version)
-            if self._children[path]:
+            if self._children.get(path):
                 raise NotEmptyError
             self._delete(path)
 
@@ -291,7 +292,7 @@ class MemoryTree:
             self._reaped_at = time.monotonic()
             now = _milliseconds()
             for path, node in list(self._nodes.items()):
-                if node.idle(now) and not self._children[path]:
+                if node.idle(now) and not self._children.get(path):
                     self.delete(path)
 
     def count_from(self, path: str, number: int) -> None:
@@ -329,15 +330,14 @@ class MemoryTree:
 
     def _set(self, path: str, node: Node | None) -> None:
         above, _, name = path.rpartition("/")
-        siblings = self._children.get(above or "/", set())
         if node is None:
-            del self._nodes[path], self._children[path]
-            siblings.discard(name)
+            del self._nodes[path]
+            self._children.pop(path, None)
+            self._children[above or "/"].discard(name)
         else:
             self._nodes[path] = node
-            self._children.setdefault(path, set())
             if name:
-                siblings.add(name)
+                self._children.setdefault(above or "/", set()).add(name)
 
     def _roll_back(self) -> None:
         for path, node in reversed(self._undo):
