@@ -236,7 +236,9 @@ def check_uwsgi(**_: Any) -> list[CheckMessage]:
     return [
         Error(
             "uWSGI runs without threads, so the thread of the locks' session would never run.",
-            hint="Start uWSGI with --enable-threads.",
+            hint="Start uWSGI with --enable-threads, and with --lazy-apps or "
+            "--py-call-uwsgi-fork-hooks: otherwise its workers run none of Python's fork hooks, "
+            "such as logging's. Not with --py-call-osafterfork, which aborts on Python 3.13.",
             id="distlock.E005",
         )
     ]

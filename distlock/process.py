@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,11 +27,15 @@ class Process:
 
 #: The current process. Read it as ``process.this``: a forked child gets its own.
 this = Process()
+#: The process in which the hooks of `in_child` have run; see `notice_fork`.
+pid = this.pid
+# Reentrant, for a signal handler that takes a first lock.
+_noticing = threading.RLock()
 _in_child: list[Callable[[], Any]] = []
 
 
 def in_child(forget: _F) -> _F:
-    """Call a function in each forked child, before any other code runs there; a decorator.
+    """Call a function in each forked child, before it uses a lock; a decorator.
 
     Of the parent's threads only the one that forked goes on, and another may have held a lock.
     """
@@ -65,11 +70,24 @@ def interpreter() -> str:
     return f"{sys.base_exec_prefix}/bin/python3"
 
 
+def notice_fork() -> None:
+    """Run the hooks of `in_child` where Python has not.
+
+    By default, uWSGI forks its workers without telling Python (its ``uwsgi_python_post_fork`` calls
+    ``PyOS_AfterFork_Child`` only with ``py-call-osafterfork``). So whoever looks for an owner or a
+    session compares `pid` with `os.getpid`, which is cheap, and calls this if they differ.
+    """
+    with _noticing:  # the first requests of a worker's threads come at once
+        if pid != os.getpid():
+            _begin()
+
+
 def _begin() -> None:
-    global this  # noqa: PLW0603 - one per process
+    global this, pid  # noqa: PLW0603 - one per process
     this = Process()
     for forget in _in_child:
         forget()
+    pid = this.pid  # last: now other threads may go on
 
 
 os.register_at_fork(after_in_child=_begin)

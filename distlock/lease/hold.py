@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import contextmanager
 from itertools import islice
+from os import getpid
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
@@ -73,7 +74,7 @@ class LeaseHold(Hold):
         Reading it does not use the network. A late renewal that still succeeds makes it false
         again: nobody else has had the lease in between. It is true in a forked child.
         """
-        return self._gone or now() >= self._until or self._process is not process.this
+        return self._gone or now() >= self._until or self._pid != getpid()
 
     @property
     def lost_reason(self) -> str:

@@ -7,9 +7,10 @@ a ``with`` block are kept apart, for its owner: a block releases its own.
 from __future__ import annotations
 
 import threading
+from os import getpid
 from typing import TYPE_CHECKING, TypeAlias
 
-from distlock.process import in_child
+from distlock import process
 
 if TYPE_CHECKING:
     from distlock.owner.hold import Held
@@ -31,6 +32,8 @@ def keep(permits: HeldPermits, held: Held) -> None:
 
 def claim(permits: HeldPermits, number: int, claimed: list[Held]) -> bool:
     """Move the latest `number` permits into `claimed`; return False if there are too few."""
+    if process.pid != getpid():
+        process.notice_fork()
     with _lock:
         there = _held.get(permits, [])
         if len(there) < number:
@@ -61,6 +64,8 @@ def on(permits: HeldPermits) -> list[Held]:
 
 def count(using: str, name: str) -> int:
     """Return how many permits of a semaphore this process holds, in and out of blocks."""
+    if process.pid != getpid():
+        process.notice_fork()
     with _lock:
         return sum(len(there) for permits, there in _held.items() if permits[:2] == (using, name))
 
@@ -71,7 +76,7 @@ def clear() -> None:
         _held.clear()
 
 
-@in_child
+@process.in_child
 def _forget_the_parent() -> None:
     """In a forked child: the permits stay with the parent."""
     global _lock  # noqa: PLW0603 - a thread of the parent may have held it at the fork

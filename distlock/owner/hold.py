@@ -7,11 +7,11 @@ import time
 from datetime import datetime, timezone
 from functools import partial
 from operator import attrgetter
+from os import getpid
 from typing import TYPE_CHECKING, Final
 
 from django.db import Error, transaction
 
-from distlock import process
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost
@@ -51,7 +51,7 @@ class Hold:
         self.token = token
         self.acquired_at = datetime.now(timezone.utc)
         self._grant = grant
-        self._process = process.this
+        self._pid = getpid()
 
     def __repr__(self) -> str:
         state = "lost" if self.lost else "released" if self.released else "held"
@@ -65,7 +65,7 @@ class Hold:
         session timeout, when the lock node is gone, when the hold was given up after its
         ``max_hold``, and in a forked child. Reading it does not use the network.
         """
-        return self._grant.lost or self._process is not process.this
+        return self._grant.lost or self._pid != getpid()
 
     @property
     def lost_reason(self) -> str:
@@ -124,7 +124,7 @@ class Hold:
         grant = self._grant
         if grant.left:
             raise LockLost(f"The lock {self.key!r} was released.", hold=self)
-        if grant.lost or self._process is not process.this:
+        if grant.lost or self._pid != getpid():
             raise lost(self)
 
     def valid_for(self) -> float:

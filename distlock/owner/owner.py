@@ -28,6 +28,7 @@ from asyncio import Task
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from os import getpid
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
@@ -189,6 +190,8 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
+    if process.pid != getpid():
+        process.notice_fork()
     owner = _of_thread.get(None)
     if (  # a short cut: the rest would find the same, in five times the time
         owner is not None

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
 
+from distlock import process
 from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
-from distlock.process import at_end_of_child, in_child
 
 from .session import Session, observers
 from .termination import release_in_commands
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 _sessions: dict[str, Session] = {}
 # Reentrant, for a signal handler that takes a first lock on top of code that does.
 _lock = threading.RLock()
-#: The process that they belong to.
-pid = os.getpid()
 
 
 def observe_sessions(notify: Observer) -> None:
@@ -43,11 +41,15 @@ def observe_sessions(notify: Observer) -> None:
 
 def sessions() -> list[Session]:
     """Return the sessions of this process."""
+    if process.pid != getpid():
+        process.notice_fork()
     return list(_sessions.values())
 
 
 def session_for(alias: str = "default") -> Session:
     """Return this process's session for `alias`; the first call starts to connect."""
+    if process.pid != getpid():
+        process.notice_fork()
     session = _sessions.get(alias)
     if session is not None and not session.over:
         return session
@@ -67,7 +69,7 @@ def session_for(alias: str = "default") -> Session:
         made = Session(conf)
         if _sessions.get(alias) is session:
             _sessions[alias] = made
-            at_end_of_child(close_sessions, priority=100)
+            process.at_end_of_child(close_sessions, priority=100)
             return made
     made.close()  # a signal handler was faster
     return session_for(alias)
@@ -86,14 +88,13 @@ def close_sessions() -> None:
 _inherited: list[Session] = []
 
 
-@in_child
+@process.in_child
 def _forget_the_parent() -> None:
     """In a forked child: drop the parent's sessions without telling the server."""
-    global pid, _lock  # noqa: PLW0603 - the parent may have held the lock at the fork
-    _inherited.extend(sessions())
+    global _lock  # noqa: PLW0603 - the parent may have held it at the fork
+    _inherited.extend(_sessions.values())
     _sessions.clear()
     _lock = threading.RLock()
-    pid = os.getpid()
 
 
 def _settings_changed(*, setting: str, **_: Any) -> None:

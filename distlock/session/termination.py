@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management import ManagementUtility
 
+from distlock import process
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -68,7 +70,7 @@ def _release() -> None:
     A child that has just been forked, and still knows its parent's sessions, has none of its own.
     """
     registry = sys.modules.get(f"{__package__}.registry")
-    if registry is None or registry.pid != os.getpid():
+    if registry is None or process.pid != os.getpid():
         return
     done = threading.Lock()
     done.acquire()

@@ -10,6 +10,7 @@ one for completions, one for listeners. They start with the first request or lis
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from functools import partial
 from queue import SimpleQueue
@@ -28,7 +29,6 @@ from kazoo.protocol.serialization import Exists, GetChildren, GetChildren2
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
-from distlock import process
 from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
@@ -136,7 +136,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
         self._conf = conf
         self._client = client
         self._lock = lock
-        self._process = process.this
+        self._pid = os.getpid()
         self._asked: set[_Asked] = set()
         client.shared = self
         self._session_callback(client._state)
@@ -145,7 +145,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
 
     def _call(self, request: Any, async_object: Any) -> bool | None:
         """Send a request from the connection thread, once there is a connection."""
-        if process.this is not self._process:
+        if os.getpid() != self._pid:
             self.handler.stop()  # its threads are not here: nobody would take the completion
             async_object.set_exception(
                 ConnectionClosedError(
