@@ -72,8 +72,8 @@ def running(calls: Iterable[Call]) -> list[Call]:
     """Return the calls whose code has not returned yet, awaited or not."""
     present = {
         id(one.f_locals["task_context"])
-        for frame in _current_frames().values()
-        for one in _stack(frame)
+        for frame in current_frames().values()
+        for one in stack(frame)
         if one.f_code is _THREAD_HANDLER
     }
     return [call for call in calls if id(call) in present]
@@ -92,7 +92,7 @@ def _behind(task: Task[Any]) -> Found:
     if frame is not None and frame.f_code is _MAIN_WRAP:
         result = frame.f_locals["call_result"]
         for thread in threading.enumerate():
-            for one in _stack(_current_frames().get(thread.ident or 0)):
+            for one in stack(current_frames().get(thread.ident or 0)):
                 if one.f_code is _ASYNC_TO_SYNC and one.f_locals.get("call_result") is result:
                     return _on(one.f_back, thread)
     return Found(task)
@@ -104,7 +104,7 @@ def _on(frame: FrameType | None, thread: Thread) -> Found:
     The stack decides, not asgiref's thread-local: that names the last call in this thread, which
     may be an inner one that has long returned.
     """
-    for one in _stack(frame):
+    for one in stack(frame):
         if one.f_code is _THREAD_HANDLER:
             call = one.f_locals["task_context"]
             task = _task_of_call(call, one.f_locals["loop"])
@@ -145,15 +145,15 @@ def _search(call: Call, loop: asyncio.AbstractEventLoop) -> Task[Any] | None:
 
 def _stack_that_begins(call: Call) -> list[FrameType]:
     """Return the frames, innermost first, of the thread that is just beginning this call."""
-    for frame in _current_frames().values():
-        stack = list(_stack(frame))
-        for depth, one in enumerate(stack):
+    for frame in current_frames().values():
+        frames = list(stack(frame))
+        for depth, one in enumerate(frames):
             if _has_call(one, call):
-                return stack[depth:]
+                return frames[depth:]
     return []
 
 
-def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+def stack(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -188,7 +188,7 @@ def _innermost_frame(awaited: Any) -> Any:
     return frame
 
 
-def _current_frames() -> dict[int, FrameType]:
+def current_frames() -> dict[int, FrameType]:
     """Return the current frame of each thread, without a garbage collection on the way.
 
     In Python 3.11 a collection that frees a `threading.local` then would stop the whole process for

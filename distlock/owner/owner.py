@@ -5,8 +5,10 @@ will not do (it is recycled, and worker threads serve many tasks), nor will a co
 (child tasks inherit it). The rules:
 
 - code in a task belongs to that task;
-- code in a thread belongs to that thread, by a mark in its context, so that two ``to_thread`` calls
-  on one pooled thread are two owners;
+- code in a thread belongs to that thread, by a mark in its context;
+- in a thread of a `ThreadPoolExecutor`, each job is an owner: two ``run_in_executor`` calls of two
+  tasks may get the same thread (``concurrent.futures.thread._WorkItem.run`` calls the function in
+  the thread's own context; only ``asyncio.to_thread`` copies one);
 - a call with asgiref's ``sync_to_async`` or ``async_to_sync`` belongs to the task or thread that
   awaits it, as read from the stacks (`call_stack`). If the stacks do not tell, the call is a new
   owner: it may then wait for a lock that it could have re-entered, and never enters one that it
@@ -38,11 +40,19 @@ from distlock.conf import Configuration
 from distlock.logs.loggers import safe
 from distlock.transactions import end_statements
 
-from .call_stack import AbandonedCall, asgiref_local, find, running, running_loop
+from .call_stack import (
+    AbandonedCall,
+    asgiref_local,
+    current_frames,
+    find,
+    running,
+    running_loop,
+    stack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
-    from types import FrameType
+    from concurrent.futures import Future
 
     from .call_stack import Call
     from .hold import Held
@@ -70,7 +80,7 @@ class Owner:
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
         self._worker = worker[:100]
-        #: The thread of this owner, None for a task.
+        #: The thread of this owner, None for a task, and when a pool's job has ended.
         self.thread = thread
         #: The dict of `asgiref_local` in that thread, once it was found there.
         self.here: dict[str, Any] | None = None
@@ -86,15 +96,24 @@ class Owner:
         """Log the locks that a thread leaves held at its end, when nobody refers to its owner."""
         if not getattr(self, "held", None) or sys.is_finalizing():  # or `__init__` was interrupted
             return
-        if self.thread is None or self.process is not process.this:
-            return
+        if self.thread is not None and self.process is process.this:
+            self._tell_left_behind("thread", self.thread)
+
+    def end_job(self, _: object) -> None:
+        """Log the locks that a pool's job leaves held, and never be the owner of the next job."""
+        thread, self.thread, self.here = self.thread, None, None
+        if thread is not None:
+            self._tell_left_behind("job in the thread", thread)
+
+    def _tell_left_behind(self, what: str, thread: Thread) -> None:
         for held in self.held.values():
             if not (held.hold.lost or held.grant.session.over):
                 logger.error(
-                    "The thread %s has ended and left the lock %r held. Nobody can release it any "
+                    "The %s %s has ended and left the lock %r held. Nobody can release it any "
                     "more, and nobody gets it while this process lives. Use `with`, which "
                     "releases on every way out.",
-                    self.thread.name,
+                    what,
+                    thread.name,
                     held.hold.key,
                 )
 
@@ -251,7 +270,11 @@ def _owner_of_thread(thread: Thread) -> Owner:
         owner = _local.owner
         if owner is None or owner.thread is not thread or owner.process is not process.this:
             owner = Owner(thread.name, thread)
-            if not _pooled(thread):
+            # Other kinds, such as anyio's, may do the work of many, each in a context of its own.
+            if type(thread) is Thread or isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
+                job = _job_in(thread)
+                if job is not None:
+                    job.add_done_callback(owner.end_job)
                 _local.owner = owner
         _of_thread.set(owner)
     # If gevent has patched threads too late, all greenlets of a thread share asgiref's dict.
@@ -260,20 +283,21 @@ def _owner_of_thread(thread: Thread) -> Owner:
     return owner
 
 
-def _pooled(thread: Thread) -> bool:
-    """Return whether a thread may do the work of many, each in a context of its own."""
-    if type(thread) is not Thread and not isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
-        return True
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - inspect's is slower
-    while frame is not None:
-        if frame.f_code is _WORKER:
-            return True
-        frame = frame.f_back
-    return False
+def _job_in(thread: Thread) -> Future[Any] | None:
+    """Return the future of the job that a thread does for a `ThreadPoolExecutor`, None for none.
+
+    The thread that runs the job calls its callbacks, before it takes the next job.
+    """
+    here = thread is current_thread()
+    for frame in stack(sys._getframe() if here else current_frames().get(thread.ident or 0)):  # noqa: SLF001 - inspect's is slower
+        if frame.f_code is _RUN:
+            job: Future[Any] = frame.f_locals["self"].future
+            return job
+    return None
 
 
-#: The code that threads of a ThreadPoolExecutor run, asyncio's among them.
-_WORKER: Final = concurrent.futures.thread._worker.__code__  # noqa: SLF001
+#: The code that runs a job, also in asyncio's pool.
+_RUN: Final = concurrent.futures.thread._WorkItem.run.__code__  # noqa: SLF001
 
 
 def _owner_of_task(task: Task[Any]) -> Owner:

@@ -7,6 +7,7 @@ import contextvars
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("tree")
 # The object is destroyed with its module, when no thread of Python's runs any more.
 LOCKS_IN_DEL = """
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from tests.kit.tools import await_connection, set_up
 set_up(sys.argv[1], sys.argv[2])
 from distlock import zk_lock
@@ -67,11 +69,10 @@ def test_a_first_use_in_a_copied_context_makes_the_thread_the_owner() -> None:
     assert found == [True, True, False]
 
 
-def test_two_jobs_of_a_pooled_thread_in_contexts_of_their_own_are_two_owners(
-    make_owner: MakeOwner,
-) -> None:
-    owner = make_owner()
-    one, two = (owner.now(contextvars.Context().run, current) for _ in range(2))
+def test_two_jobs_of_a_pooled_thread_in_contexts_of_their_own_are_two_owners() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        jobs = [pool.submit(contextvars.Context().run, current) for _ in range(2)]
+    one, two = (job.result() for job in jobs)
     assert one is not two
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import pytest
+    from typing_extensions import Self
 
     from distlock.session.session import Session
 
@@ -58,18 +60,43 @@ REAP_SECONDS = 1.0
 OVERRUN = 0.5
 
 
-class Owner(ThreadPoolExecutor):
-    """A thread of its own, which makes it an owner of locks: `submit` and `now` give it orders."""
+class Owner:
+    """A thread of its own, which makes it an owner of locks: `submit` and `now` give it orders.
+
+    In a pool, each order would be another owner.
+    """
 
     def __init__(self) -> None:
-        super().__init__(max_workers=1)
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._obey, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         """Fail if the thread does not come to its end; a test that has failed may leave it so."""
         try:
             self.now(lambda: None)
         finally:
-            self.shutdown(wait=False)
+            self._orders.put(None)
+
+    def submit(self, order: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+        """Let the thread do something when it has done the rest."""
+        outcome: Future[T] = Future()
+
+        def obey() -> None:
+            try:
+                outcome.set_result(order(*args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 - is for whoever asks
+                outcome.set_exception(error)
+
+        self._orders.put(obey)
+        return outcome
+
+    def _obey(self) -> None:
+        while (obey := self._orders.get()) is not None:
+            obey()
+            del obey  # which keeps what it has returned
 
     def now(self, order: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Let the thread do something, and return the outcome."""

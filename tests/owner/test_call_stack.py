@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from distlock.owner.call_stack import _current_frames
+from distlock.owner.call_stack import current_frames
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 
@@ -14,7 +14,7 @@ LOOKS_AMONG_RUBBISH = """
 import gc, threading, time
 import django
 django.setup()
-from distlock.owner.call_stack import _current_frames
+from distlock.owner.call_stack import current_frames
 
 class Rubbish:
     def __init__(self):
@@ -33,7 +33,7 @@ for _ in range(8):
 gc.set_threshold(1, 1, 1)
 for _ in range(2_000):
     Rubbish()
-    assert threading.get_ident() in _current_frames()
+    assert threading.get_ident() in current_frames()
 print("looked", flush=True)
 """
 
@@ -46,11 +46,11 @@ def test_a_garbage_collection_does_not_freeze_the_process_that_looks_at_its_stac
 
 def test_a_look_leaves_the_garbage_collector_as_it_was() -> None:
     assert gc.isenabled()
-    assert _current_frames()
+    assert current_frames()
     assert gc.isenabled()
     gc.disable()
     try:
-        assert _current_frames()
+        assert current_frames()
         assert not gc.isenabled()
     finally:
         gc.enable()

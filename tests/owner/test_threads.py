@@ -18,6 +18,7 @@ import pytest
 from distlock import NotOwner, zk_lock
 from distlock.conf import Configuration
 from distlock.owner.owner import Owner, current, label
+from tests.kit.helpers import logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +75,24 @@ def test_what_a_context_changed_in_another_thread_does_not_change_the_owner_here
     in_a_thread(lambda: context.run(current))
     assert context.run(current) is not in_a_thread(current)
     assert current() is mine
+
+
+def test_each_job_of_a_pool_is_an_owner() -> None:
+    """Two tasks that call ``run_in_executor`` may get one thread."""
+    with ThreadPoolExecutor(1) as pool:
+        first, again = pool.submit(lambda: (current(), current())).result(10)
+        assert first is again
+        assert pool.submit(current).result(10) is not first
+
+
+def test_a_context_that_a_job_has_copied_does_not_make_the_next_job_its_owner() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        first, context = pool.submit(lambda: (current(), copy_context())).result(10)
+        assert pool.submit(context.run, current).result(10) is not first
+
+
+def test_a_job_whose_first_lock_is_taken_in_a_copied_context_is_one_owner() -> None:
+    assert in_a_thread(lambda: copy_context().run(current) is current())
 
 
 def test_an_owner_has_a_text_of_its_own() -> None:
@@ -139,6 +158,19 @@ def test_a_lock_is_not_reentrant_for_another_thread() -> None:
         zk_lock("k").release()
         assert in_a_thread(lambda: zk_lock("k").acquire(blocking=False)) is False
         assert in_a_thread(lambda: zk_lock("k").held) is False
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_a_lock_that_a_job_leaves_held_keeps_the_next_job_out_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lock = zk_lock("k")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lock.acquire).result(10)
+        assert pool.submit(lock.acquire, timeout=0).result(10) is False
+    (said,) = logged(caplog)
+    assert "The job in the thread ThreadPoolExecutor" in said
+    assert "has ended and left the lock 'k' held" in said
 
 
 @pytest.mark.usefixtures("distlock_settings")
