@@ -13,12 +13,46 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Generic, TypeAlias, TypeVar
 
+from distlock.exceptions import LockUnavailable
+from distlock.process import in_child
+
 _T = TypeVar("_T")
 
 #: Ends a wait early. Any thread may call it.
 Wake: TypeAlias = Callable[[], None]
 #: Yields seconds to wait, which pass at most, and returns the result.
 Steps: TypeAlias = Generator[float, None, _T]
+
+
+class _Here(threading.local):
+    """Knows of each thread whether it is one of ours."""
+
+    #: Whether it is one of ours: the connection's, the heartbeat's or the timer's.
+    ours = False
+
+
+here = _Here()
+
+
+@in_child
+def _forget_the_parent() -> None:
+    here.ours = False  # one of ours may have forked, in a receiver
+
+
+def refuse_our_threads() -> None:
+    """Raise on a thread of ours, which must not wait for what it has to do itself.
+
+    Python's garbage collector runs finalisers on any thread, ours too.
+
+    :raises LockUnavailable: says what to do instead
+    """
+    if here.ours:
+        raise LockUnavailable(
+            "One of distlock's own threads cannot wait for a lock. Take none in a finaliser, such "
+            "as __del__(), nor in a receiver of lock_lost, lock_at_risk or lock_safe: set a flag "
+            "there, or let a thread of your own take the lock.",
+            key="",
+        )
 
 
 class Call(Generic[_T]):
@@ -38,7 +72,12 @@ class Call(Generic[_T]):
         self.undo = undo
 
     def run(self) -> _T:
-        """Block until the steps are done, and return their result."""
+        """Block until the steps are done, and return their result.
+
+        :raises LockUnavailable: the thread is one of ours
+        """
+        if here.ours:
+            refuse_our_threads()
         try:
             latch = threading.Lock()
             latch.acquire()

@@ -45,6 +45,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
+from .calls import here
 from .guard import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
@@ -248,6 +249,7 @@ class Heartbeat:
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):
             return  # two callers started one each, or the start of the first was interrupted
+        here.ours = True
         alive = False
         while not self._stopped:
             if self._resting:

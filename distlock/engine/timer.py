@@ -13,6 +13,7 @@ from weakref import WeakMethod
 
 from distlock.process import in_child
 
+from .calls import here
 from .guard import guarded
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class _Timer(threading.Thread):
         self.due: list[_Step] = []
 
     def run(self) -> None:
+        here.ours = True
         due = self.due
         many = MANY
         while True:

@@ -14,7 +14,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.calls import Latch
+from distlock.engine.calls import Latch, refuse_our_threads
 from distlock.engine.deadline import now
 from distlock.engine.errors import (
     TIMED_OUT,
@@ -298,6 +298,7 @@ class SessionRequests:
         :raises NoNode, NodeExists, BadVersion: as the server said
         :raises LockUnavailable: the server did not answer in time, or refused
         """
+        refuse_our_threads()
         try:
             return future.result(timeout)
         except (NoNode, NodeExists, BadVersion):

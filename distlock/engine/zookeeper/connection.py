@@ -38,6 +38,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
+from distlock.engine.calls import here
 from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
@@ -90,6 +91,7 @@ class Connection(Serving, ConnectionWithReasons):
 
     def zk_loop(self) -> None:
         self.thread = threading.get_ident()
+        here.ours = True
         try:
             super().zk_loop()
         finally:
