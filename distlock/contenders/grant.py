@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from distlock import signals
@@ -40,6 +42,9 @@ class Grant:
     ends_at = math.inf
     #: The one of this process that has the lock after us, if all goes well.
     follower: Any = None
+    #: When its caller has surely given up (`time.monotonic`).
+    overdue_at = math.inf
+    _settled: Callable[[], None]
     _reported_risk = False
 
     def __init__(self, session: Session) -> None:
@@ -114,6 +119,7 @@ class Grant:
     def report(self) -> None:
         """Report to the listeners what they do not know yet."""
         if not self._listeners:  # as while it waits
+            remind(self)
             return
         if self.left and not self._lost:
             self._listeners.clear()  # they refer to the hold, and that to us
@@ -126,3 +132,23 @@ class Grant:
             news = signals.lock_at_risk if self._reported_risk else signals.lock_safe
             for listener in list(self._listeners):
                 listener(news)
+
+
+def remind(contender: Any) -> None:
+    """Wake a caller that has not taken its grant, and give up one whose time is long over.
+
+    The event loop of an awaited call may have been closed with the wake-up in its queue, or it is
+    stopped, or blocked. Called with each heartbeat.
+    """
+    if contender.left:
+        return
+    if contender.granted:
+        if not contender.lost:
+            contender._settled()  # noqa: SLF001 - a grant's, or a semaphore's
+    elif time.monotonic() > contender.overdue_at:
+        contender.session.soon(partial(_give_up_overdue, contender))
+
+
+def _give_up_overdue(contender: Any) -> None:
+    if not contender.granted:
+        contender.leave()

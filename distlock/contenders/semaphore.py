@@ -5,6 +5,7 @@ From the grant on, each permit is a contender of its own.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +20,7 @@ from distlock.queue.semaphore.machine import SemaphoreMachine
 from . import answers
 from .contender import QueuedContender
 from .driver import Driver
+from .grant import remind
 from .refusals import refusal
 from .wire import Wire
 
@@ -60,6 +62,8 @@ class SemaphoreContender(Driver):
         self.data = data
         self.granted = False
         self.left = False
+        #: When its caller has surely given up (`time.monotonic`).
+        self.overdue_at = math.inf
         #: The permits, once granted.
         self.permits: list[Permit] = []
         self._settled = settled
@@ -115,7 +119,8 @@ class SemaphoreContender(Driver):
         return max(self._queue.asked_at, self._leases.asked_at)
 
     def report(self) -> None:
-        """Do nothing: its permits report."""
+        """Its permits report; see `remind`."""
+        remind(self)
 
     # --- events, on the connection thread --------------------------------------------------------
 
@@ -180,7 +185,7 @@ class Permit(QueuedContender):
             policy=machine.policy,
             key=of.key,
             data=of.data,
-            settled=_nobody_waits,
+            settled=of._settled,  # noqa: SLF001 - its caller is ours
         )
         self.machine = machine
         machine.me = self
@@ -189,10 +194,6 @@ class Permit(QueuedContender):
         self._connection = of.session.connection
         of.session.heartbeat.attend(self)
         self._attend()
-
-
-def _nobody_waits() -> None:
-    """A permit is granted when it is made."""
 
 
 class QueueWire(Wire):

@@ -30,6 +30,9 @@ _W = TypeVar("_W", bound="Waiter")
 ANSWER_SECONDS = 0.4
 #: The seconds after which a waiter checks again that there is a connection.
 LOOK_SECONDS = 1.0
+#: The seconds after the end of its time for which an attempt stays, where its caller does not come
+#: back: the event loop is stopped, or blocked.
+OVERDUE_SECONDS = 5.0
 
 
 class Attempt(Generic[_W]):
@@ -64,6 +67,7 @@ class Attempt(Generic[_W]):
         """Return the contender to join. It calls `wake` when it is settled."""
         self._wake = wake
         contender = self.contender = self._contender_for(settled=wake)
+        contender.overdue_at = self._answer_by + OVERDUE_SECONDS
         self._in_queue = True
         return contender
 
@@ -160,7 +164,7 @@ class Attempt(Generic[_W]):
         if self._detector is not None:
             self._detector.end()
         contender = self.contender
-        if contender.granted and not contender.lost:
+        if contender.granted and not (contender.lost or contender.left):
             return contender.node
         contender.leave()
         self._in_queue = False

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import NotOwner, zk_lock
+from distlock import NotOwner, zk_lock, zk_rwlock, zk_semaphore
+from distlock.contenders import waiting
 from tests.fork.tools import heard, program
-from tests.kit.tools import PATIENCE, Owner, Tree, await_connection, forgets_all
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
     from distlock.testing.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
@@ -120,6 +126,67 @@ def test_a_grant_that_comes_to_a_closed_loop_is_given_back(tree: Tree, holder: O
     assert not left.done()
     left.get_coro().close()
     left._log_destroy_pending = False  # type: ignore[attr-defined]  # it was, on purpose
+
+
+LOCKS: dict[str, Callable[[str], Any]] = {
+    "mutex": lambda using: zk_lock(KEY, using=using),
+    "handoff": lambda using: zk_lock(KEY, using=using, handoff=2),
+    "write": lambda using: zk_rwlock(KEY, using=using).write,
+    "semaphore": lambda using: zk_semaphore(KEY, 1, using=using),
+}
+each_lock = pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS.keys())
+
+
+@contextmanager
+def waiting_in_a_loop(acquire: Callable[[], Coroutine[Any, Any, bool]]) -> Iterator[Any]:
+    """Let a task of a loop that nobody runs wait until somebody is ahead, and yield the two."""
+    session = await_connection()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(acquire())
+    loop.run_until_complete(asyncio.sleep(0))
+    eventually(
+        lambda: any(one.ahead for one in session.heartbeat.beneficiaries()),
+        PATIENCE,
+        "one who waits",
+    )
+    try:
+        yield loop, task
+    finally:
+        loop.close()
+        forgets_all(session)
+        task.get_coro().close()
+        task._log_destroy_pending = False  # it was, on purpose
+
+
+@each_lock
+def test_a_grant_that_a_loop_is_closed_on_is_given_back(
+    lock: Callable[[str], Any], make_owner: MakeOwner
+) -> None:
+    """The wake-up is in the queue of the loop, which never runs it."""
+    rival, holder = lock("other"), make_owner()
+    assert holder.now(rival.acquire)
+    with waiting_in_a_loop(partial(lock("default").aacquire, timeout=None)) as (loop, _):
+        holder.now(rival.release)
+        eventually(lambda: loop._ready, PATIENCE, "the wake-up")
+        loop.close()
+        assert holder.now(rival.acquire, timeout=PATIENCE)
+        holder.now(rival.release)
+
+
+@each_lock
+def test_a_waiter_in_a_loop_that_stands_still_gives_up_after_its_time(
+    lock: Callable[[str], Any], make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.4)
+    monkeypatch.setattr(waiting, "OVERDUE_SECONDS", 0.5)
+    rival, holder = lock("other"), make_owner()
+    assert holder.now(rival.acquire)
+    with waiting_in_a_loop(partial(lock("default").aacquire, timeout=0.5)) as (loop, task):
+        forgets_all(await_connection())
+        holder.now(rival.release)
+        assert holder.now(rival.acquire, timeout=PATIENCE)
+        assert loop.run_until_complete(task) is False
+        holder.now(rival.release)
 
 
 # A loop of the parent's, a child that makes its own while the parent's task holds.
