@@ -9,6 +9,7 @@ import logging
 import time
 from concurrent.futures import wait
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distlock.engine.deadline import TICKS, Heartbeat, now
@@ -126,7 +127,7 @@ class Session(SessionRequests):
 
     def _lend(self, done: Done) -> None:
         if self.kazoo is None:
-            self.kazoo = share(self._client, self.conf, self.watches.lock)
+            self.kazoo = share(self._client, self.conf)
         done(self.kazoo, None)
 
     # --- proving, from any thread ----------------------------------------------------------------
@@ -197,6 +198,7 @@ class Session(SessionRequests):
     def _connection_changed(self, connected: bool, session_id: int) -> None:
         self.id = session_id
         self.connected = connected
+        self.watches.thread = get_ident()
         self.connection += 1
         if not connected:
             self.disconnected_at = self.disconnected_at or time.monotonic()

@@ -1,6 +1,7 @@
 """Shares watches: one on the server for all who need it in this process.
 
-A watch is removed on the server when nobody needs it any more.
+A watch is removed on the server when nobody needs it any more. Everything happens on the connection
+thread, so it needs no lock, which a signal handler could find taken by the code that it interrupts.
 """
 
 from __future__ import annotations
@@ -33,44 +34,56 @@ class SharedWatches:
         self._session = session
         self._client = client
         self.watchers: dict[Watched, set[Watcher]] = {}
-        #: Requests about watches go out in the order of the changes to `watchers`. Reentrant: the
-        #: outcome of a request that cannot be sent comes at once.
-        self.lock = threading.RLock()
+        #: The connection thread.
+        self.thread = 0
 
     def watch(self, path: str, changed: Watcher, done: Done, *, children: bool = False) -> None:
         """Read a node and call ``changed(deleted)`` at its next change, or when the watch is lost.
 
-        The watch is set with getData, never with exists: that would leave one behind on a node that
-        is gone (CURATOR-107).
+        Any thread may call it. The watch is set with getData, never with exists: that would leave
+        one behind on a node that is gone (CURATOR-107).
 
         :param children: list the names of the node's children and watch these instead
         """
-        watched = path, children
-
-        def set_or_not(value: Any, error: BaseException | None) -> None:
-            with self.lock:
-                if error is None:
-                    if watched not in self.watchers:  # an earlier watch has fired meanwhile
-                        self._remove(watched)
-                elif self._discard(watched, changed):
-                    # An earlier watcher's may be left, whose removal found this one in its place.
-                    self._client.forget_watchers(path, children=children)
-            done(value, error)
-
-        request = self._client.listing if children else self._client.reading
-        with self.lock:
-            self.watchers.setdefault(watched, set()).add(changed)
-            self._session.send(request(path, partial(self._fired, watched)), set_or_not)
+        self._do(partial(self._watch, (path, children), changed, done))
 
     def unwatch(self, path: str, changed: Watcher, *, children: bool = False) -> None:
         """Remove a watcher, and the server's watch if nobody else needs it.
 
         Any thread may call it, any number of times.
         """
-        watched = path, children
-        with self.lock:
-            if self._discard(watched, changed):
+        self._do(partial(self._unwatch, (path, children), changed))
+
+    def _do(self, step: Callable[[], None]) -> None:
+        if self.thread == threading.get_ident():
+            step()
+        else:
+            self._session.soon(step)
+
+    # --- on the connection thread ----------------------------------------------------------------
+
+    def _watch(self, watched: Watched, changed: Watcher, done: Done) -> None:
+        path, children = watched
+
+        def set_or_not(value: Any, error: BaseException | None) -> None:
+            if error is not None:  # perhaps from a thread that found the connection closed
+                self._do(partial(self._not_set, watched, changed))
+            elif watched not in self.watchers:  # an earlier watch has fired meanwhile
                 self._remove(watched)
+            done(value, error)
+
+        request = self._client.listing if children else self._client.reading
+        self.watchers.setdefault(watched, set()).add(changed)
+        self._session.send(request(path, partial(self._fired, watched)), set_or_not)
+
+    def _not_set(self, watched: Watched, changed: Watcher) -> None:
+        if self._discard(watched, changed):
+            # An earlier watcher's may be left, whose removal found this one in its place.
+            self._removed(watched)
+
+    def _unwatch(self, watched: Watched, changed: Watcher) -> None:
+        if self._discard(watched, changed):
+            self._remove(watched)
 
     def _discard(self, watched: Watched, changed: Watcher) -> bool:
         """Forget a watcher; return whether it was the last one."""
@@ -85,22 +98,20 @@ class SharedWatches:
 
     def _remove(self, watched: Watched) -> None:
         path, children = watched
+        removed = partial(self._removed, watched)
         kazoo = self._session.kazoo
         if kazoo is not None and kazoo.watches(path, children=children):
             # Later, since an answer that sets our watch may be half read.
-            self._session.soon(partial(self._removed, watched, None, None))
+            self._session.soon(removed)
             return
         request = self._client.unwatching(path, children=children)
-        self._session.send(request, partial(self._removed, watched))
+        self._session.send(request, lambda *_: self._do(removed))
 
     def _fired(self, watched: Watched, deleted: bool) -> None:
-        with self.lock:
-            watchers = self.watchers.pop(watched, set())
-        for changed in watchers:
+        for changed in self.watchers.pop(watched, set()):
             guarded(changed, deleted)
 
-    def _removed(self, watched: Watched, value: Any, error: BaseException | None) -> None:
+    def _removed(self, watched: Watched) -> None:
         path, children = watched
-        with self.lock:
-            if watched not in self.watchers:
-                self._client.forget_watchers(path, children=children)
+        if watched not in self.watchers:
+            self._client.forget_watchers(path, children=children)

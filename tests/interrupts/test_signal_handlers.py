@@ -22,7 +22,7 @@ from distlock.session.registry import close_sessions
 from tests.deadline.test_every_step import PACKAGE
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
 from tests.kit.stopwatch import Stopwatch
-from tests.kit.tools import PATIENCE, Tree, await_connection
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,6 +139,36 @@ def test_a_handler_takes_a_lock_while_a_batch_has_news(monkeypatch: pytest.Monke
         pass
     zk_lock("key-of-the-handler").release()
     assert outcomes == [True]
+
+
+def test_a_handler_waits_for_a_lock_before_any_line_of_a_watch(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    """The connection thread goes on, and sets the handler's own watch."""
+    session, holder, rival = await_connection(), make_owner(), zk_lock("busy", using="other")
+    tree.client.ensure_path(tree.path("watched"))
+    waited: list[str] = []
+
+    def handle() -> None:
+        assert holder.now(rival.acquire)
+        waiting = len(tree.line("busy")) + 1
+        holder.submit(lambda: (tree.await_line("busy", waiting), rival.release()))
+        with zk_lock("busy", timeout=PATIENCE / 4):
+            waited.append(handler.landed)
+
+    def call() -> None:
+        session.watch(tree.path("watched"), heard.append, lambda *_: None)
+        session.unwatch(tree.path("watched"), heard.append)
+
+    heard: list[bool] = []
+    for step in itertools.count(1):
+        handler = Handler(step, handle)
+        with no_deadlock(PATIENCE), handler:
+            call()
+        if not handler.landed:
+            break
+    assert len(waited) == step - 1 > 10
+    forgets_all(session)
 
 
 @pytest.mark.parametrize(

@@ -52,12 +52,12 @@ _ERRORS = {
 }
 
 
-def share(client: object, conf: Configuration, lock: threading.RLock) -> SharedClient | None:
+def share(client: object, conf: Configuration) -> SharedClient | None:
     """Return a client on the session of `client`, None if that has no server.
 
     The connection thread calls it, so that no state is missed.
     """
-    return SharedClient(client, conf, lock) if isinstance(client, Client) else None
+    return SharedClient(client, conf) if isinstance(client, Client) else None
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -114,14 +114,11 @@ class _Asked(Reply):
 
 
 class SharedClient(KazooClient):  # type: ignore[misc]
-    """kazoo's client, with the session of another one.
-
-    :param lock: held while watches are set and removed
-    """
+    """kazoo's client, with the session of another one."""
 
     state: str
 
-    def __init__(self, client: Client, conf: Configuration, lock: threading.RLock) -> None:
+    def __init__(self, client: Client, conf: Configuration) -> None:
         super().__init__(
             hosts=conf.hosts,
             timeout=conf.session_timeout,
@@ -135,7 +132,6 @@ class SharedClient(KazooClient):  # type: ignore[misc]
         self._stopped.clear()
         self._conf = conf
         self._client = client
-        self._lock = lock
         self._pid = os.getpid()
         self._asked: set[_Asked] = set()
         client.shared = self
@@ -172,9 +168,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
 
     def _send(self, asked: _Asked) -> None:
         """Send a request; on the connection thread."""
-        if asked not in self._asked:  # interrupted, or lost with the connection
-            return
-        with self._lock:
+        if asked in self._asked:  # or else interrupted, or lost with the connection
             self._client.submit((Borrowed(asked.request), asked))
 
     def _answered(self, asked: _Asked, value: Any, error: BaseException | None) -> None:
@@ -195,7 +189,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             asked.set_exception(error())
 
     def watches(self, path: str, *, children: bool) -> bool:
-        """Return whether it needs the server's watch on a path; the caller holds the lock."""
+        """Return whether it needs the server's watch on a path; on the connection thread."""
         asked = any(one.watched == (path, children) for one in tuple(self._asked))
         return asked or bool(self._watchers(children).get(path))
 
