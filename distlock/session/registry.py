@@ -58,15 +58,17 @@ def session_for(alias: str = "default") -> Session:
         session = _sessions.get(alias)
         if session is not None and not session.over:
             return session
-        if sys.is_finalizing():
+        try:
+            if sys.is_finalizing():
+                raise RuntimeError("Python is shutting down")
+            release_in_commands()
+            made = Session(conf)
+        except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
             raise LockUnavailable(
-                "Python is shutting down, and starts no thread that could connect. Release locks "
-                "before the program ends, and take none in __del__().",
-                key="",
+                f"No thread can be started that could connect: {error}. At the end of a program, "
+                "release locks before Python shuts down, and take none in __del__() or atexit.",
                 using=alias,
-            )
-        release_in_commands()
-        made = Session(conf)
+            ) from error
         if _sessions.get(alias) is session:
             _sessions[alias] = made
             process.at_end_of_child(close_sessions, priority=100)

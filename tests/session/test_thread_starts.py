@@ -13,7 +13,7 @@ import pytest
 from celery import Celery
 from celery.beat import Scheduler
 
-from distlock import zk_lock
+from distlock import LockUnavailable, zk_lock
 from distlock.admin import session_panel
 from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
@@ -26,6 +26,8 @@ from tests.kit.helpers import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+    from pytest_django import Settings
 
 
 class Interrupt(BaseException):
@@ -200,4 +202,26 @@ def test_a_session_whose_thread_was_not_started_leaves_no_socket(
     assert len(made) == 2
     eventually(lambda: all(one.fileno() == -1 for one in made), 10, "closed sockets")
     with zk_lock("key", timeout=20):
+        pass
+
+
+def test_a_first_lock_where_no_thread_can_start_is_refused_with_the_reason(
+    distlock_settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Python 3.12 does it in ``atexit``, before it says that it is finalizing."""
+    options = distlock_settings.DISTLOCK["default"]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    close_sessions()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        for hosts in (options["HOSTS"], "redis://127.0.0.1:1/0"):
+            distlock_settings.DISTLOCK = {"default": {**options, "HOSTS": hosts}}
+            with pytest.raises(LockUnavailable, match="can't create new thread") as refused:
+                zk_lock("key").acquire()
+            assert isinstance(refused.value.__cause__, RuntimeError)
+    distlock_settings.DISTLOCK = {"default": options}
+    with zk_lock("key"):
         pass
