@@ -15,6 +15,7 @@ from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
 from distlock.contenders import waiting
+from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.queue.semaphore import limits
 from distlock.testing.fixtures import zookeeper as real_zookeeper
@@ -155,9 +156,15 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture(autouse=True)
 def _nothing_is_held_on() -> Iterator[None]:
-    """What one test has left to the main thread is no concern of the next."""
+    """What one test has left to the main thread is no concern of the next.
+
+    Whoever leaves permits fails: they belong to the process, and any later test could find them.
+    """
     yield
     current().release_all()
+    left = [name for _, name, _ in held_permits._held]
+    held_permits.clear()
+    assert not left, f"The test leaves permits of {left}."
 
 
 @pytest.fixture
