@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 from django.http import HttpRequest, HttpResponse
 
 from .conf import warn_unless_installed
-from .locks.leftovers import release_leftovers
+from .locks.leftovers import held_by, release_leftovers
 from .logs.loggers import safe
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
@@ -76,7 +76,7 @@ class DistlockMiddleware:
     def _serving(self, request: HttpRequest) -> Iterator[None]:
         """Name a request while it is served, and release its leftovers after that."""
         owner = current()
-        before = set(owner.held)
+        before = held_by(owner)
         name = _Name(request)
         with label(name.for_alias):
             try:
@@ -128,7 +128,7 @@ class _Name:
 _later: set[asyncio.Task[None]] = set()
 
 
-async def _release_later(owner: Owner, before: set[tuple[str, str]], name: _Name) -> None:
+async def _release_later(owner: Owner, before: Collection[object], name: _Name) -> None:
     """Wait for the running view, then release leftovers."""
     while owner.has_running_calls:  # noqa: ASYNC110 - a thread that comes to its end tells nobody
         await asyncio.sleep(LOOK_SECONDS)

@@ -17,7 +17,7 @@ from celery import current_task, signals
 from distlock import checks, decorators
 from distlock.exceptions import LockUnavailable
 from distlock.history.recorder import flush
-from distlock.locks.leftovers import release_leftovers
+from distlock.locks.leftovers import held_by, release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions, session_for
@@ -46,7 +46,7 @@ def _runner(locked: Locked) -> Run | None:
 def _begin(task: Any, **_: Any) -> None:
     owner = current()
     after = task.request.distlock_after = ExitStack()
-    after.callback(release_leftovers, owner, task.name, keep=set(owner.held), logger=logger)
+    after.callback(release_leftovers, owner, task.name, keep=held_by(owner), logger=logger)
     after.enter_context(label(label_of(task)))
 
 

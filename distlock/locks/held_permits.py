@@ -62,6 +62,12 @@ def on(permits: HeldPermits) -> list[Held]:
         return list(_held.get(permits, ()))
 
 
+def of_blocks(owner: Owner) -> list[tuple[HeldPermits, Held]]:
+    """Return the permits of an owner's blocks."""
+    with _lock:
+        return [(key, held) for key, there in _held.items() if key[2] is owner for held in there]
+
+
 def count(using: str, name: str) -> int:
     """Return how many permits of a semaphore this process holds, in and out of blocks."""
     if process.pid != getpid():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from . import held_permits
+
 if TYPE_CHECKING:
     from collections.abc import Collection
     from logging import Logger
@@ -11,15 +13,28 @@ if TYPE_CHECKING:
     from distlock.owner.owner import Owner
 
 
+def held_by(owner: Owner) -> Collection[object]:
+    """Return what an owner holds, for `release_leftovers`."""
+    return {*owner.held, *(held for _, held in held_permits.of_blocks(owner))}
+
+
 def release_leftovers(
-    owner: Owner, name: object, *, keep: Collection[tuple[str, str]], logger: Logger
+    owner: Owner, name: object, *, keep: Collection[object], logger: Logger
 ) -> None:
     """Release the locks that a request or a task has left held: its successor would re-enter them.
 
+    A permit is left by a ``with`` block whose end was interrupted at its first instruction.
+
     :param name: of the request or the task, for the log
-    :param keep: the (alias, znode name) of holds to leave alone
+    :param keep: what `held_by` returned before: leave that alone
     """
-    for key in owner.release_all(keep=keep):
+    keys = owner.release_all(keep=keep)
+    for permits, held in held_permits.of_blocks(owner):
+        if held not in keep and held_permits.forget(permits, held):
+            held.grant.leave()
+            held.announce_end()
+            keys.append(held.hold.key)
+    for key in keys:
         logger.error(
             "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
             "always releases.",

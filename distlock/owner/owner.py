@@ -159,7 +159,7 @@ class Owner:
         self.held.pop(identity, None)
         held.announce_end()
 
-    def release_all(self, *, keep: Collection[Identity] = ()) -> list[str]:
+    def release_all(self, *, keep: Collection[object] = ()) -> list[str]:
         """Release all locks, however often it has acquired them, and return their keys.
 
         :param keep: leaves these alone

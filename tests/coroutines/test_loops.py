@@ -145,7 +145,7 @@ def waiting_in_a_loop(acquire: Callable[[], Coroutine[Any, Any, bool]]) -> Itera
     task = loop.create_task(acquire())
     loop.run_until_complete(asyncio.sleep(0))
     eventually(
-        lambda: any(one.ahead for one in session.heartbeat.beneficiaries()),
+        lambda: any(getattr(one, "ahead", 0) for one in session.heartbeat.beneficiaries()),
         PATIENCE,
         "one who waits",
     )
@@ -155,7 +155,7 @@ def waiting_in_a_loop(acquire: Callable[[], Coroutine[Any, Any, bool]]) -> Itera
         loop.close()
         forgets_all(session)
         task.get_coro().close()
-        task._log_destroy_pending = False  # it was, on purpose
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was, on purpose
 
 
 @each_lock

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from celery.exceptions import SoftTimeLimitExceeded
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 
-from distlock import zk_lock
+from distlock import zk_lock, zk_semaphore
 from distlock.checks import MIDDLEWARE
+from distlock.locks.permits import Permits
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 
@@ -72,6 +74,11 @@ def enters_again(request: HttpRequest) -> HttpResponse:
         return HttpResponse("sold")
 
 
+def sends(request: HttpRequest) -> HttpResponse:
+    with zk_semaphore("mails", 2):
+        return HttpResponse("sent")
+
+
 VIEWS: dict[str, Callable[..., Any]] = {
     view.__name__: view
     for view in (
@@ -83,6 +90,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
         forgets_in_a_call,
         orderly,
         enters_again,
+        sends,
     )
 }
 urlpatterns = [path(f"{name}/", view) for name, view in VIEWS.items()]
@@ -151,6 +159,27 @@ def test_an_orderly_request_is_not_complained_about(
 ) -> None:
     assert get("/orderly/").status_code == 200
     assert complaints(caplog) == []
+
+
+@both_stacks
+def test_the_permit_of_a_block_whose_end_was_interrupted_at_once_is_released(
+    get: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception of a signal handler before the first instruction of ``__exit__``."""
+
+    def interrupted(*_: object) -> None:
+        raise SoftTimeLimitExceeded
+
+    semaphore = zk_semaphore("mails", 2)
+    with semaphore as hold:
+        with monkeypatch.context() as patch:
+            patch.setattr(Permits, "__exit__", interrupted)
+            assert get("/sends/").status_code == 500
+        hold.verify()
+        assert semaphore.held == 1
+        eventually(lambda: len(semaphore.participants()) == 1)
+    (complaint,) = complaints(caplog)
+    assert "GET /sends/ left the lock 'mails' held" in complaint
 
 
 @pytest.mark.parametrize("view", ["enters_again", "forgets"])
