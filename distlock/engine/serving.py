@@ -246,7 +246,10 @@ class Submitting:
             or connection.thread == threading.get_ident()
             or not wire.transmit(*calls)
         ):
-            self._queue_up(queue.extendleft if first else queue.extend, calls)
+            if connection.wire is not wire and wire is not None:
+                self.submit(*calls, first=first)  # a signal handler has waited for another one
+            else:
+                self._queue_up(queue.extendleft if first else queue.extend, calls)
         elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
             connection.wake()
 

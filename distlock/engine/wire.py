@@ -105,11 +105,11 @@ class Wire(socket.socket):
                 pass
             self.unfinished = False
             self.sent_at = time.monotonic()
+            return True
         finally:
             self.lock.release()
-        if self.over:  # since just now: whoever looks second finds what is unanswered
-            self.fail_unanswered()  # type: ignore[unreachable]  # another thread sets it
-        return True
+            if self.over:  # perhaps since just now: whoever looks second ends it
+                self._end()
 
     def cut(self) -> None:
         """End the connection; from any thread. The connection thread notices and reconnects."""
@@ -119,15 +119,17 @@ class Wire(socket.socket):
     def close(self) -> None:
         """End the connection for good; on the connection thread.
 
-        The descriptor is closed when no thread refers to the wire any more. During a send, it could
-        belong to another file before the bytes are written.
+        A thread that is sending closes the descriptor itself: until then it must not belong to
+        another file.
         """
         self.over = True
         self.cut()
-        self.fail_unanswered()
+        self._end()
 
-    def __del__(self) -> None:
-        super().close()
+    def _end(self) -> None:
+        self.fail_unanswered()
+        if self.lock.acquire(blocking=False):  # for good: nobody sends any more
+            super().close()
 
     def fail_unanswered(self) -> None:
         """Report to all who wait for a reply that it is lost, once to each."""

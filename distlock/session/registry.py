@@ -60,7 +60,7 @@ def session_for(alias: str = "default") -> Session:
             return session
         try:
             if sys.is_finalizing():
-                raise RuntimeError("Python is shutting down")
+                raise RuntimeError("Python is shutting down")  # noqa: TRY301 - the same answer
             release_in_commands()
             made = Session(conf)
         except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)

@@ -233,3 +233,32 @@ def test_the_sends_of_several_threads_are_told_apart(busy_rig: Rig, clock: Simpl
         busy_rig.wire.sent_at = clock.now  # another one has ended, and one has begun
     busy_rig.finish()
     assert len(busy_rig.sent()) == 1
+
+
+@pytest.mark.parametrize("during_a_send", [False, True])
+def test_a_closed_wire_gives_its_descriptor_back_whoever_refers_to_it(
+    during_a_send: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a finaliser, in which Python would swallow the exception of a signal handler."""
+    mine, server = socket.socketpair()
+    wire = Wire(mine, lambda request: (1, request))
+    open_in_the_send: list[bool] = []
+
+    def send(_: Wire, data: bytes) -> int:
+        wire.close()  # as the connection thread does meanwhile
+        open_in_the_send.append(wire.fileno() >= 0)
+        return len(data)
+
+    outcomes: list[object] = []
+    reply = Reply(lambda *outcome: outcomes.append(outcome), None, lambda _: None, 0)
+    with server:
+        if during_a_send:
+            monkeypatch.setattr(Wire, "send", send)
+            assert wire.transmit((b"request", reply))
+            assert open_in_the_send == [True]
+            assert len(outcomes) == 1
+        else:
+            wire.close()
+        assert wire.fileno() == -1
+        assert not wire.transmit((b"request", reply))
+    assert "__del__" not in vars(Wire)

@@ -20,6 +20,7 @@ from distlock import LockUnavailable, zk_lock
 from distlock.contenders.batch import BatchMember
 from distlock.session.registry import close_sessions
 from tests.deadline.test_every_step import PACKAGE
+from tests.fork.tools import heard, program
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
@@ -27,6 +28,8 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
+
+    from distlock.testing.server import ZooKeeper
 
 #: How long a handler may take: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
@@ -152,7 +155,8 @@ def test_a_handler_waits_for_a_lock_before_any_line_of_a_watch(
     def handle() -> None:
         assert holder.now(rival.acquire)
         waiting = len(tree.line("busy")) + 1
-        holder.submit(lambda: (tree.await_line("busy", waiting), rival.release()))
+        holder.submit(tree.await_line, "busy", waiting)
+        holder.submit(rival.release)
         with zk_lock("busy", timeout=PATIENCE / 4):
             waited.append(handler.landed)
 
@@ -197,3 +201,61 @@ def test_a_handler_before_any_line_of_a_first_use_takes_a_lock(tree: Tree, withi
 
     assert not handle_everywhere(first_use, (within,))
     nothing_is_left(tree)
+
+
+# Each child gives a lock back, with a handler that takes another one before some line of that, and
+# then ends at once.
+RELEASES_AND_DIES = """
+import itertools
+from distlock.engine import serving, wire
+from tests.interrupts.test_signal_handlers import Handler
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, inside
+
+def die(step, handled):
+    lock, other = zk_lock(f"key-{step}"), zk_lock(f"other-{step}")
+    lock.acquire()
+
+    def handle():
+        other.acquire(timeout=PATIENCE)
+        client = inside(session_for())
+        # What another thread still sends goes first.
+        eventually(lambda: not (client._queue or client.steps), PATIENCE)
+        other.release()
+        os.write(handled, handler.landed.encode())
+
+    handler = Handler(step, handle, (wire.__file__, serving.__file__))
+    with handler:
+        lock.release()
+    os._exit(0)
+
+landed, left = [], []
+for step in itertools.count(1):
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        die(step, writing)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        line = pipe.read()
+    os.wait()
+    if not line:
+        break
+    landed.append(line)
+    for key in (f"key-{step}", f"other-{step}"):
+        lock = zk_lock(key, timeout=3)
+        if lock.acquire():
+            lock.release()
+        else:
+            left.append(f"{key} {line}")
+tell([landed, left])
+"""
+
+
+def test_a_process_that_ends_after_a_handler_in_a_send_has_sent_both_releases(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with program(RELEASES_AND_DIES, zookeeper.hosts, tree.namespace, session_timeout=20) as process:
+        landed, left = heard(process)
+        process.communicate(timeout=PATIENCE)
+    assert len(landed) > 10
+    assert not left
