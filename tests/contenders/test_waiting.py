@@ -43,6 +43,7 @@ class Double(SimpleNamespace):
             node="node",
             granted=False,
             lost=False,
+            left=False,
             error=None,
             ahead=None,
             was_in_line=False,
