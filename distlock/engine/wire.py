@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Sent: TypeAlias = "tuple[Any, Any, int]"
 
 
+#: How long a send may take on a connection that has been cut, in seconds.
+_END_SECONDS: Final = 0.1
+
 #: The length of what follows, the number of the request, and its type.
 _PREFIX: Final = struct.Struct("!iii")
 #: The numbers go on over reconnections, other than kazoo's: a server may send the reply to a
@@ -105,11 +108,11 @@ class Wire(socket.socket):
                 pass
             self.unfinished = False
             self.sent_at = time.monotonic()
-            return True
         finally:
             self.lock.release()
-            if self.over:  # perhaps since just now: whoever looks second ends it
-                self._end()
+        if self.over:  # since just now: whoever looks second finds what is unanswered
+            self.fail_unanswered()  # type: ignore[unreachable]  # another thread sets it
+        return True
 
     def cut(self) -> None:
         """End the connection; from any thread. The connection thread notices and reconnects."""
@@ -119,17 +122,16 @@ class Wire(socket.socket):
     def close(self) -> None:
         """End the connection for good; on the connection thread.
 
-        A thread that is sending closes the descriptor itself: until then it must not belong to
-        another file.
+        A thread that is in the middle of a send comes to its end first: its descriptor must not
+        become another file's. After that time it is not in the kernel, but interrupted.
         """
+        if self.over:
+            return
         self.over = True
         self.cut()
-        self._end()
-
-    def _end(self) -> None:
+        self.lock.acquire(timeout=_END_SECONDS)  # for good: nobody sends any more
+        super().close()
         self.fail_unanswered()
-        if self.lock.acquire(blocking=False):  # for good: nobody sends any more
-            super().close()
 
     def fail_unanswered(self) -> None:
         """Report to all who wait for a reply that it is lost, once to each."""

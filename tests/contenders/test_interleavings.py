@@ -213,7 +213,13 @@ class WaitingLine(RuleBasedStateMachine):
                 place.leave()
 
     def _beat(self) -> None:
-        """A heartbeat sets the watches that were lost, and tells what was lost."""
+        """A heartbeat sets the watches that were lost, and tells what was lost.
+
+        By then the callers have taken what they were granted; others are settled again.
+        """
+        for place in self.places:
+            if place.granted:
+                place.listen(lambda _: None)
         for act in ("deadline_renewed", "report"):
             for session in self.sessions:
                 for place in list(session.heartbeat.attended):

@@ -28,6 +28,8 @@ from distlock.engine.serving import _SEND_SECONDS
 from distlock.engine.wire import Wire
 from distlock.engine.zookeeper import client as client_module
 from distlock.engine.zookeeper.client import Client
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -236,16 +238,18 @@ def test_the_sends_of_several_threads_are_told_apart(busy_rig: Rig, clock: Simpl
 
 
 @pytest.mark.parametrize("during_a_send", [False, True])
-def test_a_closed_wire_gives_its_descriptor_back_whoever_refers_to_it(
+def test_a_closed_wire_gives_its_descriptor_back_when_nobody_sends(
     during_a_send: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a finaliser, in which Python would swallow the exception of a signal handler."""
     mine, server = socket.socketpair()
     wire = Wire(mine, lambda request: (1, request))
+    closing = threading.Thread(target=wire.close)
     open_in_the_send: list[bool] = []
 
     def send(_: Wire, data: bytes) -> int:
-        wire.close()  # as the connection thread does meanwhile
+        closing.start()  # the connection thread
+        eventually(lambda: wire.over)
         open_in_the_send.append(wire.fileno() >= 0)
         return len(data)
 
@@ -254,7 +258,9 @@ def test_a_closed_wire_gives_its_descriptor_back_whoever_refers_to_it(
     with server:
         if during_a_send:
             monkeypatch.setattr(Wire, "send", send)
+            monkeypatch.setattr(wire_module, "_END_SECONDS", PATIENCE)
             assert wire.transmit((b"request", reply))
+            closing.join()
             assert open_in_the_send == [True]
             assert len(outcomes) == 1
         else:
