@@ -246,11 +246,7 @@ class Joining:
         self.state = State.FINDING
 
     def _find(self, _: e.Connected) -> None:
-        """List after a write: the server that we are on now may lag behind the one that created.
-
-        A ``sync`` will not do, which a deposed leader answers, too: we would forget a node of a
-        living session, which nobody deletes.
-        """
+        # What the server that created it has acknowledged; another one may lag, or be deposed.
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:

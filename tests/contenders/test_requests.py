@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -114,13 +115,9 @@ def test_of_those_who_come_at_once_the_first_alone_lists(
         assert one.result(PATIENCE)
         owner.now(lock.release)
     tree.await_watches()
-    assert sorted(taken(sent)) == [
-        *["Create2"] * 3,
-        *["Delete"] * 3,
-        "GetChildren",
-        *["GetData"] * 2,
-        "_RemoveWatches",
-    ]
+    kinds = Counter(taken(sent))
+    assert kinds.pop("GetData") in {1, 2}  # the third may come after the second's answer
+    assert kinds == {"Create2": 3, "Delete": 3, "GetChildren": 1, "_RemoveWatches": 1}
 
 
 def test_who_is_second_behind_another_process_lists_once(

@@ -132,6 +132,7 @@ def test_a_line_that_one_transaction_begins_anew_is_another_one(
     for _ in range(10):  # so that the numbers are greater than the distance of the transactions
         with zk_lock(KEY):
             pass
+    tree.await_line(KEY, 0)
     ours = [Waiter(tree, make_owner) for _ in range(count)]
     last = int(tree.line(KEY)[-1][-10:])
     begin_anew(tree, last)
