@@ -220,7 +220,7 @@ def die(step, handled):
         other.acquire(timeout=PATIENCE)
         client = inside(session_for())
         # What another thread still sends goes first.
-        eventually(lambda: not (client._queue or client.steps), PATIENCE)
+        eventually(lambda: not (client._queue or client.steps or client._pending), PATIENCE)
         other.release()
         os.write(handled, handler.landed.encode())
 
