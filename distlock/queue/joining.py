@@ -246,7 +246,7 @@ class Joining:
         self.state = State.FINDING
 
     def _find(self, _: e.Connected) -> None:
-        # What the server that created it has acknowledged; another one may lag, or be deposed.
+        # Behind a write: the server that we are on now may lag, or be a leader that was deposed.
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:
