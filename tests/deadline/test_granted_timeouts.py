@@ -30,17 +30,17 @@ def test_a_holder_that_is_cut_off_knows_its_loss_by_the_first_timeout(
     rival, lock = make_owner(), zk_lock(KEY, using="other")
     with ZooKeeper() as zookeeper, TcpProxy("127.0.0.1", zookeeper.servers[0].port) as link:
         (server,) = zookeeper.servers
-        options = {"HOSTS": zookeeper.hosts, "SESSION_TIMEOUT": 6, "CONNECT_TIMEOUT": PATIENCE}
+        options = {"HOSTS": zookeeper.hosts, "SESSION_TIMEOUT": 10, "CONNECT_TIMEOUT": PATIENCE}
         settings.DISTLOCK = {"default": {**options, "HOSTS": link.address}, "other": options}
         session, other = await_connection(), await_connection("other")
         session_id, connection = session.id, session.connection
         server.stop()
-        server.change(minSessionTimeout="20000")
+        server.change(minSessionTimeout="60000", maxSessionTimeout="60000")
         server.start()
         eventually(lambda: session.connected and session.connection > connection, PATIENCE)
         assert session.id == session_id
         with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
-            granted = rival.submit(lock.acquire, timeout=PATIENCE)
+            granted = rival.submit(lock.acquire, timeout=60)
             eventually(lambda: other.connected and not hold.at_risk, PATIENCE)
             link.cut()
             server.kill()
