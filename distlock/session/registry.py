@@ -60,10 +60,12 @@ def session_for(alias: str = "default") -> Session:
             return session
         try:
             if sys.is_finalizing():
-                raise RuntimeError("Python is shutting down")  # noqa: TRY301 - the same answer
+                raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
             release_in_commands()
             made = Session(conf)
         except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
+            if "new thread" not in str(error):
+                raise
             raise LockUnavailable(
                 f"No thread can be started that could connect: {error}. At the end of a program, "
                 "release locks before Python shuts down, and take none in __del__() or atexit.",
