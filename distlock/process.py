@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound="Callable[[], Any]")
 
 
 class Process:
-    """One process, compared by identity, which is cheaper than asking the system for the pid."""
+    """This process and its machine; compared by identity, as a pid may be used again."""
 
     __slots__ = ("host", "pid")
 
@@ -28,7 +28,7 @@ class Process:
 #: The current process. Read it as ``process.this``: a forked child gets its own.
 this = Process()
 #: The process in which the hooks of `in_child` have run; see `notice_fork`.
-pid = this.pid
+noticed_pid = this.pid
 # Reentrant, for a signal handler that takes a first lock.
 _noticing = threading.RLock()
 _in_child: list[Callable[[], Any]] = []
@@ -75,19 +75,19 @@ def notice_fork() -> None:
 
     By default, uWSGI forks its workers without telling Python (its ``uwsgi_python_post_fork`` calls
     ``PyOS_AfterFork_Child`` only with ``py-call-osafterfork``). So whoever looks for an owner or a
-    session compares `pid` with `os.getpid`, which is cheap, and calls this if they differ.
+    session compares `noticed_pid` with `os.getpid`, which is cheap, and calls this if they differ.
     """
     with _noticing:  # the first requests of a worker's threads come at once
-        if pid != os.getpid():
+        if noticed_pid != os.getpid():
             _begin()
 
 
 def _begin() -> None:
-    global this, pid  # noqa: PLW0603 - one per process
+    global this, noticed_pid  # noqa: PLW0603 - one per process
     this = Process()
     for forget in _in_child:
         forget()
-    pid = this.pid  # last: now other threads may go on
+    noticed_pid = this.pid  # last: now other threads may go on
 
 
 os.register_at_fork(after_in_child=_begin)

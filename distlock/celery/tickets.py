@@ -59,7 +59,7 @@ class Ticket:
         return self._line.index(self._own[0]) if self._own else len(self._line)
 
     def look(self) -> None:
-        """Look at the queue as the leader knows it now."""
+        """Look at the queue, with all that was acknowledged before: one write."""
         try:
             names = self._ask(partial(self._session.children, sync=True), self._parent)
         except NoNode:

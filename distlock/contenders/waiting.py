@@ -79,15 +79,13 @@ class Attempt(Generic[_W]):
     def patience(self) -> float | None:
         """Return the seconds to wait before asking again, or None when the wait is over."""
         contender = self.contender
-        refused = contender.error and contender.error.__cause__
-        if isinstance(refused, NotYet) and refused.until < self._deadline and not self._try_only:
-            rest = refused.until - time.monotonic()
-            if rest > 0:
-                return rest
-        else:
-            refused = None
+        cause = contender.error.__cause__ if contender.error else None
+        until = cause.until if isinstance(cause, NotYet) else math.inf
+        again = until < self._deadline and not self._try_only
+        if again and (rest := until - time.monotonic()) > 0:
+            return rest
         in_vain = contender.granted and contender.lost and time.monotonic() < self._deadline
-        if in_vain or refused:
+        if in_vain or again:
             # Nobody had the grant, as when an operator removes the queue in this instant; or the
             # server has refused for a while that is over.
             contender.leave()

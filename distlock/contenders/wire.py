@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
+from distlock.engine.timer import call_later
 from distlock.queue import events as e
 
 from . import answers
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: The answer is void: the end of its connection is what happened.
 _VOID: Final = ConnectionLost | SessionOver
+#: The pause before a search that the server has refused begins again, in seconds.
+REFUSED_SECONDS: Final = 0.5
 _PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
 
 
@@ -37,6 +40,8 @@ class Wire:
     asked_at = 0.0
     #: The number of the connection that the machine knows of.
     _connection = 0
+    #: That on which the server has last refused the search for a node.
+    _refused_on = -1
     #: By the name of what is watched.
     _watchers: dict[str, Callable[[bool], None]]
     #: By the type of an effect: what carries it out.
@@ -139,8 +144,27 @@ class Wire:
         self.session.create_containers(self.path, self._answer(answers.line_made))
 
     def _list(self, effect: e.List) -> None:
-        event = partial(answers.listed, sync=effect.sync)
-        self.session.children(self.path, self._answer(event), sync=effect.sync)
+        answered = self._answer(partial(answers.listed, sync=effect.sync))
+        if effect.sync:
+            answered = partial(self._searched, self._connection, answered)
+        self.session.children(self.path, answered, sync=effect.sync)
+
+    def _searched(
+        self, connection: int, answered: Done, names: Any, error: BaseException | None
+    ) -> None:
+        """Search again after a pause if the server refuses: nobody else would find the node."""
+        if error is None or isinstance(error, NoNode | _VOID) or connection != self._connection:
+            answered(names, error)
+        else:
+            self._refused_on = connection
+            call_later(REFUSED_SECONDS, self._pause_over)
+
+    def _pause_over(self) -> None:
+        self.session.soon(self._search_again)
+
+    def _search_again(self) -> None:
+        if self._refused_on == self._connection:  # or else the search has begun anew
+            self._list(e.List(sync=True))
 
     def _read_line(self, _: e.ReadLine) -> None:
         self.session.read(self.path, self._answer(answers.line_read))

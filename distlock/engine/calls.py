@@ -24,19 +24,19 @@ Wake: TypeAlias = Callable[[], None]
 Steps: TypeAlias = Generator[float, None, _T]
 
 
-class _Here(threading.local):
+class _ThisThread(threading.local):
     """Knows of each thread whether it is one of ours."""
 
     #: Whether it is one of ours: the connection's, the heartbeat's or the timer's.
     ours = False
 
 
-here = _Here()
+this_thread = _ThisThread()
 
 
 @in_child
 def _forget_the_parent() -> None:
-    here.ours = False  # one of ours may have forked, in a receiver
+    this_thread.ours = False  # one of ours may have forked, in a receiver
 
 
 def refuse_our_threads() -> None:
@@ -46,7 +46,7 @@ def refuse_our_threads() -> None:
 
     :raises LockUnavailable: says what to do instead
     """
-    if here.ours:
+    if this_thread.ours:
         raise LockUnavailable(
             "One of distlock's own threads cannot wait for a lock. Take none in a finaliser, such "
             "as __del__(), nor in a receiver of lock_lost, lock_at_risk or lock_safe: set a flag "
@@ -76,7 +76,7 @@ class Call(Generic[_T]):
 
         :raises LockUnavailable: the thread is one of ours
         """
-        if here.ours:
+        if this_thread.ours:
             refuse_our_threads()
         try:
             latch = threading.Lock()

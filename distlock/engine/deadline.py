@@ -12,7 +12,8 @@ when the latest contact was sent that the leader has certainly *counted*:
   (``Leader.lead``, ``Learner.ping``, ``LearnerHandler``). A request that it forwards does *not*
   touch the session there (``LeaderZooKeeperServer.submitLearnerRequest``). Requests and reports use
   one TCP connection. So an answer from the leader proves that it has counted each contact that the
-  follower answered a ping before the request: those at least a third of T older, which is a tick.
+  follower reported before it forwarded the request: all that are at least a tick older. A third
+  of T is at least a tick (`TICKS`).
 - To connect counts at once: the leader itself touches the session (``Leader.revalidateSession``).
 - Reads and pings prove nothing by themselves, but they are contacts. A follower that is cut off
   answers both, long after the leader has expired the session (CURATOR-460 and worse).
@@ -23,15 +24,10 @@ elect another leader, which keeps each session for T (``SessionTrackerImpl``). A
 they give up when it does, so it answers for a tick longer; ⅔·T plus a tick must not exceed T, and a
 timeout has at least `TICKS` ticks. Writes need a majority (``STRICT``, and late renewals).
 
-Two faults together can still be too much. Each needs a server that fails just after an answer:
+Two faults together can still be too much: docs/how-to/production.md, "Two faults at once".
 
-- The leader, or the follower, stood still or was cut off between *c* and *s*. Then *c* may not have
-  been reported yet. ``STRICT`` does not help.
-- The link loses what the leader sends, and later everything. Requests that followers still forward
-  prolong the leader, by ``syncLimit`` + 1 ticks at most. ``STRICT`` helps, and so does a timeout of
-  three times that.
-
-The clock runs on while the process, or the whole machine, is suspended.
+The clock runs on while the process, or the whole machine, is suspended, but not while a virtual
+machine is paused, or is restored from a snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from .calls import here
+from .calls import this_thread
 from .guard import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
@@ -55,7 +51,7 @@ TICKS: Final = 3
 #: run alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
 _MARGIN: Final = 1 / 50
 #: How much older than a request a contact must be that the answer proves, in session timeouts.
-_REPORTED: Final = 1 / 3
+_REPORTED: Final = 1 / TICKS
 #: Contacts this close together, in session timeouts, are noted as one: the first.
 _CLOSE: Final = 1 / 100
 
@@ -249,7 +245,7 @@ class Heartbeat:
     def _run(self) -> None:
         if not self._running.acquire(blocking=False):
             return  # two callers started one each, or the start of the first was interrupted
-        here.ours = True
+        this_thread.ours = True
         alive = False
         while not self._stopped:
             if self._resting:

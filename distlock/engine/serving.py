@@ -247,7 +247,9 @@ class Submitting:
             or not wire.transmit(*calls)
         ):
             if connection.wire is not wire and wire is not None:
-                self.submit(*calls, first=first)  # a signal handler has waited for another one
+                self.submit(
+                    *calls, first=first
+                )  # meanwhile a signal handler has replaced the connection
             else:
                 self._queue_up(queue.extendleft if first else queue.extend, calls)
         elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one

@@ -13,7 +13,7 @@ from weakref import WeakMethod
 
 from distlock.process import in_child
 
-from .calls import here
+from .calls import this_thread
 from .guard import guarded
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Timer(threading.Thread):
         self.due: list[_Step] = []
 
     def run(self) -> None:
-        here.ours = True
+        this_thread.ours = True
         due = self.due
         many = MANY
         while True:

@@ -188,11 +188,11 @@ class Participant:
 
     def __str__(self) -> str:
         if self.peer:
-            return f"a peer with session 0x{self.session_id:x}"
+            return f"a peer with node {self.path.rpartition('/')[2]}"
         who = f"{self.host}:{self.pid} {self.worker}".strip() if self.host else self.owner_id
         who = f"{who} ({self.label})" if self.label else who
         if self.revoked:
-            who = who or f"a participant with session 0x{self.session_id:x}"
+            who = who or f"a participant with node {self.path.rpartition('/')[2]}"
             return f"{who}, who was asked to leave"
         return who
 

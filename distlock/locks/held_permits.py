@@ -7,7 +7,6 @@ a ``with`` block are kept apart, for its owner: a block releases its own.
 from __future__ import annotations
 
 import threading
-from os import getpid
 from typing import TYPE_CHECKING, TypeAlias
 
 from distlock import process
@@ -32,8 +31,7 @@ def keep(permits: HeldPermits, held: Held) -> None:
 
 def claim(permits: HeldPermits, number: int, claimed: list[Held]) -> bool:
     """Move the latest `number` permits into `claimed`; return False if there are too few."""
-    if process.pid != getpid():
-        process.notice_fork()
+    process.notice_fork()
     with _lock:
         there = _held.get(permits, [])
         if len(there) < number:
@@ -70,8 +68,7 @@ def of_blocks(owner: Owner) -> list[tuple[HeldPermits, Held]]:
 
 def count(using: str, name: str) -> int:
     """Return how many permits of a semaphore this process holds, in and out of blocks."""
-    if process.pid != getpid():
-        process.notice_fork()
+    process.notice_fork()
     with _lock:
         return sum(len(there) for permits, there in _held.items() if permits[:2] == (using, name))
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
@@ -270,13 +269,13 @@ def _nodes(conf: Configuration, reads: Reads) -> Finding:
     for lock in seen.locks:
         for one in lock.contenders:
             sizes[one.participant.session_id] += len(one.participant.path) + LENGTH
-    session_id, most = max(sizes.items(), key=itemgetter(1), default=(0, 0))
+    most = max(sizes.values(), default=0)
     message = f"{most} bytes of paths in one session at most"
     if most <= conf.max_node_bytes / 2:
         return ok("nodes", f"{message}{' of those that were read' if seen.cut else ''}")
     return warning(
         "nodes",
-        f"{message} (0x{session_id:x}). A process gets TooManyLocks at MAX_NODE_BYTES = "
+        f"{message}. A process gets TooManyLocks at MAX_NODE_BYTES = "
         f"{conf.max_node_bytes}, and beyond jute.maxbuffer the end of such a session takes the "
         "ensemble down.",
         "Hold fewer locks at a time, or spread them over more processes.",

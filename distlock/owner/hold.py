@@ -61,8 +61,8 @@ class Hold:
     def lost(self) -> bool:
         """Whether the hold is lost, or cannot be proven to be held. Once true, it stays true.
 
-        It is true when the session has ended, when the server has been silent for two thirds of the
-        session timeout, when the lock node is gone, when the hold was given up after its
+        It is true when the session has ended, when the session deadline has passed without an
+        answer, when the lock node is gone, when the hold was given up after its
         ``max_hold``, and in a forked child. Reading it does not use the network.
         """
         return self._grant.lost or self._pid != getpid()

@@ -209,7 +209,7 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
-    if process.pid != getpid():
+    if process.noticed_pid != getpid():
         process.notice_fork()
     owner = _of_thread.get(None)
     if (  # a short cut: the rest would find the same, in five times the time

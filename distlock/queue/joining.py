@@ -251,9 +251,7 @@ class Joining:
 
     def _found(self, event: e.Listed) -> None:
         name = self._ours(event.names)
-        if event.error not in (None, e.Problem.MISSING):
-            self._fail(event.error)
-        elif name is None:
+        if name is None:
             self._join_anew()
         else:
             self.state = State.IDENTIFYING
@@ -269,6 +267,7 @@ class Joining:
         elif event.error is e.Problem.MISSING:
             self._join_anew()
         else:
+            self._do(e.Delete(event.name, self.session.id))
             self._fail(event.error)
 
     # --- after the caller has left ---------------------------------------------------------------
@@ -284,10 +283,14 @@ class Joining:
     def _search(self, _: Event) -> None:
         self.state = State.SEARCHING
 
-    def _created_in_vain(self, event: e.Created | e.NodeRead) -> None:
+    def _created_in_vain(self, event: e.Created) -> None:
         self.state = State.LEFT
         if event.node is not None:
             self._do(e.Delete(event.node.name, event.node.session_id))
+
+    def _read_in_vain(self, event: e.NodeRead) -> None:
+        self.state = State.LEFT
+        self._do(e.Delete(event.name, self.session.id))
 
     def _found_in_vain(self, event: e.Listed) -> None:
         if not event.sync:

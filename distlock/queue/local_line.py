@@ -80,8 +80,8 @@ class LocalLine:
         """Return the node with this number, None for no node of ours."""
         return self.nodes.get((self.path, number))
 
-    def has(self, local: Local) -> bool:
-        """Whether a node is certainly in the line of now, which is older; False if unknown."""
+    def is_current(self, local: Local) -> bool:
+        """Whether the line of now is known to be older than this node, which is then in it."""
         line = self.lines.get(self.path)
         return line is not None and line.token < local.token
 

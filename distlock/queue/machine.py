@@ -204,7 +204,7 @@ class Machine(Joining):
         local = None if znodes.is_worn(node.number) else self.local.at(node.number - 1)
         if local is None:
             self._look()
-        elif self.local.has(local):
+        elif self.local.is_current(local):
             self._stand_behind(node, local)
         else:
             self.state = State.READING_LINE

@@ -132,7 +132,7 @@ RULES: dict[type, dict[tuple[State, ...], str]] = {
     e.NodeRead: {
         (State.IDENTIFYING,): "_identified",
         (State.JUDGING,): "_judged",
-        (State.SEARCHING,): "_created_in_vain",
+        (State.SEARCHING,): "_read_in_vain",
     },
     e.LineRead: {(State.READING_LINE,): "_line_read", (State.CLEARING,): "_clear"},
     e.LineRemoved: {(State.CLEARING,): "_cleared"},

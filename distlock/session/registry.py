@@ -41,14 +41,13 @@ def observe_sessions(notify: Observer) -> None:
 
 def sessions() -> list[Session]:
     """Return the sessions of this process."""
-    if process.pid != getpid():
-        process.notice_fork()
+    process.notice_fork()
     return list(_sessions.values())
 
 
 def session_for(alias: str = "default") -> Session:
     """Return this process's session for `alias`; the first call starts to connect."""
-    if process.pid != getpid():
+    if process.noticed_pid != getpid():
         process.notice_fork()
     session = _sessions.get(alias)
     if session is not None and not session.over:

@@ -114,13 +114,13 @@ def test_breaking_wants_a_terminal_or_a_yes(tree: Tree, monkeypatch: pytest.Monk
             with typing(answer, monkeypatch):
                 status, _, errors = run("break", "key")
             assert status == 1
-            assert f"a peer with session 0x{tree.client.client_id[0]:x} holds 'key'" in errors
+            assert f"a peer with node {path.rpartition('/')[2]} holds 'key'" in errors
             assert "Nothing was done" in errors
             assert tree.client.exists(path)
         with typing("y\n", monkeypatch):
             status, out, errors = run("break", "key")
         assert status == 0
-        assert out == f"Broken: a peer with session 0x{tree.client.client_id[0]:x} on {path}\n"
+        assert out == f"Broken: a peer with node {path.rpartition('/')[2]} on {path}\n"
         assert not tree.client.exists(path)
 
 

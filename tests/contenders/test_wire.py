@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from distlock.engine.errors import NotConnected
+from distlock.contenders import wire
+from distlock.engine.errors import NoAuth, NotConnected
 from tests.contenders.tools import holds, standing_in_line
 from tests.kit.fake_session import FakeSession, Tree
+from tests.kit.helpers import eventually
 
 
 def test_a_create_whose_reply_was_lost_is_found_again() -> None:
@@ -95,6 +97,35 @@ def test_a_found_node_of_the_session_before_is_not_adopted() -> None:
     (ghost,) = tree.nodes
     tree.expire(session, new_id=2, nodes_vanish=False)
     holds_without(tree, ghost, place, session_id=2)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("request_", ["children", "read"])
+def test_a_search_that_the_server_refuses_leaves_no_node(
+    monkeypatch: pytest.MonkeyPatch, request_: str, leaves: bool
+) -> None:
+    """Such as Redis' -BUSY just after a reconnection: nobody else knows of the node."""
+    monkeypatch.setattr(wire, "REFUSED_SECONDS", 0)
+    tree = Tree()
+    session = FakeSession(tree)
+    session.lose_reply_of_create = True
+    place = session.join()
+    session.fails[request_] = NoAuth()
+    tree.answer_one()  # the create, whose reply is lost
+    while request_ == "read" and not tree.sent["read"]:
+        tree.answer_one()
+    if leaves:
+        place.leave()
+
+    def done() -> bool:
+        tree.answer()
+        return holds(place) or not tree.nodes
+
+    eventually(done)
+    assert holds(place) is (request_ == "children" and not leaves)
+    place.leave()
+    tree.answer()
+    assert not tree.nodes
 
 
 def test_parents_are_made_after_they_were_missed() -> None:

@@ -234,7 +234,7 @@ def test_a_session_keeps_the_least_timeout_that_was_granted_to_it(
     session = session_for()
     session_id = session.id
     assert after_a_reconnection(18) == 6
-    assert "a session timeout of 18 s by now, and this session keeps its first one" in caplog.text
+    assert "a session timeout of 18 s by now, and this session keeps the least" in caplog.text
     assert after_a_reconnection(5) == 5
     assert after_a_reconnection(18) == 5
     assert_healthy()

@@ -69,7 +69,7 @@ def test_curators_nodes_are_a_peers(tree: Tree, kind: str) -> None:
         stand(tree, "key", kind)
         (one,) = the_lock("key").holders
         assert one.participant.peer
-        assert str(one).startswith("a peer with session 0x")
+        assert str(one).startswith("a peer with node ")
         assert one.owner == ""
 
 

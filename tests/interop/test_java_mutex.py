@@ -155,7 +155,7 @@ def test_a_curator_peer_with_unreadable_data_is_told_as_a_peer(
     assert (holder.peer, holder.path, holder.host, holder.pid) == (True, path, "", None)
     assert [one.peer for one in lock.participants()] == [True, False]
     assert lock.locked()
-    with pytest.raises(LockBusy, match="held by a peer with session 0x") as busy, lock:
+    with pytest.raises(LockBusy, match="held by a peer with node _c_") as busy, lock:
         pass
     assert busy.value.holder == holder
     peer.release(recipe)

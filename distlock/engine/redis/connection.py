@@ -19,7 +19,7 @@ import hiredis
 from kazoo.protocol.connection import ConnectionDropped
 from redis.exceptions import RedisError
 
-from distlock.engine.calls import here
+from distlock.engine.calls import this_thread
 from distlock.engine.deadline import now
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
@@ -107,7 +107,7 @@ class RedisConnection(Serving):
 
     def _run(self) -> None:
         self.thread = threading.get_ident()
-        here.ours = True
+        this_thread.ours = True
         pause, longest = _PAUSE_SECONDS
         try:
             while not self.client.stopped:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 #: How long an empty container stays, in milliseconds.
 EMPTY_MS: Final = 60_000
-#: The session timeout where nobody sets another, in seconds.
+#: The default of `SESSION_TIMEOUT` (`conf.Configuration.session_timeout`), in seconds.
 USUAL_SECONDS: Final = 10
 
 _EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4

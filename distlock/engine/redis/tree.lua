@@ -18,8 +18,9 @@
 --   w:<id>        the watches of a session, as that hash names them
 --   events:<id>   the channel on which a session hears of changes
 --
--- Times are microseconds of the server's clock, and so are spans of time. A transaction first changes copies of the nodes, and
--- then writes all of them, so an error leaves nothing half done.
+-- Times and spans are in microseconds of the server's clock, but for arguments and answers, which are
+-- in milliseconds unless they say otherwise. A transaction first changes copies of the nodes, and then
+-- writes all of them, so an error leaves nothing half done.
 --
 -- Source: ZooKeeper's PrepRequestProcessor, DataTree and ContainerManager.
 
@@ -473,7 +474,7 @@ local function connect(keys, args)
 end
 
 -- Renew a session, end those that are over, and remove containers that have been empty for some
--- milliseconds, the fourth argument; the fifth is how long ago the renewal before was sent. Answer the
+-- milliseconds, the fourth argument; the fifth is how long ago, in microseconds, the renewal before was sent. Answer the
 -- milliseconds until the next ping has more of that to do.
 local function ping(keys, args)
   local prefix, token, timeout = keys[1], args[1], args[2] * 1000

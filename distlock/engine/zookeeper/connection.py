@@ -38,7 +38,7 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
-from distlock.engine.calls import here
+from distlock.engine.calls import this_thread
 from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
@@ -91,7 +91,7 @@ class Connection(Serving, ConnectionWithReasons):
 
     def zk_loop(self) -> None:
         self.thread = threading.get_ident()
-        here.ours = True
+        this_thread.ours = True
         try:
             super().zk_loop()
         finally:
@@ -289,8 +289,8 @@ class Connection(Serving, ConnectionWithReasons):
             # the session's first one (`ZooKeeperServer.processConnectRequest`,
             # `DataTree.sessionsWithTimeouts`).
             logger.warning(
-                "The servers grant a session timeout of %g s by now, and this session keeps its "
-                "first one, %g s. Restart the process.",
+                "The servers grant a session timeout of %g s by now, and this session keeps the "
+                "least that it was granted, %g s. Restart the process.",
                 granted,
                 self.negotiated_timeout,
             )

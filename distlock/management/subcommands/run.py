@@ -81,7 +81,7 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="SECONDS",
         help=(
             "how long the command may take to end after SIGTERM, before SIGKILL (default 30); "
-            "after the lock was lost no longer than a twelfth of the session timeout"
+            "when the lock is lost or about to be, no longer than a twelfth of the session timeout"
         ),
     )
     parser.add_argument("command", nargs=REMAINDER, metavar="-- COMMAND")
@@ -178,7 +178,10 @@ class _Run:
             self._command.feed(left)
         elif not self._lost:
             self._lost = True
-            self._end(min(self._grace, self._spare), f"the lock {self._hold.key!r} is lost")
+            self._end(
+                min(self._grace, self._spare),
+                f"the lock {self._hold.key!r} is lost, or about to be",
+            )
 
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGTERM:

@@ -15,7 +15,7 @@ has a machine of its own, whose `Grant`, `Lose` and `Refuse` are events here::
                                      one is not there     makes all of them anew
                                      no node of permits   makes it, and all of them anew
                  Disconnected        → FINDING: some may be there
-    FINDING      Connected           lists what the leader knows now
+    FINDING      Connected           lists all that was acknowledged before
                  Listed              deletes ours, and makes all of them anew
     LOOKING      Connected           lists
                  Listed              as in MAKING
@@ -33,7 +33,7 @@ has a machine of its own, whose `Grant`, `Lose` and `Refuse` are events here::
     FINDING      Leave               → SEARCHING for the nodes, to delete them
     LEAVING      Created, the last   → LEFT
                  Disconnected        → SEARCHING
-    SEARCHING    Connected           lists what the leader knows now
+    SEARCHING    Connected           lists all that was acknowledged before
                  Listed              → LEFT
     any other    Leave               → LEFT; the nodes are deleted, the watches are taken back
     with nodes   Disconnected        → LOOKING, unless granted
