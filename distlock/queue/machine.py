@@ -41,6 +41,7 @@ The driver guarantees:
   before it applies any event to the contender behind. Only one of them gets it. If it was the
   other thread, `HandedOver` comes first; or else the offer is open again if the contender still
   waits.
+- `List(sync=True)` is repeated until it is answered; of its errors only MISSING is an event.
 - `Delete` is repeated until it is done or the session is over. A release may send it from the
   calling thread before it posts `Leave`. When it is acknowledged, `LocalLine.forget` is called.
 - `Leave` is posted for every contender in the end, perhaps more than once. If an exception landed

@@ -82,7 +82,10 @@ def test_one_who_was_asked_to_leave_is_said_to_be() -> None:
     participant = read(REVOKE)
     assert participant.revoked
     assert not participant.peer
-    assert str(participant) == f"a participant with node {PATH.rpartition('/')[2]}, who was asked to leave"
+    assert (
+        str(participant)
+        == f"a participant with node {PATH.rpartition('/')[2]}, who was asked to leave"
+    )
     assert not read(b"__REVOKE__ ").revoked
     assert not said().revoked
     ours = with_request(b'{"v": 1, "owner": "o1"}')

@@ -45,7 +45,7 @@ def test_a_node_of_the_permits_that_cannot_be_made_is_for_the_caller() -> None:
     assert refused == [e.Refuse(e.Why.ERROR, error)]
 
 
-@pytest.mark.parametrize("when", ["queue", "limit", "create", "list", "find", "watch"])
+@pytest.mark.parametrize("when", ["queue", "limit", "create", "list", "watch"])
 def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     semaphore, error = Semaphore(2, wanted=2), OSError("no")
     if when == "queue":
@@ -58,11 +58,7 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     else:
         semaphore.at_head()
         semaphore.create(LEASES)
-        if when == "find":
-            semaphore.apply(e.Disconnected())
-            semaphore.apply(e.Connected())
-            refused = semaphore.list(LEASES, error=error)
-        elif when == "create":
+        if when == "create":
             semaphore.apply(At(LEASES, e.Created(None, error)))
             refused = semaphore.list(LEASES)
         else:

@@ -90,11 +90,8 @@ class SemaphoreMachine(Queueing):
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:
-        if event.error in (None, e.Problem.MISSING):
-            self._delete_ours(event.names)
-            self._make()
-        else:
-            self._fail(event.error)
+        self._delete_ours(event.names)
+        self._make()
 
     def _delete_ours(self, names: Sequence[str]) -> None:
         ours = [name for name in names if name.startswith(self.prefix)]
