@@ -12,8 +12,8 @@ when the latest contact was sent that the leader has certainly *counted*:
   (``Leader.lead``, ``Learner.ping``, ``LearnerHandler``). A request that it forwards does *not*
   touch the session there (``LeaderZooKeeperServer.submitLearnerRequest``). Requests and reports use
   one TCP connection. So an answer from the leader proves that it has counted each contact that the
-  follower reported before it forwarded the request: all that are at least a tick older. A third
-  of T is at least a tick (`TICKS`).
+  follower reported before it forwarded the request: all that had been answered half a tick
+  before. A quarter of T is more than that (`TICKS`).
 - To connect counts at once: the leader itself touches the session (``Leader.revalidateSession``).
 - Reads and pings prove nothing by themselves, but they are contacts. A follower that is cut off
   answers both, long after the leader has expired the session (CURATOR-460 and worse).
@@ -50,8 +50,10 @@ TICKS: Final = 3
 #: The part of the session timeout that is left when the deadline passes, at least. Clocks do not
 #: run alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
 _MARGIN: Final = 1 / 50
-#: How much older than a request a contact must be that the answer proves, in session timeouts.
-_REPORTED: Final = 1 / TICKS
+#: How long before a request a contact was answered that the answer proves, in session timeouts:
+#: half a tick, until the leader's next ping, is a sixth at most. The link may have held the contact
+#: itself up for longer.
+_REPORTED: Final = 1 / 4
 #: Contacts this close together, in session timeouts, are noted as one: the first.
 _CLOSE: Final = 1 / 100
 
@@ -74,8 +76,8 @@ class SessionDeadline:
         #: When the latest contact was sent that the leader has certainly counted; None where the
         #: server that answers is the one that expires sessions, as with Redis.
         self._counted: float | None = None
-        #: When later ones were sent that were answered.
-        self._contacts: deque[float] = deque(maxlen=64)
+        #: When later ones were sent and answered.
+        self._contacts: deque[tuple[float, float]] = deque(maxlen=64)
 
     @property
     def remaining(self) -> float:
@@ -90,7 +92,7 @@ class SessionDeadline:
     @property
     def contacted_at(self) -> float:
         """When the last contact was sent that was answered and noted."""
-        return self._contacts[-1] if self._contacts else self._counted or 0.0
+        return self._contacts[-1][0] if self._contacts else self._counted or 0.0
 
     def unbroken(self, epoch: int) -> bool:
         """Whether the session has been certainly alive since this epoch began."""
@@ -102,17 +104,18 @@ class SessionDeadline:
 
         Called on the connection thread, as `connected` and `heard` are.
         """
-        if now() >= self._until:
+        answered_at = now()
+        if answered_at >= self._until:
             self.epoch += 1
         until = sent_at + session_timeout * 2 / 3
         if self._counted is not None:
             contacts = self._contacts
-            while contacts and contacts[0] <= sent_at - session_timeout * _REPORTED:
-                self._counted = contacts.popleft()
+            while contacts and contacts[0][1] <= sent_at - session_timeout * _REPORTED:
+                self._counted = contacts.popleft()[0]
             until = min(until, self._counted + session_timeout * (1 - _MARGIN))
             # As in `heard`: a call here would be one more for each acquire.
-            if not contacts or sent_at >= contacts[-1] + session_timeout * _CLOSE:
-                contacts.append(sent_at)
+            if not contacts or sent_at >= contacts[-1][0] + session_timeout * _CLOSE:
+                contacts.append((sent_at, answered_at))
         self._until = max(self._until, until)
         self.at_risk = False
 
@@ -129,8 +132,8 @@ class SessionDeadline:
     def heard(self, sent_at: float, session_timeout: float) -> None:
         """Note a ping that was sent at `sent_at` and answered, perhaps by a follower alone."""
         contacts = self._contacts
-        if not contacts or sent_at >= contacts[-1] + session_timeout * _CLOSE:
-            contacts.append(sent_at)
+        if not contacts or sent_at >= contacts[-1][0] + session_timeout * _CLOSE:
+            contacts.append((sent_at, now()))
 
     def cut(self) -> None:
         """Note that the connection is lost. Called on the connection thread."""
