@@ -1,4 +1,4 @@
-"""The package stays easy to find one's way in: short files, small rooms."""
+"""The package stays easy to find one's way in: small rooms."""
 
 from __future__ import annotations
 
@@ -10,17 +10,8 @@ import distlock
 
 PACKAGE: Final = Path(distlock.__file__).parent
 
-MOST_LINES: Final = 400
 #: Beside the ``__init__`` of the room.
 MOST_MODULES: Final = 15
-
-
-def test_no_file_is_long() -> None:
-    lines = {
-        path.relative_to(PACKAGE).as_posix(): len(path.read_text().splitlines())
-        for path in PACKAGE.rglob("*.py")
-    }
-    assert {name: count for name, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_no_room_is_crowded() -> None:

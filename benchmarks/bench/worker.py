@@ -20,9 +20,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from benchmarks.bench.libraries import Libraries, Lock
@@ -72,7 +73,7 @@ class Worker:
 
     def __init__(self, libraries: Libraries) -> None:
         self._libraries = libraries
-        self._threads: list[ThreadPoolExecutor] = []
+        self._threads: list[Caller] = []
         self._locks = threading.local()
 
     def obey(self, order: str) -> dict[str, Any]:
@@ -86,7 +87,8 @@ class Worker:
                 self._thread(0).submit(lambda: self._lock(library, key).release()).result()
                 return {}
             case "reentry", seconds:
-                return self._thread(0).submit(reentry, self._libraries, float(seconds)).result()
+                run = self._thread(0).submit(reentry, self._libraries, float(seconds))
+                return dict(run.result())
         raise ValueError(f"What does this mean: {order!r}?")
 
     def _run(self, order: Order) -> dict[str, Any]:
@@ -141,10 +143,33 @@ class Worker:
             locks[name] = self._libraries.lock(library, key)
         return locks[name]
 
-    def _thread(self, index: int) -> ThreadPoolExecutor:
+    def _thread(self, index: int) -> Caller:
         while len(self._threads) <= index:
-            self._threads.append(ThreadPoolExecutor(max_workers=1))
+            self._threads.append(Caller())
         return self._threads[index]
+
+
+class Caller(threading.Thread):
+    """A thread that makes calls, one owner of locks; the jobs of a pool would each be one."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]]
+        self._calls = SimpleQueue()
+        self.start()
+
+    def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._calls.put((future, call, args))
+        return future
+
+    def run(self) -> None:
+        while True:
+            future, call, args = self._calls.get()
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:  # noqa: BLE001 - for who waits for it
+                future.set_exception(error)
 
 
 def reentry(libraries: Libraries, seconds: float) -> dict[str, float]:

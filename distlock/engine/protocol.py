@@ -111,11 +111,9 @@ class EngineClient(Requests, Protocol):
     def session_timeout(self) -> float:
         """The session timeout that the server granted, in seconds; 0 before the first session."""
 
-    def proven_since(self, sent_at: float) -> float:
-        """Return since when the server lets the session live, once a create was answered.
-
-        :param sent_at: when that was sent
-        """
+    @property
+    def renewed_at(self) -> float | None:
+        """When the last request was sent that has renewed the session; None if a create does."""
 
     @property
     def server(self) -> str:

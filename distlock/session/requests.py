@@ -159,7 +159,8 @@ class SessionRequests:
         def created(value: Any, error: BaseException | None) -> None:
             self._creating.discard(entry)
             if error is None:
-                self.deadline.renew(self._client.proven_since(sent_at), self.timeout)
+                renewed_at = self._client.renewed_at
+                self.deadline.renew(sent_at if renewed_at is None else renewed_at, self.timeout)
                 self.nodes.add(value[0])
             done(value, error)
 

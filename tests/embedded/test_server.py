@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,8 @@ from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from pytest_django import Settings
+
+    from tests.kit.tools import MakeOwner
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::"])  # noqa: S104 - refused
@@ -134,13 +135,15 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         assert ("container" in tree.children("/")) is there
 
 
-def test_a_lock_excludes_another_session(embedded: EmbeddedZooKeeper, settings: Settings) -> None:
+def test_a_lock_excludes_another_session(
+    embedded: EmbeddedZooKeeper, settings: Settings, make_owner: MakeOwner
+) -> None:
     options = {"HOSTS": embedded.hosts, "SESSION_TIMEOUT": 4}
     settings.DISTLOCK = {"default": options, "other": options}
     lock, other = zk_lock("key"), zk_lock("key", using="other")
-    with ThreadPoolExecutor(1) as pool:
-        with lock:
-            assert not pool.submit(other.acquire, timeout=0).result(PATIENCE)
-            waiting = pool.submit(other.acquire, timeout=PATIENCE)
-        assert waiting.result(PATIENCE)
-        pool.submit(other.release).result(PATIENCE)
+    rival = make_owner()
+    with lock:
+        assert not rival.now(other.acquire, timeout=0)
+        waiting = rival.submit(other.acquire, timeout=PATIENCE)
+    assert waiting.result(PATIENCE)
+    rival.now(other.release)

@@ -90,7 +90,7 @@ def test_a_replicated_lock_outlives_its_primary(
         await_connection(using)
     assert not hold.lost
     with pytest.raises(LockUnavailable, match="has just started, or taken the place"):
-        zk_lock("another").acquire()
+        zk_lock("another").acquire(timeout=0)
     release(holder)
     next_hold = awaited.result(PATIENCE)  # it was in line before
     assert not next_hold.lost
@@ -113,7 +113,7 @@ def test_a_lock_that_was_not_replicated_is_free_once_its_holder_knows(
     second = servers.successor(first)
     assert second.ask("KEYS", "*-lock-*") == []
     with pytest.raises(LockUnavailable, match="taken the place of another"):
-        zk_lock("key").acquire()
+        zk_lock("key").acquire(timeout=0)
     await_rival(hold)
     with pytest.raises(LockLost):
         release(holder)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoAuthError
-from kazoo.protocol.serialization import Sync
+from kazoo.protocol.serialization import Transaction
 from kazoo.security import make_acl
 
 from distlock.conf import Configuration
@@ -165,21 +165,21 @@ def test_a_request_that_kazoo_lost_fails_with_the_next_session(
     assert len(found) == 1
 
 
-def test_a_list_does_not_count_where_the_sync_before_it_was_lost(
+def test_a_list_does_not_count_where_the_write_before_it_was_lost(
     make_session: MakeSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The two go to two servers when the connection is lost in between."""
     one = make_session()
     submit = one._client.submit
 
-    def lose_syncs(call: tuple[Any, Reply], *, first: bool = False) -> None:
+    def lose_writes(call: tuple[Any, Reply], *, first: bool = False) -> None:
         request, reply = call
-        if isinstance(request, Sync):
+        if isinstance(request, Transaction):
             reply.set_exception(ConnectionLoss())
         else:
             submit(call, first=first)
 
-    monkeypatch.setattr(one._client, "submit", lose_syncs)
+    monkeypatch.setattr(one._client, "submit", lose_writes)
     with pytest.raises(ConnectionLoss):
         one.ask(partial(one.children, sync=True), "/").result(20)
     assert one.ask(one.children, "/").result(20)

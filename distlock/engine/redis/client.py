@@ -93,7 +93,8 @@ class RedisClient(Submitting, Requests):
     def session_timeout(self) -> float:
         return self._connection.negotiated_timeout
 
-    def proven_since(self, sent_at: float) -> float:
+    @property
+    def renewed_at(self) -> float:
         # A create renews nothing on the server.
         return self._connection.renewed_at
 

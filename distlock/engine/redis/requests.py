@@ -228,7 +228,7 @@ class Requests:
 
     def syncing(self, path: str) -> Any:
         # There is one server, and it is up to date.
-        return Request(PING, (b"%d" % EMPTY_MS,), lambda _: path)
+        return Request(PING, (b"%d" % EMPTY_MS,), lambda _: [True])
 
     def proof(self, path: str, *, by_write: bool) -> Any:
         # Each is a write.

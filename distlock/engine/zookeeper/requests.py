@@ -83,6 +83,8 @@ class Borrowed:
 class Requests:
     """Makes the requests that a client sends."""
 
+    #: None: each create renews the session, as far as the session deadline counts it.
+    renewed_at: float | None = None
     _acl: AccessList
 
     def contender(self, prefix: str, data: bytes) -> Any:
@@ -157,9 +159,6 @@ class Requests:
         `client.refusal` reads the answer.
         """
         return self.multi([self.presence(path)]) if by_write else Sync(path)
-
-    def proven_since(self, sent_at: float) -> float:
-        return sent_at
 
     def deletion(self, path: str, version: int = -1) -> Any:
         """Delete a node that has no children, if it has this version, -1 for any."""
