@@ -26,7 +26,7 @@ FUNCTIONS = {
     "docs/how-to/queue.md": "print_label",
     "docs/how-to/read-write-locks.md": "show load replace publish outdated",
     "docs/how-to/revocation.md": "save_progress build build_urgent_report",
-    "docs/how-to/semaphores.md": "charge order import_and_release",
+    "docs/how-to/semaphores.md": "charge order",
 }
 
 #: Values of the reader's, by page.
@@ -39,6 +39,7 @@ VALUES: dict[str, Names] = {
     "docs/how-to/lost-locks.md": {"sku": "lamp"},
     "docs/how-to/metrics.md": {"registry": CollectorRegistry()},
     "docs/how-to/revocation.md": {"pages": lambda: range(3)},
+    "docs/how-to/semaphores.md": {"import_and_release": lambda lock: lock.release()},
     "docs/reference/checks.md": {"MIDDLEWARE": []},
     "docs/how-to/several-locks.md": {"basket": ["lamp", "table", "lamp"], "Stock": Product},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ from distlock.testing import hold
 from example_project.shop.models import Product
 from tests.docs.blocks import PAGES, python_blocks
 from tests.docs.running import run_page
+from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -38,6 +40,9 @@ def stock() -> int:
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_examples_of_a_page_run(page: str, names: Names, settings: Settings) -> None:
     run_page(page, names)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(PATIENCE)  # one of the page's
     for name in [*names.get("INSTALLED_APPS", []), *names.get("MIDDLEWARE", [])]:
         if str(name).startswith("distlock."):
             assert import_string(name)

@@ -79,7 +79,11 @@ class RedisClient(Submitting, Requests):
     # --- what a session uses ---------------------------------------------------------------------
 
     def connect(self) -> None:
-        self._connection.routine.start()
+        try:
+            self._connection.routine.start()
+        except RuntimeError:  # no thread could be started
+            self._connection.close()
+            raise
 
     @property
     def session_id(self) -> int:

@@ -118,10 +118,14 @@ class RedisConnection(Serving):
                     pause = min(pause * 2, longest)
         finally:
             self.client.ended()
-            waking, self._write_sock = self._write_sock, None
-            if waking is not None:
-                waking.close()
-            self._read_sock.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close the sockets that wake the thread, once it has ended or could not be started."""
+        waking, self._write_sock = self._write_sock, None
+        if waking is not None:
+            waking.close()
+        self._read_sock.close()
 
     def _attempt(self) -> bool:
         """Connect and serve until the connection ends; return whether there was one."""
