@@ -155,6 +155,16 @@ def test_after_a_fault_in_which_the_server_may_keep_the_session_recovery_counts_
     assert story.gates() == gates
 
 
+def test_a_recovery_that_the_next_fault_cuts_short_is_the_next_ones(story: Story) -> None:
+    story.fault(1, "interrupt", until=1)
+    story.fault(1.2, "quorum loss", until=10)
+    story.hold(15.9, "b", 11, pid=2)
+    story.release(16, "b")
+    story.ask(20, "c", pid=2)
+    story.end(20.1, "c", "busy")
+    assert story.gates() == []
+
+
 # --- what is left --------------------------------------------------------------------------------
 
 

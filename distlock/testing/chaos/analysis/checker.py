@@ -93,11 +93,12 @@ def recoveries(timeline: Timeline) -> Iterator[tuple[float, str, float]]:
     """Yield time and kind of each fault, and the seconds until somebody got the lock.
 
     After a fault that ends the holder's session: from its begin, and the holder's lock. After one
-    that hits the servers: from its end, and any lock. A recovery that the end of the run cuts short
-    does not count.
+    that hits the servers: from its end, and any lock. A recovery that the end of the run, or the
+    next fault, cuts short counts up to there.
     """
     works_until = max((call.asked for call in timeline.calls.values()), default=0.0)
-    for fault in timeline.faults:
+    begins = [*(fault.at for fault in timeline.faults), math.inf]
+    for fault, next_fault in zip(timeline.faults, begins[1:], strict=True):
         if fault.kind in schedule.LOSES:
             for hold in timeline.holds:
                 if hold.pid == fault.pid and hold.holds_at(fault.at):
@@ -107,7 +108,7 @@ def recoveries(timeline: Timeline) -> Iterator[tuple[float, str, float]]:
                         yield fault.at, f"{fault.kind} on {named(hold)}", seconds
         elif fault.kind in {**schedule.OTHERS, **schedule.SCENES} and fault.healed < math.inf:
             after = [hold.got for hold in timeline.holds if hold.got]
-            seconds = _first(after, fault.healed, works_until)
+            seconds = _first(after, fault.healed, min(works_until, next_fault))
             if seconds is not None:
                 yield fault.at, fault.kind, seconds
 
