@@ -107,6 +107,7 @@ def end_statements() -> None:
 
     An exception in a signal handler, such as Celery's soft time limit, leaves a statement running,
     COMMIT too: psycopg cancels it for KeyboardInterrupt and SystemExit only (``Connection.wait``).
+    A second one meanwhile closes the connection, after which nothing can be cancelled.
     psycopg2 calls no handler before the answer. An open ``atomic()`` block cannot commit any more.
     The connection is closed, because Django's state of it may be wrong.
     """

@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.exceptions import NoNodeError
 
+from distlock import zk_lock
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.connection import RedisConnection
+from distlock.engine.redis.requests import packed
 from distlock.engine.reply import Reply
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
+from tests.kit.services import Redis
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection, inside
+from tests.redis.test_bad_input import lock_nodes
+from tests.redis.test_grace import await_copy
 from tests.testing.sides import Side, configuration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from tests.kit.services import Redis
 
 PARENT = "/line"
 PREFIX = f"{PARENT}/lock-"
@@ -195,3 +198,24 @@ def test_a_later_question_is_asked(sides: tuple[Side, Side], sent: list[str]) ->
     second.client.soon(lambda: second.ask(second.client.listing(PARENT)))
     assert second.await_outcomes(4)[3] == [second.name, third.name]
     assert sent == ["list"]
+
+
+def test_a_release_while_replicas_confirm_the_join_wakes_the_waiter(
+    use: Callable[..., None], make_owner: MakeOwner
+) -> None:
+    """The server sends the event while ``WAIT`` blocks the waiter's connection."""
+    holder, waiter = make_owner(), make_owner()
+    with Redis() as primary, Redis("--replicaof", "127.0.0.1", str(primary.port)) as replica:
+        await_copy(replica)
+        use(primary.hosts, REPLICAS=1, SESSION_TIMEOUT=40, TIMEOUT=10, CONNECT_TIMEOUT=10)
+        holder.now(zk_lock("key", using="other").__enter__)
+        connection = inside(await_connection())._connection
+        connection._wait = packed(b"WAIT", b"1", b"0")  # as long as it takes
+        replica.pause()
+        acquired = waiter.submit(zk_lock("key").acquire)
+        eventually(lambda: primary.ask("INFO", "clients")["blocked_clients"] == 1, PATIENCE)
+        holder.now(zk_lock("key", using="other").release)
+        eventually(lambda: len(lock_nodes(primary)) == 1, PATIENCE, "the release")
+        replica.go_on()
+        assert acquired.result(PATIENCE)
+        waiter.now(zk_lock("key").release)

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
@@ -74,6 +75,8 @@ class RedisConnection(Serving):
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         #: The answer of a function whose ``WAIT`` is not answered yet.
         self._unconfirmed: Any = _NONE
+        #: Events that have come since that answer: their watches are set when it is settled.
+        self._events: deque[str] = deque()
         self._reported: set[tuple[Any, ...]] = set()
         #: When the ping was sent that is not answered yet (`time.monotonic`).
         self._pinged_at: float | None = None
@@ -162,6 +165,7 @@ class RedisConnection(Serving):
         taken.setblocking(False)
         self._reader = hiredis.Reader(notEnoughData=_MORE)
         self._unconfirmed = _NONE
+        self._events.clear()
         self._socket = taken
         # OpenSSL allows no two threads in one connection, one that sends and one that reads.
         if not isinstance(taken, ssl.SSLSocket):
@@ -306,7 +310,9 @@ class RedisConnection(Serving):
             if not isinstance(answer, hiredis.PushNotification):
                 self._answer(answer)
             elif answer[0] == b"message":
-                guarded(self.client.fire, answer[2].decode())
+                self._events.append(answer[2].decode())
+            while self._events and self._unconfirmed is _NONE:
+                guarded(self.client.fire, self._events.popleft())
 
     def _answer(self, answer: Any) -> None:
         """Settle the oldest request, once all of its answers are there."""
