@@ -320,3 +320,15 @@ def test_a_session_without_its_last_transaction_lasts_until_its_holder_knows(
         waiter.now(zk_lock("key").release)
         with pytest.raises(LockLost):
             holder.now(zk_lock("key", using="other").release)
+
+
+def test_an_older_copy_without_sessions_may_lack_those_of_longer_timeouts(server: Redis) -> None:
+    """It was made in a moment without any; its process has another session timeout than they."""
+    with zk_lock("key"):
+        pass
+    close_sessions()
+    server.kill()
+    server.run()
+    begin_session(server, timeout=SESSION_TIMEOUT / 6)
+    state = requests.prefix(configuration("default")) + b"state"
+    assert float(server.ask("HGET", state, "span")) == SESSION_TIMEOUT * 1_000_000

@@ -403,12 +403,12 @@ local function take_over(prefix, now, timeout, unknown, facts)
   local promoted = string.match(facts, 'second_repl_offset:(%-?%d+)')
   local process = string.match(facts, 'run_id:(%x+)') .. ':'
   local before = redis.call('HGET', state, 'run')
-  local longest = redis.call('ZCARD', prefix .. 'sessions') > 0 and redis.call('HGET', state, 'longest')
-  longest = math.max(longest or 0, timeout)
+  local any = redis.call('ZCARD', prefix .. 'sessions') > 0
+  local longest = math.max(any and redis.call('HGET', state, 'longest') or 0, timeout)
   redis.call('HSET', state, 'longest', longest)
   local same = before and string.sub(before, 1, #process) == process
   if not same or promoted ~= '-1' and before ~= process .. promoted then
-    local from, span = now, math.max(longest, before and 0 or unknown)
+    local from, span = now, math.max(longest, any and 0 or unknown)
     -- The counters of commands outlive FLUSHALL and FUNCTION FLUSH.
     local flushed = known[prefix] or string.find(facts, 'cmdstat_flush', 1, true)
     if not (before or flushed) and promoted == '-1' then
