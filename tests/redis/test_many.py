@@ -84,7 +84,7 @@ def test_sessions_that_end_together_end_a_little_at_a_time(
     # Of a session whose client does not ping again by itself, as ours does.
     session = session_arguments(side.conf, 1, b"", 1)
     server.execute_command(*call(session, beginning(side.conf, None)))
-    pinging = (*call(session, side.client.proof("", by_write=True)), b"0")
+    pinging = call(session, side.client.proof("", by_write=True))
     while (before := len(nodes(side))) > 2:
         answer = server.execute_command(*pinging)
         assert 0 < before - len(nodes(side)) <= MANY

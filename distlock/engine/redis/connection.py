@@ -30,7 +30,7 @@ from .address import address, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
 from .joining import also_told, path_in
 from .library import CODE
-from .requests import PING, Request, beginning, call, packed, prefix, session_arguments
+from .requests import Request, beginning, call, packed, prefix, session_arguments
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration
@@ -86,9 +86,9 @@ class RedisConnection(Serving):
         self._session_arguments: tuple[bytes, ...] = ()
         #: The number of this connection, which rises.
         self._number = 0
-        #: When the last request was sent that renews the session, and the last that has been
-        #: answered (`distlock.engine.deadline.now`).
-        self._renewal_sent_at = self.renewed_at = 0.0
+        #: When the last request was sent that has renewed the session
+        #: (`distlock.engine.deadline.now`).
+        self.renewed_at = 0.0
         #: The number of the session's last transaction.
         self._last = 0
         self._read_sock, self._write_sock = socket.socketpair()
@@ -211,7 +211,7 @@ class RedisConnection(Serving):
         self._session_arguments = session_arguments(
             self._conf, self.session_id, self.password, self._number
         )
-        self._renewal_sent_at = now()
+        sent_at = now()
         try:
             self._ask(*call(self._session_arguments, request))
         except RedisRefused as error:
@@ -222,7 +222,7 @@ class RedisConnection(Serving):
                 raise
             self._load()
             return self._subscribe_and_call(request)
-        self.renewed_at = self._renewal_sent_at
+        self.renewed_at = sent_at
         return True
 
     def _load(self) -> None:
@@ -283,11 +283,7 @@ class RedisConnection(Serving):
 
     def packed(self, request: Any) -> tuple[int, bytes]:
         """Return how many answers a request has, and the request as bytes."""
-        command = call(self._session_arguments, request)
-        if request.function == PING:
-            before, self._renewal_sent_at = self._renewal_sent_at, now()
-            command += (b"%d" % ((self._renewal_sent_at - before) * 1_000_000),)
-        message = packed(*command)
+        message = packed(*call(self._session_arguments, request))
         if not (request.counts and self._conf.replicas):
             return 1, message
         return 2, message + self._wait

@@ -13,6 +13,8 @@ import hiredis
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency, UnimplementedError
 from kazoo.protocol.states import ZnodeStat
 
+from distlock.engine.deadline import now
+
 from .address import address
 from .errors import REFUSALS
 from .library import function
@@ -37,6 +39,7 @@ _UNWATCH: Final = function("unwatch")
 PING: Final = function("ping")
 _CLOSE: Final = function("close")
 _CONNECT: Final = function("connect")
+_RENEWING: Final = (PING, _CONNECT)
 
 
 def _stat(facts: list[Any]) -> ZnodeStat:
@@ -254,8 +257,8 @@ def beginning(conf: Configuration, last: int | None) -> Request:
 
     :param last: the number of its last transaction, None for a new session
     """
-    unknown = b"%d" % unknown_ms(conf)
-    return Request(_CONNECT, (unknown,) if last is None else (unknown, b"%d" % last), _nothing)
+    transaction = b"" if last is None else b"%d" % last
+    return Request(_CONNECT, (b"%d" % unknown_ms(conf), transaction), _nothing)
 
 
 def unknown_ms(conf: Configuration) -> float:
@@ -291,8 +294,14 @@ def session_arguments(
 
 
 def call(session: tuple[bytes, ...], request: Any) -> tuple[bytes, ...]:
-    """Return a request as the command that calls its function."""
-    return (b"FCALL", request.function, b"1", *session, *request.arguments)
+    """Return a request as the command that calls its function.
+
+    One that renews the session ends with our clock, by which the server checks its own.
+    """
+    command = (b"FCALL", request.function, b"1", *session, *request.arguments)
+    if request.function in _RENEWING:
+        command += (b"%d" % (now() * 1_000_000),)
+    return command
 
 
 def packed(*command: bytes) -> bytes:

@@ -7,7 +7,9 @@
 --                 of a server the last session began on, and since which promotion; "grace", until
 --                 when no contender is made there, and "span", for how long; "longest", the longest
 --                 timeout of a session; by the token of each session, "<id>:<password>", the number
---                 of its last transaction; and by "#<token>" the number of its connection
+--                 of its last transaction; by "#<token>" the number of its connection; by "@<token>"
+--                 its client's clock at its last renewal; and by "?<token>", once it was asked whether
+--                 it lives, the deadline that it had missed
 --   sessions      a sorted set of the tokens by the sessions' deadlines
 --   empty         a sorted set of containers by when they last became empty
 --   n:<path>      a node, packed
@@ -27,6 +29,8 @@
 local MAX_INT = 2147483647
 -- The sessions, their nodes, or the containers that one call removes, so that others have their turn.
 local MANY = 200
+-- How long one that was asked has for its answer, at most: more than a `WAIT` before that takes.
+local PATIENCE = 2000000
 
 -- The number of this arrangement: a version of distlock with another one must not meet its keys.
 local LAYOUT = '2'
@@ -319,16 +323,29 @@ local function unwatch_all(prefix, id)
   for _, name in ipairs(redis.call('SMEMBERS', prefix .. 'w:' .. id)) do unwatch(prefix, id, name) end
 end
 
--- End the sessions whose deadlines have passed, but delete no more than MANY nodes; return whether some
--- are left for the next call.
+-- Of the overdue sessions, end those that nobody listens for, and those that were asked and have not
+-- answered; ask the others: the clock may have been set. Look at no more than MANY, and delete no more
+-- nodes; return whether some are left for the next call.
 local function expire(prefix, now)
-  local sessions = prefix .. 'sessions'
-  local tokens = redis.call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
-  local tx, left = transaction(prefix, now), MANY
+  local state, sessions = prefix .. 'state', prefix .. 'sessions'
+  local overdue = redis.call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
+  local wait = math.min(redis.call('HGET', state, 'longest') / 6, PATIENCE)
+  local tx, left, tokens = transaction(prefix, now), MANY, {}
+  for _, token in ipairs(overdue) do
+    local channel = prefix .. 'events:' .. id_of(token)
+    if redis.call('HEXISTS', state, '?' .. token) == 1
+        or redis.call('PUBSUB', 'NUMSUB', channel)[2] == 0 then
+      tokens[#tokens + 1] = token
+    else
+      redis.call('HSET', state, '?' .. token, redis.call('ZSCORE', sessions, token))
+      redis.call('ZADD', sessions, now + wait, token)
+      redis.call('PUBLISH', channel, 'P')
+    end
+  end
   for _, token in ipairs(tokens) do
     tx.over[id_of(token)] = true
     unwatch_all(prefix, id_of(token))
-    redis.call('HDEL', prefix .. 'state', token, '#' .. token)
+    redis.call('HDEL', state, token, '#' .. token, '@' .. token, '?' .. token)
   end
   for _, token in ipairs(tokens) do
     local paths = left > 0 and redis.call('SPOP', prefix .. 'e:' .. id_of(token), left) or {}
@@ -337,23 +354,26 @@ local function expire(prefix, now)
     if left > 0 then
       redis.call('ZREM', sessions, token)
     else
+      redis.call('HSET', state, '?' .. token, 0)
       redis.call('ZADD', sessions, 0, token)
     end
   end
   tx:commit()
-  return left <= 0 or #tokens == MANY
+  return left <= 0 or #overdue == MANY
 end
 
 -- Bring the deadlines in line with the time that has really passed, where the clock was set.
 --
--- The client of a session that pings says how long ago it sent the renewal before. If the clock says
--- a sixth of the timeout more, it was set ahead, or the ping was late: all deadlines follow. If it was
--- set back, they are farther away than any timeout.
-local function adjust(prefix, now, token, timeout, since)
-  local state = redis.call('HMGET', prefix .. 'state', 'longest', 'grace', 'span')
+-- The client of a session that pings says what its own clock was then. If ours says a sixth of the
+-- timeout more since the renewal before, it was set ahead, or the ping was late: all deadlines follow.
+-- If it was set back, they are farther away than any timeout.
+local function adjust(prefix, now, token, timeout, time)
+  local state = redis.call(
+    'HMGET', prefix .. 'state', 'longest', 'grace', 'span', '@' .. token, '?' .. token)
   local grace, limit = tonumber(state[2]), now + state[1]
-  local renewed = redis.call('ZSCORE', prefix .. 'sessions', token) - timeout
-  local ahead = now - renewed - since
+  local deadline = state[5] or redis.call('ZSCORE', prefix .. 'sessions', token)
+  -- Where pings overtake each other, one brings a time before that of the last renewal.
+  local ahead = now - (deadline - timeout) - math.max(time - state[4], 0)
   if ahead < timeout / 6 then ahead = 0 end
   local wrong = redis.call('ZRANGE', prefix .. 'sessions', ahead > 0 and '-inf' or limit, '+inf',
     'BYSCORE', 'WITHSCORES')
@@ -362,9 +382,18 @@ local function adjust(prefix, now, token, timeout, since)
   end
   if grace > 0 then
     -- One that is over stays so when the clock is set back.
-    grace = grace > renewed and math.min(grace + ahead, now + state[3]) or 0
+    grace = grace + ahead > now and math.min(grace + ahead, now + state[3]) or 0
     redis.call('HSET', prefix .. 'state', 'grace', grace)
   end
+end
+
+-- Note that the client of a session lives, and what its own clock was when it said so.
+local function renew(prefix, now, token, timeout, time)
+  local state = prefix .. 'state'
+  time = math.max(time, redis.call('HGET', state, '@' .. token) or 0)
+  redis.call('HSET', state, '@' .. token, time)
+  redis.call('HDEL', state, '?' .. token)
+  redis.call('ZADD', prefix .. 'sessions', now + timeout, token)
 end
 
 -- Remove containers that have been empty since a moment; return whether there may be more.
@@ -444,24 +473,16 @@ local NO_NODE = {err = 'NONODE there is no such node'}
 -- Begin a session or, with the number of its last transaction, carry it on: if it lives, and no
 -- transaction is lost. If one is, the session lasts until its deadline: this answer may not arrive,
 -- and its holders believe in their locks until then.
---
--- Nobody says whether the clock is right here. So only those that are not connected are ended.
 local function connect(keys, args)
   local prefix, token, timeout = keys[1], args[1], args[2] * 1000
   local unknown, last = args[4] * 1000, tonumber(args[5])
-  local state, sessions, now = prefix .. 'state', prefix .. 'sessions', clock()
+  local state, now = prefix .. 'state', clock()
   local facts = redis.call('INFO', 'server', 'replication', 'memory', 'commandstats')
   redis.call('HSETNX', state, 'layout', LAYOUT)
   if redis.call('HGET', state, 'layout') ~= LAYOUT then return OTHER_LAYOUT end
   local refusal = evicts(facts)
   if refusal then return refusal end
   take_over(prefix, now, timeout, unknown, facts)
-  local over = redis.call('ZRANGE', sessions, '-inf', now, 'BYSCORE', 'LIMIT', 0, MANY)
-  for _, other in ipairs(over) do
-    if redis.call('PUBLISH', prefix .. 'events:' .. id_of(other), 'P') > 0 then
-      redis.call('ZADD', sessions, now + redis.call('HGET', state, 'longest'), other)
-    end
-  end
   expire(prefix, now)
   local before = redis.call('HMGET', state, token, '#' .. token)
   if last and tonumber(before[1] or -1) < last then return OVER end
@@ -469,12 +490,12 @@ local function connect(keys, args)
   unwatch_all(prefix, id_of(token))
   redis.call('HSETNX', state, token, 0)
   redis.call('HSET', state, '#' .. token, args[3])
-  redis.call('ZADD', sessions, now + timeout, token)
+  renew(prefix, now, token, timeout, tonumber(args[6]))
   return 'OK'
 end
 
 -- Renew a session, end those that are over, and remove containers that have been empty for some
--- milliseconds, the fourth argument; the fifth is how long ago, in microseconds, the renewal before was sent. Answer the
+-- milliseconds, the fourth argument; the fifth is the client's own clock, in microseconds. Answer the
 -- milliseconds until the next ping has more of that to do.
 local function ping(keys, args)
   local prefix, token, timeout = keys[1], args[1], args[2] * 1000
@@ -482,7 +503,7 @@ local function ping(keys, args)
   local now, _, alive = enter(prefix, token, args[3])
   if not alive then return OVER end
   adjust(prefix, now, token, timeout, tonumber(args[5]))
-  redis.call('ZADD', sessions, now + timeout, token)
+  renew(prefix, now, token, timeout, tonumber(args[5]))
   local more = expire(prefix, now)
   if reap(prefix, now, now - args[4] * 1000) or more then return 0 end
   local first = redis.call('ZRANGE', sessions, 0, 0, 'WITHSCORES')
@@ -494,6 +515,7 @@ local function close(keys, args)
   local prefix, token = keys[1], args[1]
   local alive = redis.call('HEXISTS', prefix .. 'state', token)
   if alive == 1 then
+    redis.call('HSET', prefix .. 'state', '?' .. token, 0)
     redis.call('ZADD', prefix .. 'sessions', 0, token)
     expire(prefix, clock())
   end
