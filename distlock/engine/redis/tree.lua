@@ -495,8 +495,8 @@ local function connect(keys, args)
 end
 
 -- Renew a session, end those that are over, and remove containers that have been empty for some
--- milliseconds, the fourth argument; the fifth is the client's own clock, in microseconds. Answer the
--- milliseconds until the next ping has more of that to do.
+-- milliseconds, the fourth argument; the fifth is the client's own clock, in microseconds. Answer
+-- the milliseconds until the next ping has more of that to do.
 local function ping(keys, args)
   local prefix, token, timeout = keys[1], args[1], args[2] * 1000
   local sessions = prefix .. 'sessions'
