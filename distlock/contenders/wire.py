@@ -40,7 +40,7 @@ class Wire:
     asked_at = 0.0
     #: The number of the connection that the machine knows of.
     _connection = 0
-    #: That on which the server has last refused the search for a node.
+    #: The connection on which the server has last refused the search for a node.
     _refused_on = -1
     #: By the name of what is watched.
     _watchers: dict[str, Callable[[bool], None]]
