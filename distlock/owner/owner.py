@@ -32,7 +32,7 @@ from contextvars import ContextVar
 from functools import partial
 from os import getpid
 from threading import Thread, current_thread
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from distlock import process
@@ -75,13 +75,15 @@ MAX_LABEL: Final = 200
 class Owner:
     """A thread, task or call that can hold locks. Only its own code changes `held`."""
 
-    __slots__ = ("_calls", "_id", "_said", "_worker", "held", "here", "process", "thread")
+    __slots__ = ("_calls", "_id", "_said", "_worker", "beside", "held", "here", "process", "thread")
 
     def __init__(self, worker: str, thread: Thread | None = None) -> None:
         self._id = ""
         self._worker = worker[:100]
         #: The thread of this owner, None for a task, and when a pool's job has ended.
         self.thread = thread
+        #: For code of a pool's thread outside of a job: an initializer, or a callback of a job.
+        self.beside: _Job | None = None
         #: The dict of `asgiref_local` in that thread, once it was found there.
         self.here: dict[str, Any] | None = None
         #: Another one in a forked child, where the parent's owners hold nothing.
@@ -98,6 +100,15 @@ class Owner:
             return
         if self.thread is not None and self.process is process.this:
             self._tell_left_behind("thread", self.thread)
+
+    def acts_for(self, thread: Thread) -> bool:
+        """Whether code that belongs to this thread now belongs to this owner."""
+        # A mark may be inherited from another thread or, after a fork, from another process.
+        return (
+            self.thread is thread
+            and self.process is process.this
+            and (self.beside is None or self.beside == _job_in(thread))
+        )
 
     def end_job(self, _: object) -> None:
         """Log the locks that a pool's job leaves held, and never be the owner of the next job."""
@@ -265,39 +276,55 @@ _local = _OfThread()
 
 def _owner_of_thread(thread: Thread) -> Owner:
     owner = _of_thread.get(None)
-    # A mark may be inherited from another thread or, after a fork, from another process.
-    if owner is None or owner.thread is not thread or owner.process is not process.this:
+    if owner is None or not owner.acts_for(thread):
         owner = _local.owner
-        if owner is None or owner.thread is not thread or owner.process is not process.this:
+        if owner is None or not owner.acts_for(thread):
             owner = Owner(thread.name, thread)
             # Other kinds, such as anyio's, may do the work of many, each in a context of its own.
             if type(thread) is Thread or isinstance(thread, threading._MainThread):  # type: ignore[attr-defined]  # noqa: SLF001
                 job = _job_in(thread)
-                if job is not None:
-                    job.add_done_callback(owner.end_job)
+                if job is not None and job.future is not None and not job.done:
+                    job.future.add_done_callback(owner.end_job)
+                else:
+                    owner.beside = job
                 _local.owner = owner
         _of_thread.set(owner)
     # If gevent has patched threads too late, all greenlets of a thread share asgiref's dict.
-    if thread is current_thread() and isinstance(asgiref_local, threading.local):
+    if (
+        owner.beside is None
+        and thread is current_thread()
+        and isinstance(asgiref_local, threading.local)
+    ):
         owner.here = asgiref_local.__dict__
     return owner
 
 
-def _job_in(thread: Thread) -> Future[Any] | None:
-    """Return the future of the job that a thread does for a `ThreadPoolExecutor`, None for none.
+class _Job(NamedTuple):
+    """What a thread of a `ThreadPoolExecutor` does: None for its initializer."""
+
+    future: Future[Any] | None = None
+    #: Whether it calls what was to be called when the job is done.
+    done: bool = False
+
+
+def _job_in(thread: Thread) -> _Job | None:
+    """Return what a thread does for a `ThreadPoolExecutor`, None where it is none of a pool.
 
     The thread that runs the job calls its callbacks, before it takes the next job.
     """
-    here = thread is current_thread()
-    for frame in stack(sys._getframe() if here else current_frames().get(thread.ident or 0)):  # noqa: SLF001 - inspect's is slower
+    own = thread is current_thread()
+    for frame in stack(sys._getframe() if own else current_frames().get(thread.ident or 0)):  # noqa: SLF001 - inspect's is slower
         if frame.f_code is _RUN:
             job: Future[Any] = frame.f_locals["self"].future
-            return job
+            return _Job(job, job.done())
+        if frame.f_code is _WORKER:
+            return _Job()
     return None
 
 
-#: The code that runs a job, also in asyncio's pool.
+#: The code that runs a job, also in asyncio's pool, and that of the pool's threads.
 _RUN: Final = concurrent.futures.thread._WorkItem.run.__code__  # noqa: SLF001
+_WORKER: Final = concurrent.futures.thread._worker.__code__  # noqa: SLF001
 
 
 def _owner_of_task(task: Task[Any]) -> Owner:

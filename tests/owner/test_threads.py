@@ -14,6 +14,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 import pytest
+from asgiref.sync import async_to_sync, sync_to_async
 
 from distlock import NotOwner, zk_lock
 from distlock.conf import Configuration
@@ -83,6 +84,34 @@ def test_each_job_of_a_pool_is_an_owner() -> None:
         first, again = pool.submit(lambda: (current(), current())).result(10)
         assert first is again
         assert pool.submit(current).result(10) is not first
+
+
+def test_a_lock_in_the_initializer_of_a_pool_does_not_make_its_jobs_one_owner() -> None:
+    with ThreadPoolExecutor(1, initializer=current) as pool:
+        first, again = pool.submit(lambda: (current(), current())).result(10)
+        assert first is again
+        assert pool.submit(current).result(10) is not first
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_the_callback_of_a_job_is_one_owner_and_not_that_of_the_next_job(served: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    seen: list[Owner] = []
+
+    def job() -> None:
+        begun.set()
+        go_on.wait(10)
+        if served:  # asgiref leaves its mark in the thread
+            async_to_sync(sync_to_async(lambda: None))()
+
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(job)
+        assert begun.wait(10)
+        run.add_done_callback(lambda _: seen.extend((current(), current())))
+        go_on.set()
+        following = pool.submit(current).result(10)  # after the callback
+    (owner,) = {id(one): one for one in seen}.values()
+    assert following is not owner
 
 
 def test_a_context_that_a_job_has_copied_does_not_make_the_next_job_its_owner() -> None:

@@ -80,7 +80,7 @@ OTHERS: Final[dict[ModuleType, set[str]]] = {
     django.utils.connection: {"_connections"},
     celery.app.autoretry: {"_orig_run"},
     celery.worker.request: {"_context"},
-    concurrent.futures.thread: {"_WorkItem"},
+    concurrent.futures.thread: {"_WorkItem", "_worker"},
     redis.connection: {"_sock"},
     threading: {"_MainThread"},
 }
