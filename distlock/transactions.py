@@ -13,14 +13,14 @@ from contextlib import ContextDecorator
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import Error, connections
+from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .exceptions import LockInTransaction
 from .logs.loggers import safe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from types import FrameType
 
     from django.http import HttpRequest
@@ -102,21 +102,29 @@ def _is_past(block: Any) -> bool:
 # --- abandoned statements ------------------------------------------------------------------------
 
 
-def end_statements() -> None:
+def end_statements(left: Iterable[transaction.Atomic] = ()) -> None:
     """End what this thread has abandoned in its databases: they would execute it after the release.
 
     An exception in a signal handler, such as Celery's soft time limit, leaves a statement running,
     COMMIT too: psycopg cancels it for KeyboardInterrupt and SystemExit only (``Connection.wait``).
     A second one meanwhile closes the connection, after which nothing can be cancelled.
     psycopg2 calls no handler before the answer. An open ``atomic()`` block cannot commit any more.
+    Where the exception came just before COMMIT, the transaction is open, and keeps its rows locked.
     The connection is closed, because Django's state of it may be wrong.
+
+    :param left: blocks whose end an exception has prevented, so that nobody would end them
     """
+    for block in left:
+        connection = transaction.get_connection(block.using)
+        connection.in_atomic_block, connection.atomic_blocks = False, []
+        connection.savepoint_ids = []
+        connection.close()
     for connection in connections.all(initialized_only=True):
         driver: Any = connection.connection
-        pgconn = getattr(driver, "pgconn", None)
-        if connection.in_atomic_block or pgconn is None:
+        if connection.in_atomic_block or driver is None:
             continue
-        if pgconn.transaction_status == _ACTIVE:
+        pgconn = getattr(driver, "pgconn", None)
+        if pgconn is not None and pgconn.transaction_status == _ACTIVE:
             try:
                 _cancel(driver)
             except (driver.Error, OSError):
@@ -127,6 +135,12 @@ def end_statements() -> None:
                 )
             finally:
                 connection.close()
+        elif (
+            sys.exc_info()[0] is not None
+            and not connection.autocommit
+            and connection.settings_dict["AUTOCOMMIT"]  # a block of Django's began a transaction
+        ):
+            connection.close()
 
 
 def _cancel(driver: Any) -> None:

@@ -89,6 +89,13 @@ class Call(Generic[_T]):
                 result: _T = end.value
                 return result
         except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        try:
+            self.undo()
+        except BaseException:  # an exception may land here, too
             self.undo()
             raise
 
@@ -104,7 +111,7 @@ class Call(Generic[_T]):
                 result: _T = end.value
                 return result
         except BaseException:
-            self.undo()
+            self._undo()
             raise
 
 

@@ -211,12 +211,12 @@ class Held:
         traceback: TracebackType | None,
     ) -> None:
         """Commit the innermost transaction or roll it back; never commit under a lost lock."""
-        block = self.transactions.pop()
-        if error is None and self.hold.lost:
-            error = lost(self.hold, "The transaction is rolled back.")
-            block.__exit__(type(error), error, None)
-            raise error
+        refused = lost(self.hold, "The transaction is rolled back.") if self.hold.lost else None
         known = sys.exc_info()[1]
+        block = self.transactions.pop()  # just before its end: see `end_statements`
+        if error is None and refused is not None:
+            block.__exit__(type(refused), refused, None)
+            raise refused
         try:
             block.__exit__(kind, error, traceback)
         except Error as failure:

@@ -164,7 +164,7 @@ class Owner:
     def let_go(self, identity: Identity, held: Held) -> None:
         """Release a lock, however often it was acquired."""
         if sys.exc_info()[0] is not None:
-            end_statements()
+            end_statements(held.transactions)
         # In this order, an interrupted call can be repeated.
         held.grant.leave()
         self.held.pop(identity, None)

@@ -120,7 +120,7 @@ class GuaranteedDelete:
 
     def _settled(self, path: str) -> None:
         self._session.nodes.discard(path)
-        if self._refused.pop(path, None) is not None and not self._refused:
+        if self._refused.pop(path, None) is not None:
             self._pause = REFUSED_SECONDS[0]
         self._broken.pop(path, None)
         gone = self.pending.pop(path, None)

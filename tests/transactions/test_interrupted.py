@@ -24,6 +24,7 @@ from distlock import (
     zk_rwlock,
     zk_semaphore_mutex,
 )
+from distlock.owner.hold import Held
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE, Owner
 from tests.testproject.database import GATE
@@ -249,3 +250,21 @@ def test_a_statement_that_cannot_be_cancelled_does_not_keep_the_lock(
     (line,) = logged(caplog)
     assert line.startswith(f"A statement on database '{ALIAS}' was abandoned")
     eventually(lambda: not database.is_committing())
+
+
+@pytest.mark.parametrize("where", ["before the block's end", "before COMMIT"])
+def test_an_exception_just_before_commit_leaves_no_transaction_open(
+    database: ProjectDatabase, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        raise TimeIsUp
+
+    name, connection = database.make_counter(), connections[ALIAS]
+    early: Any = (connection, "_commit") if where == "before COMMIT" else (Held, "end_transaction")
+    with pytest.raises(TimeIsUp), zk_lock(f"counter:{name}", atomic=ALIAS):
+        increment(name)
+        monkeypatch.setattr(*early, interrupt)
+    assert connection.connection is None
+    atomic_block(name)  # neither the row nor the connection is in the way
+    assert database.value(name) == 1
