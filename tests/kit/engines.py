@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from .helpers import raw_client
+from distlock.engine.redis.requests import USUAL_SECONDS
+
+from .helpers import eventually, raw_client
 from .redis_looker import RedisLooker
 from .tools import Tree
 
@@ -41,7 +43,8 @@ def zookeeper(request: pytest.FixtureRequest) -> ZooKeeper:
 
 
 def in_place_of_zookeeper(redis: Redis) -> ZooKeeper:
-    """Return what tests want of a server: where it is."""
+    """Return what tests want of a server: where it is, once it grants locks to any process."""
+    eventually(lambda: redis.ask("INFO", "server")["uptime_in_seconds"] > USUAL_SECONDS + 1)
     server = SimpleNamespace(port=redis.port)
     return cast("ZooKeeper", SimpleNamespace(hosts=redis.new_database(), servers=[server]))
 

@@ -262,9 +262,14 @@ def test_an_exception_just_before_commit_leaves_no_transaction_open(
 
     name, connection = database.make_counter(), connections[ALIAS]
     early: Any = (connection, "_commit") if where == "before COMMIT" else (Held, "end_transaction")
-    with pytest.raises(TimeIsUp), zk_lock(f"counter:{name}", atomic=ALIAS):
-        increment(name)
-        monkeypatch.setattr(*early, interrupt)
+
+    def work() -> None:
+        with zk_lock(f"counter:{name}", atomic=ALIAS):
+            increment(name)
+            monkeypatch.setattr(*early, interrupt)
+
+    with pytest.raises(TimeIsUp):
+        work()
     assert connection.connection is None
     atomic_block(name)  # neither the row nor the connection is in the way
     assert database.value(name) == 1
