@@ -89,7 +89,7 @@ def _effective_acl(reads: Reads) -> Finding:
         )
     return ok(
         "ACL",
-        "only those whom ACL names may touch the locks; "
+        "only those whom ACL names may change the nodes; "
         f"{found.looked_at} nodes have the setting's ACL",
     )
 

@@ -286,4 +286,5 @@ def test_a_session_with_many_nodes_is_warned_of(tree: Tree, settings: Settings) 
         found = findings()["nodes"]
     assert found.level == "warning"
     size = sum(len(path) + 4 for path in paths)
-    assert found.message.startswith(f"{size} bytes of paths in one session at most (0x")
+    said = f"{size} bytes of paths in one session at most. A process gets TooManyLocks"
+    assert found.message.startswith(said)

@@ -89,7 +89,7 @@ def test_a_replicated_lock_outlives_its_primary(
     for using in ("default", "other"):
         await_connection(using)
     assert not hold.lost
-    with pytest.raises(LockUnavailable, match="has just started, or taken the place"):
+    with pytest.raises(LockUnavailable, match="has just started, taken the place"):
         zk_lock("another").acquire(timeout=0)
     release(holder)
     next_hold = awaited.result(PATIENCE)  # it was in line before

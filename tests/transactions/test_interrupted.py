@@ -261,12 +261,15 @@ def test_an_exception_just_before_commit_leaves_no_transaction_open(
         raise TimeIsUp
 
     name, connection = database.make_counter(), connections[ALIAS]
-    early: Any = (connection, "_commit") if where == "before COMMIT" else (Held, "end_transaction")
+    early: dict[str, tuple[Any, str]] = {
+        "before COMMIT": (connection, "_commit"),
+        "before the block's end": (Held, "end_transaction"),
+    }
 
     def work() -> None:
         with zk_lock(f"counter:{name}", atomic=ALIAS):
             increment(name)
-            monkeypatch.setattr(*early, interrupt)
+            monkeypatch.setattr(*early[where], interrupt)
 
     with pytest.raises(TimeIsUp):
         work()

@@ -161,9 +161,9 @@ _KNOWN: Final = {
 def _grace(text: str, where: str) -> JustStarted:
     seconds = int(text.split()[1]) / 1000
     error = JustStarted(
-        f"{where} has just started, or taken the place of another server, and may not know all "
-        f"locks that were granted before. It grants none for {seconds:.1f} s more; by then their "
-        "holders know that they are lost. Try again, or wait longer with timeout=."
+        f"{where} has just started, taken the place of another server, or been flushed, and may "
+        f"not know all locks that were granted before. It grants none for {seconds:.1f} s more; "
+        "by then their holders know that they are lost. Try again, or wait longer with timeout=."
     )
     error.until = time.monotonic() + seconds
     return error

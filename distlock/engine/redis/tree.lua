@@ -456,7 +456,7 @@ end
 local function evicts(facts)
   local policy = string.match(facts, 'maxmemory_policy:(allkeys%-%w+)')
   if policy and not string.find(facts, 'maxmemory:0\r\n', 1, true) then
-    return {err = 'EVICTS ' .. policy}
+    return {err = 'EVICTS maxmemory-policy ' .. policy}
   end
 end
 
