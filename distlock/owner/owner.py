@@ -300,7 +300,7 @@ def _owner_of_thread(thread: Thread) -> Owner:
 
 
 class _Job(NamedTuple):
-    """What a thread of a `ThreadPoolExecutor` does: None for its initializer."""
+    """A job of a `ThreadPoolExecutor`; without a future, its thread is between two of them."""
 
     future: Future[Any] | None = None
     #: Whether it calls what was to be called when the job is done.
