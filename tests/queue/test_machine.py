@@ -18,6 +18,7 @@ from distlock.queue import local_line, policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
+from tests.kit.helpers import without_garbage_collection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -241,11 +242,12 @@ def interrupted_at(line_number: int, call: Callable[[], object]) -> None:
         return trace
 
     before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    finally:
-        sys.settrace(before)
+    with without_garbage_collection():  # or it lands in the finaliser of something else
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
 
 
 # --- worn lines ----------------------------------------------------------------------------------
