@@ -77,6 +77,8 @@ def notice_fork() -> None:
     ``PyOS_AfterFork_Child`` only with ``py-call-osafterfork``). So whoever looks for an owner or a
     session compares `noticed_pid` with `os.getpid`, which is cheap, and calls this if they differ.
     """
+    if noticed_pid == os.getpid():
+        return  # without the lock, which another thread might hold at a fork
     with _noticing:  # the first requests of a worker's threads come at once
         if noticed_pid != os.getpid():
             _begin()
