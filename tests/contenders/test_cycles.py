@@ -32,7 +32,8 @@ LOCKS: dict[str, Callable[[], Any]] = {
 def ours() -> Counter[str]:
     """The objects that a hold consists of, by their classes."""
     classes = [type(one) for one in gc.get_objects()]
-    return Counter(one.__name__ for one in classes if one.__module__.startswith(PACKAGES))
+    # Of some classes elsewhere, `__module__` is a property of their objects.
+    return Counter(one.__name__ for one in classes if str(one.__module__).startswith(PACKAGES))
 
 
 @pytest.mark.parametrize("kind", LOCKS)

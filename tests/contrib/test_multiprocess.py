@@ -33,7 +33,9 @@ class Site(WebServer):
 
     def sample(self, name: str, **labels: str) -> float:
         """The sum of the samples of that name which have these labels."""
-        text = self.request("GET", "/metrics/")[1]["text"]
+        # A worker that starts opens its files first, and gives them their size then
+        # (prometheus_client, `MmapedDict.__init__`): in between, nobody can read them.
+        text = eventually(lambda: self.request("GET", "/metrics/")[1].get("text"), PATIENCE)
         return sum(
             sample.value
             for family in text_string_to_metric_families(text)

@@ -69,6 +69,11 @@ def test_a_demoted_server_is_left_for_the_one_that_has_its_name(servers: Names) 
     assert grants()
     session = await_connection()
     before = session.id
+    written = servers.first.ask("INFO", "replication")["master_repl_offset"]
+    # Redis copies after its answer: without its last change, the session would end.
+    eventually(
+        lambda: servers.second.ask("INFO", "replication")["slave_repl_offset"] >= written, PATIENCE
+    )
     servers.move()
     eventually(grants, PATIENCE, "a grant of the new primary")
     assert session.server == servers.second.address
