@@ -1,6 +1,6 @@
 """Importing and starting the app makes no thread and no connection, and may happen twice.
 
-PITFALLS 37: runserver calls ``ready()`` twice.
+runserver calls ``ready()`` twice.
 """
 
 from __future__ import annotations

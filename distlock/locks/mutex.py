@@ -272,7 +272,7 @@ class Mutex(KeyLock):
         return None
 
     def _join_beside(self, held: Held) -> None:
-        """Raise if the caller would deadlock with itself (PITFALLS 17).
+        """Raise if the caller would deadlock with itself.
 
         :raises LockLost: the hold of the other kind is lost
         """

@@ -1,6 +1,6 @@
 """The system checks: each says what is wrong once, is quiet otherwise, and none of them connects.
 
-PITFALLS 24 (uWSGI without threads), 25h (no ACL, no TLS), 31 (ATOMIC_REQUESTS), 37 (no connection).
+uWSGI without threads, no ACL, no TLS, ATOMIC_REQUESTS; and no check opens a connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The wait queue, one answer at a time: whose turn it is, and what is left behind.
 
-PITFALLS 3 (exceptions), 8 (watches), 10 (own node missing), 11 (lost and spurious wake-ups), 12 (no
-herd), 13 (foreign children), 25i (a cancelled waiter in the middle).
+Exceptions, watches, the own node missing, lost and spurious wake-ups, no herd, foreign children,
+and a waiter that gives up in the middle.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class _LeavesWhenRead(list[str]):
 
 
 def test_leaving_while_the_line_is_looked_at_leaves_no_watch() -> None:
-    """PITFALLS 8: the caller's thread leaves while the connection thread decides to watch."""
+    """The caller's thread leaves while the connection thread decides to watch."""
     tree = Tree()
     holder, *_ = standing_in_line(tree, 1)
     place = FakeSession(tree, 2).join()

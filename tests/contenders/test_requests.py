@@ -1,4 +1,4 @@
-"""What is sent for a hold, counted on the wire (DESIGN §6)."""
+"""What is sent for a hold, counted on the wire."""
 
 from __future__ import annotations
 

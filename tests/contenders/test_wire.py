@@ -1,6 +1,6 @@
 """Lost replies, ended sessions and missing parents, one answer at a time.
 
-PITFALLS 1, 2 (nodes of an earlier session), 4 (orphans), 14 (parents removed).
+Nodes of an earlier session, orphans, and parents that are removed in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a line's sequence numbers, one answer at a time (PITFALLS 15)."""
+"""The end of a line's sequence numbers at 2³¹, one answer at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A link that swallows everything, while other threads go on using it.
 
-PITFALLS 25a (every request postpones kazoo's ping, so kazoo stays CONNECTED for ever on such a
-link), 20 (CURATOR-460: the deadline counts from the last proof, not from the moment when the
-silence is noticed).
+Every request postpones kazoo's ping, so kazoo stays CONNECTED for ever on such a link. The deadline
+counts from the last proof, not from the moment when the silence is noticed (CURATOR-460).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An operator deletes the node of a holder, or of a waiter.
 
-DESIGN §3.5: the holder watches its own node from its first heartbeat on, so a break is noticed at
-once, and a short hold pays nothing. PITFALLS 10 (CURATOR-211, -307: the own node is missing).
+The holder watches its own node from its first heartbeat on, so a break is noticed at once, and a
+short hold pays nothing. See CURATOR-211 and -307.
 """
 
 from __future__ import annotations

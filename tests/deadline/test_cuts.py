@@ -1,7 +1,7 @@
 """Cuts of the holder's link: shorter than the lease, longer, and longer in a session that is kept.
 
-PITFALLS 19 (CURATOR-206), 20 (no local deadline), 25f (a 2 s cut cost kazoo's holder its session).
-A loss is for good: somebody may have acted on it already.
+Curator's holder goes on "holding" after the expiry (CURATOR-206), kazoo's has no local deadline,
+and a cut of 2 s cost it its session. A loss is for good: somebody may have acted on it already.
 """
 
 from __future__ import annotations

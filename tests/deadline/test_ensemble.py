@@ -1,6 +1,6 @@
 """Three servers lose their leader, their quorum, or one after the other: every call ends in time.
 
-DESIGN §3.7, PITFALLS 22 (CURATOR-599: no bound for a request), 25e.
+Calls are bounded (CURATOR-599: no bound for a request), and a new predecessor starts no time anew.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """An exception at every single step of acquire and release leaves nothing (promise 4).
 
-PITFALLS 3 (CURATOR-45, -79, -205): a soft time limit, Ctrl-C or a cancellation may land anywhere.
-Here one lands before each line of distlock that a call runs, one line a time, until the call gets
-through; and at each await of a task, before it and after it. Random moments, with real signals,
-are in tests/mutex/test_leaks.py.
+A soft time limit, Ctrl-C or a cancellation may land anywhere (CURATOR-45, -79, -205). Here one
+lands before each line of distlock that a call runs, one line a time, until the call gets through;
+and at each await of a task, before it and after it. Random moments, with real signals, are in
+tests/mutex/test_leaks.py.
 
 Left out is what no signal can do, though tracing can: to raise before a ``try:``, an instruction
 that does nothing, and before the call of ``__exit__`` when a ``with`` block is left, for which

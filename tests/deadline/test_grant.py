@@ -1,6 +1,6 @@
 """A grant without a lease is none, and nothing is committed under a lost lock.
 
-DESIGN §3.5 and §3.9: session and lease are checked again before acquire returns, and before COMMIT.
+Session and lease are checked again before acquire returns, and before COMMIT.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A follower answers a late renewal, and fails before it has reported the session to the leader.
 
-DESIGN §3.5. The leader expires the session a timeout after the last contact that was reported to it
+The leader expires the session a timeout after the last contact that was reported to it
 (`LearnerHandler`, `LeaderZooKeeperServer.submitLearnerRequest`). By then the holder must know.
 """
 

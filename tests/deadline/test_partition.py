@@ -1,9 +1,9 @@
 """Servers that are cut off from their fellows, and go on talking to their clients.
 
-PITFALLS 25b: through a partitioned follower pings and reads are answered for long after the leader
-has expired the session (kazoo's holder and its rival: 5.4 s together); a deposed leader answers
-``sync`` too, and no write. The servers, the proxies and the clients live in a network namespace of
-their own, in which packets between servers are dropped.
+Through a partitioned follower pings and reads are answered for long after the leader has expired
+the session (kazoo's holder and its rival: 5.4 s together); a deposed leader answers ``sync`` too,
+and no write. The servers, the proxies and the clients live in a network namespace of their own, in
+which packets between servers are dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A holder's process is stopped and goes on: past its lease it may not believe in its hold.
 
-PITFALLS 19 (CURATOR-206), 25d (after SIGCONT code ran as holder for tens of thousands of turns
-before the client noticed: only a comparison of clocks in the check itself catches it).
+After SIGCONT code ran as holder for tens of thousands of turns before the client noticed
+(CURATOR-206): only a comparison of clocks in the check itself catches it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a renewal of the session's deadline is proved by: a `sync`, or a write.
 
-DESIGN §3.5. A deposed leader answers a `sync`; that it answers no write is in `test_partition`.
+A deposed leader answers a `sync`; that it answers no write is in `test_partition`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A hold in quiet times: it stays valid, and what keeping it costs.
 
-DESIGN §3.5, PITFALLS 25a (one heartbeat in flight), 25c (the timeout that counts is the negotiated
-one).
+One heartbeat is in flight, and the timeout that counts is the negotiated one.
 """
 
 from __future__ import annotations

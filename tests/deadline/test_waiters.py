@@ -1,7 +1,7 @@
 """Waiters through faults of the link and of a single server: who keeps a place, and until when.
 
-PITFALLS 1 (CURATOR-604), 21 (watches forgotten at a disconnect), 25e (a new session must not start
-the time anew), 25f. An ensemble's faults are in `test_ensemble`.
+No grant on an earlier session's node (CURATOR-604); watches are forgotten at a disconnect; a new
+session must not start the time anew. An ensemble's faults are in `test_ensemble`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``@zk_locked`` on functions and methods: what is locked, and that the face stays the same.
 
-PITFALLS 43: the signature is kept, or Celery's argument check would be off.
+The signature is kept, or Celery's argument check would be off.
 """
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

@@ -1,8 +1,7 @@
 """One decorated function called by many: nested, by threads, by tasks.
 
-PITFALLS 34: a decorator object that keeps the state of a call is shared by threads, and the
-winner never releases. PITFALLS 17: two locks on one path in one thread are one lock.
-PITFALLS 35: two tasks of one thread are two owners.
+A decorator object that keeps the state of a call is shared by threads, and the winner never
+releases. Two locks on one path in one thread are one lock. Two tasks of one thread are two owners.
 """
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

@@ -1,7 +1,7 @@
 """``@zk_locked`` on views: functions, classes, sync and async, and several locks on one view.
 
-PITFALLS 33: under ``method_decorator`` the inspected signature still shows ``self``, and URL
-captures arrive as keyword arguments. Requests go through Django's own handler, as in production.
+Under ``method_decorator`` the inspected signature still shows ``self``, and URL captures arrive as
+keyword arguments. Requests go through Django's own handler, as in production.
 """
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

@@ -1,7 +1,6 @@
 """The session deadline, with a clock that does as it is told.
 
-DESIGN §3.5, PITFALLS 20 (the deadline starts at the send, not at the loss). The same with a real
-server is in tests/deadline.
+The deadline starts at the send, not at the loss. The same with a real server is in tests/deadline.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The heartbeat's thread, with a clock and a link that do as they are told.
 
-DESIGN §3.5, PITFALLS 25a (one heartbeat in flight; a silent connection is dropped). The same with a
-real server is in tests/deadline.
+One heartbeat is in flight, and a silent connection is dropped. The same with a real server is in
+tests/deadline.
 """
 
 from __future__ import annotations

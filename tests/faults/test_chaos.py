@@ -1,9 +1,9 @@
 """`manage.py distlock chaos` for real: distlock passes, kazoo's own `Lock` does not.
 
-Both run the schedule of one seed: a black hole with other traffic in the process (PITFALLS 25a), a
-fork (23), a short cut (25f), an operator's break, a stop past the session's expiry (19, 25d), a
-restart of the server, an interrupted waiter (3), all aimed at holders and waiters. What the checker
-says of kazoo's `Lock` proves that it sees.
+Both run the schedule of one seed: a black hole with other traffic in the process, a fork, a short
+cut, an operator's break, a stop past the session's expiry, a restart of the server, an interrupted
+waiter, all aimed at holders and waiters. What the checker says of kazoo's `Lock` proves that it
+sees.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The checker finds each kind of violation in a history, and passes what is allowed.
 
-Every gate has a history that fails it alone, and one that is as close as can be and passes.
-PITFALLS 20 (said too late), 25a-25f as the checker would see them. Mutual exclusion is in
+Every gate has a history that fails it alone, and one that is as close as can be and passes. They
+are losses reported too late, calls without a bound, and the like. Mutual exclusion is in
 `test_exclusion`.
 """
 

@@ -1,6 +1,6 @@
 """The checker finds each way in which two hold at once, or act as if they did.
 
-PITFALLS 1 and 19 (two holders).
+Two holders: a grant on a node of the earlier session, and a hold that outlives its session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a reader holds fences no write; what a writer that became a reader holds does.
 
-PITFALLS 30: readers must not fence out co-readers, and a downgraded read keeps the write token.
+Readers must not fence out co-readers, and a downgraded read keeps the write token.
 """
 
 from __future__ import annotations

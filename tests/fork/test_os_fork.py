@@ -1,6 +1,6 @@
 """``os.fork`` while the parent holds, waits or connects (promise 8).
 
-PITFALLS 23 (kazoo 519, 554, 628: in the child every call hangs, and everything seems held). More of
+In a child of plain kazoo every call hangs, and everything seems held (kazoo 519, 554, 628). More of
 it is in tests/mutex/test_processes.py, gunicorn ``--preload`` in tests/servers.
 """
 

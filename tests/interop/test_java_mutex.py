@@ -78,7 +78,7 @@ def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
 def test_a_java_waiter_interrupted_in_the_middle_of_the_line_lets_nobody_in(
     contender: NewContender, tree: Tree
 ) -> None:
-    """PITFALLS 25i: who comes after it looks again, and goes on waiting."""
+    """Who comes after it looks again, and goes on waiting."""
     holder, middle, last = contender("Java"), contender("Java"), contender("Python")
     assert isinstance(middle, InJava)
     assert holder.acquire()

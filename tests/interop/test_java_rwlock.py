@@ -78,7 +78,7 @@ def test_a_queued_writer_blocks_later_readers(
 def test_a_downgraded_writer_lets_no_writer_in(
     contender: NewContender, tree: Tree, holds: Language, waits: Language, newer: bool
 ) -> None:
-    """PITFALLS 26: the writer in line goes on waiting, and so do those behind it.
+    """The writer in line goes on waiting, and so do those behind it.
 
     In Java since Curator 5.5 (CURATOR-621). Before, Curator's read node stands behind the writer in
     line, who is then in beside the reader; nobody but Curator could prevent that.

@@ -1,4 +1,4 @@
-"""kazoo's own Lock on the same path is refused (promise 10, PITFALLS 13).
+"""kazoo's own Lock on the same path is refused (promise 10).
 
 Its nodes are ordered by other rules than Curator's, so both would hold.
 """

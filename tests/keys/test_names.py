@@ -1,7 +1,7 @@
 """A key becomes one safe znode name, whatever a user typed; and the same text the same name.
 
-PITFALLS: the bad input of the issue (slashes, "..", control characters, lone surrogates, NFC and
-NFD, very long keys). `test_bad_keys` shows the same on a real server.
+Bad input (slashes, "..", control characters, lone surrogates, NFC and NFD, very long keys).
+`test_bad_keys` shows the same on a real server.
 """
 
 from __future__ import annotations

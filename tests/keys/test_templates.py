@@ -1,6 +1,6 @@
 """``"stock:<sku>"`` is filled from a call's arguments, and an empty value is never let through.
 
-PITFALLS 33 (URL captures in ``**kwargs``); ``stock:None`` would serialise the whole shop.
+URL captures arrive in ``**kwargs``; ``stock:None`` would serialise the whole shop.
 """
 
 from __future__ import annotations

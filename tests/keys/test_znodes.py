@@ -1,6 +1,6 @@
 """Curator's node names: parsed and put in order, over the wrap of the sequence as well.
 
-PITFALLS 7 (a new prefix per attempt), 13 (foreign children, kazoo's own locks), 15 (wrap at 2³¹).
+A new prefix for each attempt, foreign children, kazoo's own locks, and the wrap at 2³¹.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def test_an_empty_line_is_empty() -> None:
 def test_the_order_of_arrival_survives_the_wrap(
     start: int, steps: list[int], seed: random.Random
 ) -> None:
-    """PITFALLS 15: sorted as plain numbers or texts, two contenders would hold."""
+    """Sorted as plain numbers or texts, two contenders would hold."""
     number = start
     names = [lock_node(number)]
     for step in steps:

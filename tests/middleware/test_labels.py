@@ -1,7 +1,7 @@
 """Who looks at a lock reads the method and the route of the request that holds it.
 
 Never the query string, and the path only where the setting asks for it: both may hold what nobody
-else should read, such as the token of ``/reset/<token>/`` (DESIGN 4).
+else should read, such as the token of ``/reset/<token>/``.
 """
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

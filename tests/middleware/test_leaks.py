@@ -1,6 +1,6 @@
 """What a request leaves locked is released and logged; what it did not lock is left alone.
 
-DESIGN 3.4: nothing leaks. A worker's thread lives on after the request, and with it its locks.
+A worker's thread lives on after the request, and with it its locks.
 """
 
 # ruff: noqa: ARG001 - the views and functions here are called for their locks

@@ -44,17 +44,17 @@ class Guards:
     only_nodes_of_this_session: bool = True
     #: CURATOR-498: ``Node(path, stat.czxid, stat.ephemeralOwner)`` in `queue._found`.
     owner_of_found_node_is_read: bool = True
-    #: PITFALLS 25i: `place._watched_changed` calls `_look_again`, whatever happened.
+    #: `place._watched_changed` calls `_look_again`, whatever happened.
     look_again_when_predecessor_goes: bool = True
     #: ``sent_at`` in `SessionRequests.create_contender`, taken before the request is sent.
     deadline_from_send_time: bool = True
-    #: PITFALLS 25d: ``session.deadline.remaining > 0`` in `Place.lost`, which every check asks.
+    #: ``session.deadline.remaining > 0`` in `Place.lost`, which every check asks.
     check_reads_the_clock: bool = True
-    #: PITFALLS 25b: `client.proof` is a sync or a write, which only the leader answers.
+    #: `client.proof` is a sync or a write, which only the leader answers.
     heartbeat_reaches_the_leader: bool = True
     #: ``sync=True`` in `queue._recover`.
     sync_after_lost_reply: bool = True
-    #: PITFALLS 3: ``if self._left`` in `queue._stand_on`.
+    #: ``if self._left`` in `queue._stand_on`.
     late_create_is_deleted: bool = True
     #: CURATOR-678: `session._deleted` sends again after a lost connection.
     delete_is_sent_again: bool = True

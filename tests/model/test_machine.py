@@ -4,7 +4,7 @@ The first half goes through *every* world that can be reached within the limits 
 the end and the largest to a depth, and finds that never two clients believe that they hold, that
 tokens rise, and that no client forgets a node of its. The second half takes one guard out of the
 machine and expects the shortest way to the harm: this is what shows that the first half can fail.
-(PITFALLS 1, 2, 3, 5, 20, 25b, 25d, 25i; CURATOR-498, -604, -678.)
+(Among them CURATOR-498, -604 and -678.)
 
 `pytest tests/model -rP` prints the ways. The guards and the lines of the code that they stand for
 are in `tests.model.machine.Guards`.

@@ -1,6 +1,6 @@
 """Several locks as one: in one order, against one deadline, all or none.
 
-PITFALLS 29: Curator goes on acquiring after one lock raised, and gives each the full timeout.
+Curator goes on acquiring after one lock raised, and gives each the full timeout.
 """
 
 from __future__ import annotations
@@ -177,14 +177,13 @@ def test_what_was_held_before_is_still_held_when_one_is_busy(tree: Tree) -> None
 
 @pytest.mark.usefixtures("busy")
 def test_nothing_is_asked_for_after_one_was_refused(tree: Tree) -> None:
-    """PITFALLS 29."""
     assert not zk_multilock("a", "b", "c").acquire(timeout=0)
     assert tree.client.exists(tree.path("a"))
     assert not tree.client.exists(tree.path("c"))
 
 
 def test_nothing_is_asked_for_after_one_has_raised(tree: Tree) -> None:
-    """PITFALLS 29: Curator goes on with the rest."""
+    """Curator goes on with the rest."""
     with zk_rwlock("b").read, pytest.raises(DeadlockDetected) as raised:
         zk_multilock("a", zk_rwlock("b").write, "c").acquire()
     assert raised.value.key == "b"
@@ -219,7 +218,7 @@ def test_a_lock_that_is_lost_while_others_are_waited_for_gives_all_back(
 
 
 def test_all_together_have_one_deadline(tree: Tree, make_owner: MakeOwner) -> None:
-    """PITFALLS 29: with the whole timeout for each this takes half as long again."""
+    """With the whole timeout for each this takes half as long again."""
     first, second = make_owner(), make_owner()
     assert first.now(zk_lock("a").acquire)
     assert second.now(zk_lock("b").acquire)

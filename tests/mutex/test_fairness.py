@@ -1,7 +1,7 @@
 """The line is strictly first come, first served, and a release wakes one waiter (promise 2).
 
-PITFALLS 12 (CURATOR-716, one event per waiter) and 25i (the successor of one who gave up in the
-middle looks again, and does not believe that it holds).
+Each waiter has an event of its own (CURATOR-716). The successor of one who gave up in the middle
+looks again, and does not believe that it holds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every way out of acquire leaves nothing: no node, no watch, no memory (promise 4).
 
-PITFALLS 3 (any BaseException may land inside acquire; kazoo's Lock leaves its node then), 8 (a
-watch for each timed-out wait), 14 (a parent that is removed between two steps; CURATOR-173,
--180). Lost replies and outages are in `test_recovery`.
+Any BaseException may land inside acquire (kazoo's Lock leaves its node then), each timed-out wait
+may leave a watch, and a parent may be removed between two steps (CURATOR-173, -180). Lost replies
+and outages are in `test_recovery`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Exclusion, exit, kill and fork, with real processes (promises 1, 6, 7, 8).
 
-PITFALLS 23 (fork: in the child every kazoo call hangs, and everything seems held), 25f (a normal
-exit frees the lock as slowly as SIGKILL).
+With plain kazoo every call hangs in a forked child, where everything seems held, and a normal exit
+frees the lock as slowly as SIGKILL.
 """
 
 from __future__ import annotations

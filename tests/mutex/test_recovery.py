@@ -1,7 +1,7 @@
 """Lost replies, outages and expired sessions: no node is lost, none is believed in (promises 1, 4).
 
-PITFALLS 1 (CURATOR-604), 2 (CURATOR-498), 3 and 4 (orphans and ghosts), 5 (CURATOR-678), 7
-(CURATOR-190), 19 (CURATOR-206), 21 (watches forgotten on disconnect), 25 (a true expiry), 25f.
+CURATOR-190, -206, -498, -604 and -678; orphans, ghosts of late creates, watches forgotten on
+disconnect, and true expiries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reentry and ownership (promise 3): who may enter again, who may release, and how often.
 
-PITFALLS 16 (a clean-up error masks the original), 17 (two objects on one path), 18 (`__enter__`
-that ignores a failed acquire or returns None), 34 (state on a shared object); Curator's
+And what others got wrong: a clean-up error masks the original, two objects on one path dead-lock,
+`__enter__` ignores a failed acquire or returns None, a shared object keeps state. Curator's
 testReentrant, testReentrantSingleLock and testReentrant2Threads are in `test_curator_ports`.
 """
 

@@ -1,7 +1,7 @@
 """A busy lock is given up on time, and a timeout that is none is refused (promise 7).
 
-PITFALLS 11 (monotonic deadlines; a wait that starts again at every wake-up overruns) and 25e (a
-full timeout again at every change of the predecessor).
+A wait that starts again at every wake-up, or at every change of the predecessor, overruns: there is
+one deadline, on a monotonic clock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """No call hangs on a dead ensemble, and "unavailable" is not "busy" (promise 7).
 
-PITFALLS 6 (kazoo's release blocks for the whole outage), 22 (CURATOR-599, no bound for a request),
-25a (a silent link), 25e (a try that took nine seconds on a black hole), 25g (the error names the
-limit of connections).
+kazoo's release blocks for the whole outage, its requests have no bound (CURATOR-599 too), and a try
+took nine seconds on a silent link. Here each call ends, and the error names the limit of
+connections.
 """
 
 from __future__ import annotations

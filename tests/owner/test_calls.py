@@ -1,6 +1,6 @@
 """A call of sync code over asgiref belongs to the task that awaits it, and to no sibling.
 
-PITFALLS 35: two ``sync_to_async`` calls may share a thread.
+Two ``sync_to_async`` calls may share a thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The owner in async code is the task, and never a sibling or a child.
 
-PITFALLS 35: two coroutines share a thread; context variables are copied to child tasks.
+Two coroutines share a thread; context variables are copied to child tasks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The owner in threaded code is the thread, and never a thread's number alone.
 
-PITFALLS 23 (thread idents are reused, fork) and 35.
+Thread idents are reused, after a fork too, and coroutines share one.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class NoLookBetweenEventAndWait(Machine):
 
 
 class PredecessorGoneMeansOurTurn(Machine):
-    """PITFALLS 25i: the one ahead has only given up waiting, in the middle of the line."""
+    """The one ahead has only given up waiting, in the middle of the line."""
 
     def _ahead_changed(self, event: e.Changed) -> None:
         if event.name == self._watched and event.deleted:
@@ -100,7 +100,7 @@ class PredecessorGoneMeansOurTurn(Machine):
 
 
 class WatchIsForgotten(Machine):
-    """PITFALLS 8: one watch stays behind for every wait that timed out."""
+    """One watch stays behind for every wait that timed out."""
 
     def _unwait(self) -> None:
         if self.state is State.BEHIND:
@@ -236,7 +236,7 @@ class LeaveForgetsTheNeighbour(Machine):
 
 
 class GrantWithoutProof(Machine):
-    """PITFALLS 25b: granted by a list, though the session may have expired."""
+    """Granted by a list, though the session may have expired."""
 
     def _have_turn(self) -> None:
         self._grant(self.session.deadline.epoch)
@@ -286,7 +286,7 @@ class NeighboursOutliveTheConnection(Machine):
 
 
 class InterruptedJoinIsTrusted(Machine):
-    """PITFALLS 3: an exception lands in the join, and the answer to a create never comes."""
+    """An exception lands in the join, and the answer to a create never comes."""
 
     def _leave_while_joining(self, _: e.Leave) -> None:
         self.state = State.LEAVING

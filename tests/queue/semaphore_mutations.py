@@ -77,14 +77,14 @@ class WatchOutlivesItsPermits(SemaphoreMachine):
 
 
 class WatchIsForgotten(SemaphoreMachine):
-    """PITFALLS 8: watches stay behind for every wait that timed out."""
+    """Watches stay behind for every wait that timed out."""
 
     def _unwatch(self) -> None:
         self._limit_watched = self._names_watched = False
 
 
 class GrantWithoutProof(SemaphoreMachine):
-    """PITFALLS 25b: granted by a list, though the session may have expired."""
+    """Granted by a list, though the session may have expired."""
 
     def _see(self, names: Sequence[str]) -> None:
         if len(names) <= self.limit.now:

@@ -1,6 +1,6 @@
 """Revocation when something breaks: a cut, an expired session, no server.
 
-PITFALLS 21: watches are gone after a disconnect, so they are set again.
+Watches are gone after a disconnect, so they are set again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A writer that reads goes on reading when it writes no more, and nobody writes in between.
 
-PITFALLS 26 (CURATOR-621: the downgrade lets a queued writer in), 30 (a downgraded read keeps the
-token of its write).
+In CURATOR-621 the downgrade lets a queued writer in. A downgraded read keeps the token of its
+write.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_reading_one_key_and_writing_another_is_no_upgrade() -> None:
 
 @pytest.mark.parametrize("side", ["read", "write"])
 def test_a_mutex_of_the_same_key_is_in_the_way_of_its_own_holder(side: str) -> None:
-    """PITFALLS 17: two locks on one path in one owner."""
+    """Two locks on one path in one owner."""
     with (
         zk_lock("key") as hold,
         pytest.raises(DeadlockDetected, match="of the same key"),

@@ -1,7 +1,7 @@
 """AUTH with ACL: whoever has other credentials, or none, can neither read nor break a lock.
 
-PITFALLS 25h: deleting is checked on the parent's ACL, so the parents must be protected too; wrong
-digest credentials are noticed at the first operation only.
+Deleting is checked on the parent's ACL, so the parents must be protected too; wrong digest
+credentials are noticed at the first operation only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is secret is in no log, node, repr, error, pickle, traceback, check or debug page.
 
 The secrets: credentials of AUTH, the password of the TLS key, and the session's own password, with
-which anybody takes the session over (PITFALLS 25h). Node data says who holds, or with NODE_DATA
-"owner" the owner's id only.
+which anybody takes the session over. Node data says who holds, or with NODE_DATA "owner" the
+owner's id only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TLS against a server that demands certificates: verified by default, and off only when said so.
 
-PITFALLS 25h: kazoo alone accepts a certificate for any name.
+kazoo alone accepts a certificate for any name.
 """
 
 from __future__ import annotations

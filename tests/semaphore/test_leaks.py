@@ -1,4 +1,4 @@
-"""No permit leaks: PITFALLS 27 (CURATOR-376, -462), and 8 (watches).
+"""No permit leaks (CURATOR-376, -462), and no watch.
 
 On an interrupt, on a time-out, and when threads release at once; outages are in `test_recovery`.
 """

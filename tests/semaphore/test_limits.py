@@ -1,4 +1,4 @@
-"""The limit: raised at run time it wakes who waits (PITFALLS 28); a peer's other one is logged."""
+"""The limit: raised at run time it wakes who waits (CURATOR-75); a peer's other one is logged."""
 
 from __future__ import annotations
 

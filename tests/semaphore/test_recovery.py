@@ -1,4 +1,4 @@
-"""Lost replies, cuts and ended sessions: PITFALLS 1 (CURATOR-604) and 27 (CURATOR-315, -335).
+"""Lost replies, cuts and ended sessions (CURATOR-315, -335, -604).
 
 No permit leaks on reconnection, or between the create and the list; interrupts are in `test_leaks`.
 """

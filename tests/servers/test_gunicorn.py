@@ -1,7 +1,7 @@
 """The test project under gunicorn: four workers of four threads, orderly ends and kills.
 
-DESIGN 3.7: a process that ends in order closes its session. PITFALLS 25f: without that, a normal
-exit frees the lock as slowly as SIGKILL does.
+A process that ends in order closes its session: without that, a normal exit frees the lock as
+slowly as SIGKILL does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The end of a session: soon, in order, and with nothing left.
 
-PITFALLS 22 (bounded calls). Orderly ends of processes are in `tests/mutex/test_processes`.
+Calls are bounded. Orderly ends of processes are in `tests/mutex/test_processes`.
 """
 
 from __future__ import annotations

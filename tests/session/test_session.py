@@ -1,7 +1,7 @@
 """One session per process and alias: how it begins, what was negotiated, what it does not log.
 
-PITFALLS 20, 25c (the negotiated timeout), 25g (maxClientCnxns), 25h (secrets in logs), 6, 25f
-(back-off). Forks are in `tests/mutex/test_processes`.
+The negotiated timeout, maxClientCnxns, no secrets in logs, and the back-off. Forks are in
+`tests/mutex/test_processes`.
 """
 
 from __future__ import annotations

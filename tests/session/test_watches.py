@@ -1,7 +1,7 @@
 """Watches are shared by a process and taken back; a delete is done for certain.
 
-PITFALLS 5 (a delete that cannot be sent), 8 (removeWatches removes all watches on a path of the
-connection: only when nobody else needs it), 21 (watches are gone after a disconnect).
+A delete that cannot be sent; removeWatches removes all watches on a path of the connection, so it
+is sent only when nobody else needs them; watches are gone after a disconnect.
 """
 
 from __future__ import annotations
@@ -285,7 +285,7 @@ def test_a_delete_may_be_asked_for_twice(client: KazooClient, one: Session) -> N
 def test_a_delete_that_is_refused_is_repeated_and_reported_once(
     client: KazooClient, one: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """DELETE is checked on the parent (PITFALLS 25h)."""
+    """DELETE is checked on the parent's ACL."""
     no_delete = [make_acl("world", "anyone", read=True, create=True, write=True, admin=True)]
     path = contender(one)
     client.set_acls(one.root, no_delete)

@@ -102,7 +102,7 @@ def test_when_it_cannot_be_sent_again_it_fails_with_that_error_and_holds_nothing
 
 @pytest.mark.usefixtures("distlock_settings")
 def test_nothing_is_held_when_the_message_is_sent(app: Celery) -> None:
-    """PITFALLS 45, with two locks: the inner one is busy, the outer one has to go first."""
+    """With two locks: the inner one is busy, the outer one has to go first."""
     held: list[list[str]] = []
 
     def look(**_: Any) -> None:

@@ -1,6 +1,6 @@
 """A message that the broker delivers twice (celery 5935), in real workers with Redis.
 
-PITFALLS 44: the holder's node names the task and its id, so a copy can be told from a rival.
+The holder's node names the task and its id, so a copy can be told from a rival.
 """
 
 from __future__ import annotations

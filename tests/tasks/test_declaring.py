@@ -1,6 +1,6 @@
 """``@zk_locked`` below a task's decorator: what is refused, and that Celery's own checks go on.
 
-PITFALLS 43: ``functools.wraps`` alone would switch Celery's argument check off.
+``functools.wraps`` alone would switch Celery's argument check off.
 """
 
 # ruff: noqa: ARG001 - keys are for the locks

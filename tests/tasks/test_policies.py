@@ -1,6 +1,6 @@
 """What a task does while its lock is busy, in a real worker with Redis.
 
-PITFALLS 40 (the retry budget), 41 (nothing stays STARTED or PENDING).
+Waiting spends no retry, and nothing stays STARTED or PENDING.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def test_autoretry_keeps_its_own_budget(troupe: Fleet, key: str, busy: Event) ->
 
 
 def test_a_task_that_retries_under_its_lock_is_not_in_its_own_way(troupe: Fleet, key: str) -> None:
-    """PITFALLS 45: its next run comes while the lock is held, and neither skips nor is dropped."""
+    """Its next run comes while the lock is held, and neither skips nor is dropped."""
     task(troupe, "retries_inside").delay(key, key)
     troupe.stage.await_entry(key)
     eventually(lambda: in_line(key) == 2, PATIENCE, "both runs in line")

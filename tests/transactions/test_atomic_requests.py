@@ -1,10 +1,9 @@
 """A locked view under ``ATOMIC_REQUESTS`` commits before it releases (promise 9).
 
-PITFALLS 31: a decorator that locks around the view releases before COMMIT, and updates are lost.
-Two real processes serve one request each through Django's handler. A gate in the database stops the
-first one in the middle of COMMIT, and the second one gets as far as its lock lets it before the
-gate opens. So the outcome is no matter of luck, neither the loss with a plain decorator nor its
-absence.
+A decorator that locks around the view releases before COMMIT, and updates are lost. Two real
+processes serve one request each through Django's handler. A gate in the database stops the first
+one in the middle of COMMIT, and the second one gets as far as its lock lets it before the gate
+opens. So the outcome is no matter of luck, neither the loss with a plain decorator nor its absence.
 """
 
 from __future__ import annotations

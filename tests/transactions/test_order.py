@@ -1,6 +1,6 @@
 """A lock is taken before the transaction, not inside it (promise 9).
 
-PITFALLS 32: the block that ``TestCase`` opens does not count, and ``on_commit`` is no release hook.
+The block that ``TestCase`` opens does not count, and ``on_commit`` is no release hook.
 """
 
 from __future__ import annotations
