@@ -81,7 +81,8 @@ def names(page: str, project: None) -> Iterator[Names]:  # noqa: ARG001 - made b
         if not ended.is_set():
             names["leader"].stop()
 
-    helper = threading.Thread(target=stop_the_leader)
+    # Not one of the page's, which its test awaits.
+    helper = threading.Thread(target=stop_the_leader, daemon=True)
     helper.start()
     yield names
     ended.set()

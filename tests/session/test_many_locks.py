@@ -9,7 +9,8 @@ import pytest
 from distlock import LockUnavailable, TooManyLocks, zk_lock
 from distlock.session import session
 from distlock.session.registry import close_sessions, session_for
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.engines import tree_at
+from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -82,8 +83,6 @@ def test_an_orderly_end_deletes_many_nodes_in_batches(
     close_sessions()
     assert sum(batches) == len(taken)
     assert max(batches) == 7
-    with raw_client(options["HOSTS"]) as looking:
-        for key in taken:
-            path = f"{options['NAMESPACE']}/{key}"
-            assert not looking.exists(path) or not looking.get_children(path)
+    with tree_at(options["HOSTS"], options["NAMESPACE"]) as tree:
+        assert not tree.lock_nodes()
     type(client).say_goodbye(client, 1)
