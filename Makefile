@@ -13,7 +13,7 @@ INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
 # all tests in one process. Each worker takes whole folders, and so starts fewer servers.
 WORKERS ?= 5
 # Users run these; the tests have assertions and passwords of their own.
-SHIPPED := distlock example_project benchmarks manage.py
+SHIPPED := distlock django-distlock-chaos example_project benchmarks manage.py
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,7 +94,7 @@ lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, la
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
-	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md example_project/README.md distlock
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md example_project/README.md distlock django-distlock-chaos
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'

@@ -27,10 +27,10 @@ from django.test import override_settings
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions
-from distlock.testing.redis_sentinel import ReplicatedRedis
+from distlock_chaos.redis_sentinel import ReplicatedRedis
 
 if TYPE_CHECKING:
-    from distlock.testing.redis_server import Redis
+    from distlock_chaos.redis_server import Redis
 
 #: How often an actor looks whether it still holds, in seconds.
 LOOK = 0.002

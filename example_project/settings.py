@@ -18,6 +18,7 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
 
 INSTALLED_APPS = [
     "distlock",
+    "distlock_chaos",
     "example_project.shop",
     "django.contrib.admin",
     "django.contrib.auth",

@@ -6,6 +6,7 @@ SECRET_KEY = "tests"
 USE_TZ = True
 INSTALLED_APPS = [
     "distlock",
+    "distlock_chaos",
     # For tests/example_project, whose conftest.py sets up the rest of the site.
     "example_project.shop",
     "django.contrib.admin",

@@ -19,7 +19,7 @@ from benchmarks.bench.pool import Done, Failed, Pool, together
 from benchmarks.bench.servers import Servers, counters
 from benchmarks.curator import CuratorMissing
 from benchmarks.growth.measure import line
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 
 if TYPE_CHECKING:
     from benchmarks.bench.works import Contender, Work

@@ -151,7 +151,7 @@ def lose_connection(using: str = "default") -> Iterator[None]:
     if not isinstance(client, MemoryClient):
         raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
             "lose_connection() needs memory_zookeeper() or the fixture distlock_memory. The "
-            "connection to a real server can be broken with distlock.testing.proxy.TcpProxy."
+            "connection to a real server can be broken with distlock_chaos.proxy.TcpProxy."
         )
     _await(lambda: session.connected, session)
     client.cut()

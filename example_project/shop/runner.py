@@ -86,7 +86,7 @@ def redis_backing() -> Iterator[None]:
     with ExitStack() as stack:
         try:
             if not os.environ.get("DISTLOCK_REDIS"):
-                from distlock.testing.redis_server import Redis  # noqa: PLC0415 - redis-py may be missing
+                from distlock_chaos.redis_server import Redis  # noqa: PLC0415 - redis-py may be missing
 
                 hosts = stack.enter_context(Redis()).hosts
                 stack.enter_context(_use_servers(hosts, alias="redis", variable="DISTLOCK_REDIS"))

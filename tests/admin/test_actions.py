@@ -23,7 +23,7 @@ from tests.kit.losses import await_own_watch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
     from tests.admin.tools import MakeOperator
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]

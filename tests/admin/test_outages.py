@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
 
 PAGES = [LIST, f"{LIST}?_fragment=1", "detail", "confirmation"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from distlock.management.commands.distlock import SUBCOMMANDS, Command
+from distlock.management.commands.distlock import Command, subcommands
 from distlock.management.output import MISCONFIGURED
 from tests.kit.helpers import ROOT
 from tests.kit.tools import PATIENCE
@@ -29,7 +29,7 @@ def parse(*arguments: str) -> Namespace:
     return Command().create_parser("manage.py", "distlock").parse_args(arguments)
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
+@pytest.mark.parametrize("name", subcommands())
 def test_they_mean_the_same_on_both_sides(name: str) -> None:
     required = REQUIRED.get(name, [])
     after = parse(name, *OPTIONS, *required)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
 
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]

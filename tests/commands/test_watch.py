@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.inspection.state import Snapshot
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
     from tests.kit.tools import Tree
 
 

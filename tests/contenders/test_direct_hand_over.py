@@ -22,7 +22,7 @@ from tests.kit.tools import PATIENCE, forgets_all, inside
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
     from tests.kit.tools import MakeOwner, Tree
 
 

@@ -17,7 +17,7 @@ from tests.kit.tools import PATIENCE, await_connection
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -23,7 +23,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 KEY = "key"
 T = 6.0  # the rival comes two seconds after the loss, however late the machine is with it

@@ -12,8 +12,8 @@ import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, noted
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection

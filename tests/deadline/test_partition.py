@@ -18,8 +18,8 @@ import pytest
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
-from distlock.testing.chaos import network
 from distlock.testing.server import ZooKeeper
+from distlock_chaos import network
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within

@@ -19,7 +19,7 @@ from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 KEY = "key"
 T = 3.0  # a hold outlives it when the machine stands still for a second

@@ -29,8 +29,8 @@ from tests.kit.tools import (
 )
 
 if TYPE_CHECKING:
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
 
 KEY = "key"
 

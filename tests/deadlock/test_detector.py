@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
     from tests.kit.losses import SetOptions
     from tests.kit.tools import MakeOwner, Owner, Tree
 

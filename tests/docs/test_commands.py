@@ -10,9 +10,8 @@ import pytest
 from django.core.management import get_commands, load_command_class
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management.commands.distlock import SUBCOMMANDS
+from distlock.management.commands.distlock import subcommands
 from distlock.management.output import add_options
-from distlock.management.subcommands import chaos
 from tests.docs.blocks import PAGES
 from tests.kit.helpers import ROOT
 
@@ -50,7 +49,7 @@ def parse(line: str) -> argparse.Namespace:
 def test_a_command_of_a_page_is_understood(page: str, line: str) -> None:  # noqa: ARG001 - for the id
     words = line.split()
     if words[0] == "distlock" and len(words) < 3:  # it is spoken of, perhaps without its arguments
-        assert not words[1:] or words[1] in {*SUBCOMMANDS, "<subcommand>"}
+        assert not words[1:] or words[1] in {*subcommands(), "<subcommand>"}
     else:
         parse(line)
 
@@ -61,15 +60,15 @@ def test_a_wrong_command_would_be_found(line: str) -> None:
         parse(line)
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
+@pytest.mark.parametrize("name", subcommands())
 def test_each_subcommand_is_in_the_reference(name: str) -> None:
     assert f"| `{name}" in REFERENCE
 
 
-@pytest.mark.parametrize("name", SUBCOMMANDS)
+@pytest.mark.parametrize("name", subcommands())
 def test_each_option_is_in_the_reference_and_has_a_help(name: str) -> None:
     parser, common = CommandParser(add_help=False), CommandParser(add_help=False)
-    SUBCOMMANDS[name].add_arguments(parser)
+    subcommands()[name].add_arguments(parser)
     add_options(common)
     top, *sections = re.split(r"(?m)^## ", REFERENCE)
     about = [section for section in sections if name in section.partition("\n")[0].split()]
@@ -89,7 +88,7 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def test_the_help_of_chaos_says_whose_servers_it_breaks() -> None:
-    text = " ".join(chaos.HELP.split())
+    text = " ".join(subcommands()["chaos"].HELP.split())
     assert "starts its own ZooKeeper servers" in text
     assert "does not touch the servers of the site" in text
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import curator
 from distlock.testing.guard import GuardedProcess
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing.chaos.analysis import checker
+from distlock_chaos.analysis import checker
 from tests.faults.tools import Story, two_holds
 
 

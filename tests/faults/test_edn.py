@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.testing.chaos.analysis import edn
+from distlock_chaos.analysis import edn
 from tests.faults.tools import Story
 
 if TYPE_CHECKING:

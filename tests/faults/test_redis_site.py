@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.engine.redis.client import RedisClient
-from distlock.testing.chaos.redis_site import RedisSite
+from distlock_chaos.redis_site import RedisSite
 from tests.testing.sides import Side, configuration
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from distlock.testing.chaos.schedule import KINDS, SCENES, Fault, plan
+from distlock_chaos.schedule import KINDS, SCENES, Fault, plan
 
 
 def schedule(seed: int, seconds: float = 600, nodes: int = 3) -> list[Fault]:

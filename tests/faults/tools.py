@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distlock.testing.chaos.analysis.checker import Violation, check
-from distlock.testing.chaos.analysis.timeline import Timeline
+from distlock_chaos.analysis.checker import Violation, check
+from distlock_chaos.analysis.timeline import Timeline
 
 if TYPE_CHECKING:
-    from distlock.testing.chaos.history import Event
+    from distlock_chaos.history import Event
 
 
 class Story:

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import zk_lock
 from distlock.conf import configuration
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.fork.tools import SLACK, heard, program
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree

@@ -15,7 +15,7 @@ from distlock import signals
 from distlock.history import recorder
 from distlock.history.recorder import Recorder, flush, record
 from distlock.models import LockEvent
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.history.conftest import create_table, drop_table, keys
 from tests.history.tools import KEY, event, refuse
 from tests.kit.helpers import eventually, logged

@@ -19,7 +19,7 @@ from tests.lease.tools import node_path
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

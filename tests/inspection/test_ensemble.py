@@ -11,8 +11,8 @@ import pytest
 from distlock.conf import Configuration
 from distlock.engine.zookeeper.ensemble import _host_and_port, members
 from distlock.testing.ports import free_ports
-from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 

@@ -19,7 +19,7 @@ from tests.kit.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, wi
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.embedded.server import EmbeddedZooKeeper
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.ports import free_ports
-from distlock.testing.redis_server import Redis, RedisNotInstalled
+from distlock_chaos.redis_server import Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.locks.leader import Leader
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
 
 #: Until when a leader is told of what an operator did, in seconds: before its session's deadline.
 AT_ONCE = 2.0

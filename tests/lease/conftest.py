@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:

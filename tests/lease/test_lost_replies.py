@@ -11,7 +11,7 @@ import pytest
 from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
 from distlock.session.registry import session_for
 from distlock.signals import lock_acquired
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.tools import (
     OVERRUN,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
 
 kazoo = logging.getLogger("distlock.kazoo")
 

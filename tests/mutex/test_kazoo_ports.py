@@ -23,7 +23,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.usefixtures("tree")
 

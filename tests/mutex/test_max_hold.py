@@ -28,7 +28,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets
 from tests.mutex.test_signals_and_looking import received
 
 if TYPE_CHECKING:
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.usefixtures("tree")
 

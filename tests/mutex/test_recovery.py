@@ -12,7 +12,7 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import session_for
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import (
     OVERRUN,

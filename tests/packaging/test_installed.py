@@ -112,9 +112,6 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.server": "redis",
         "distlock.engine.redis.ending": "redis",
         "distlock.engine.redis.tls": "redis",
-        "distlock.testing.chaos.redis_site": "hiredis",
-        "distlock.testing.redis_server": "redis",
-        "distlock.testing.redis_sentinel": "redis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
         assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]

@@ -12,7 +12,7 @@ from distlock import zk_lock
 from distlock.conf import configuration
 from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection, inside
 

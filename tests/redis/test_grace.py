@@ -17,7 +17,7 @@ from distlock.engine.redis import requests
 from distlock.engine.redis.library import CODE, NAME
 from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.interrupts.recipes import RECIPES
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis

@@ -9,7 +9,7 @@ import pytest
 from distlock import zk_lock
 from distlock.conf import Configuration
 from distlock.engine.redis.client import RedisClient
-from distlock.testing.redis_server import REFUSALS
+from distlock_chaos.redis_server import REFUSALS
 from tests.kit.helpers import eventually, logged
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection, forgets_all

@@ -10,7 +10,7 @@ import pytest
 from distlock import LockLost, zk_lock
 from distlock.engine.redis.connection import RedisConnection
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
 

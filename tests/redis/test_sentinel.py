@@ -10,8 +10,8 @@ import pytest
 from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_lock
 from distlock.engine.redis.address import address
 from distlock.session.registry import close_sessions
-from distlock.testing.redis_sentinel import ReplicatedRedis
-from distlock.testing.redis_server import Redis, RedisNotInstalled
+from distlock_chaos.redis_sentinel import ReplicatedRedis
+from distlock_chaos.redis_server import Redis, RedisNotInstalled
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection, within
 

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
-from distlock.testing.redis_sentinel import SERVICE, Sentinel
+from distlock_chaos.redis_sentinel import SERVICE, Sentinel
 from tests.kit.engines import tree_at
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, MakeOwner, within

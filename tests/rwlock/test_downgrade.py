@@ -14,7 +14,7 @@ import pytest
 from distlock import Hold, LockLost, zk_rwlock
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all

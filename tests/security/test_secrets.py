@@ -21,7 +21,7 @@ from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
 from distlock.engine.zookeeper.client import _worth_logging
 from distlock.session.registry import session_for
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
 from tests.security.certificates import KEY_PASSWORD

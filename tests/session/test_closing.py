@@ -16,7 +16,7 @@ from distlock.conf import Configuration
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock.testing.ports import free_ports
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside, within
 from tests.session.tools import ephemeral_node

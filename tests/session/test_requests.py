@@ -15,7 +15,7 @@ from distlock.conf import Configuration
 from distlock.engine.errors import SessionOver
 from distlock.session.session import Session
 from distlock.testing.ports import free_ports
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.session.tools import expire
 

@@ -20,8 +20,8 @@ from distlock.session import registry
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock.testing.ports import free_ports
-from distlock.testing.proxy import TcpProxy
 from distlock.testing.server import ZooKeeper
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
 from tests.session.tools import expire

@@ -22,8 +22,8 @@ from tests.kit.tools import PATIENCE, Tree, expire, inside
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.proxy import TcpProxy
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import TcpProxy
     from tests.kit.tools import MakeOwner
 
 # After `expire`, for which the tests look inside.

@@ -17,7 +17,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 from distlock.conf import Configuration
 from distlock.engine.errors import NoNode
 from distlock.session.session import Session
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
 

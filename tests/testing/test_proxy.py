@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.proxy import Direction
     from distlock.testing.server import ZooKeeper
+    from distlock_chaos.proxy import Direction
 
 SILENCE = 0.15
 

@@ -14,7 +14,7 @@ import pytest
 
 from distlock.session import reaper
 from distlock.session.registry import close_sessions
-from distlock.testing.proxy import TcpProxy, _Link
+from distlock_chaos.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import tell as order

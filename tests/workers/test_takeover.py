@@ -22,7 +22,7 @@ from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from distlock.testing.proxy import TcpProxy
+    from distlock_chaos.proxy import TcpProxy
     from tests.security.conftest import SecureServer
 
 __all__ = ["secure_server"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS
+from importlib import import_module
 from typing import Any, Protocol
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.apps import apps
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.management.subcommands import (
     break_,
-    chaos,
     doctor,
     once,
     revoke,
@@ -35,7 +36,6 @@ class Subcommand(Protocol):
 
 SUBCOMMANDS: dict[str, Subcommand] = {
     "break": break_,
-    "chaos": chaos,
     "doctor": doctor,
     "list": list_,
     "once": once,
@@ -47,6 +47,20 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "sweep": sweep,
     "watch": watch,
 }
+
+
+CHAOS_IS_MISSING = (
+    "This subcommand is a package of its own: pip install django-distlock-chaos, and add "
+    '"distlock_chaos" to INSTALLED_APPS.'
+)
+
+
+def subcommands() -> dict[str, Subcommand]:
+    """Return those of this app, and with the app `distlock_chaos` that of its own."""
+    if not apps.is_installed("distlock_chaos"):
+        return SUBCOMMANDS
+    chaos: Any = import_module("distlock_chaos.command")
+    return dict(sorted({**SUBCOMMANDS, "chaos": chaos}.items()))
 
 
 class Command(BaseCommand):
@@ -66,7 +80,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
-        for name, subcommand in SUBCOMMANDS.items():
+        for name, subcommand in subcommands().items():
             subcommand.add_arguments(
                 subparsers.add_parser(
                     name,
@@ -76,6 +90,13 @@ class Command(BaseCommand):
                     formatter_class=parser.formatter_class,
                 )
             )
+        if "chaos" not in subparsers.choices:
+            # It takes any argument: whoever types an option, too, is told what to install.
+            missing = subparsers.add_parser("chaos", prefix_chars="\0", add_help=False)
+            missing.add_argument("arguments", nargs="*")
 
     def handle(self, *_: Any, subcommand: str, **options: Any) -> None:
-        SUBCOMMANDS[subcommand].handle(self, options)
+        known = subcommands()
+        if subcommand not in known:
+            raise CommandError(CHAOS_IS_MISSING)
+        known[subcommand].handle(self, options)

@@ -1,6 +1,6 @@
 """A worker process: threads that take locks and do protected steps, and tell all they do.
 
-Run as ``python -m distlock.testing.chaos.worker OPTIONS``, with the options as JSON. Orders come
+Run as ``python -m distlock_chaos.worker OPTIONS``, with the options as JSON. Orders come
 line by line on stdin; its end is the order to end. SIGUSR1 raises an exception in the main thread
 while that waits for a lock; SIGUSR2 prints where all threads are.
 """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from distlock.engine.redis import requests
-from distlock.testing.redis_server import REFUSALS, Redis
+from distlock_chaos.redis_server import REFUSALS, Redis
 
 from .tree import NAMESPACE
 

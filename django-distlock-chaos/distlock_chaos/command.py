@@ -15,8 +15,8 @@ from distlock.testing.server import ServerError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.chaos.analysis.checker import Violation
-    from distlock.testing.chaos.history import Event
+    from distlock_chaos.analysis.checker import Violation
+    from distlock_chaos.history import Event
 
 HELP = (
     "Break servers, links and processes while locks are held, and check the result. It starts its "
@@ -109,8 +109,8 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def _histories(command: BaseCommand, options: dict[str, Any]) -> Iterator[list[Event]]:
     """Yield the history of each run, or the one that is to be checked, and write it as asked."""
     # Imported late: it needs kazoo's recipes, which nothing else does.
-    from distlock.testing.chaos import harness, history  # noqa: PLC0415
-    from distlock.testing.chaos.analysis import edn  # noqa: PLC0415
+    from distlock_chaos import harness, history  # noqa: PLC0415
+    from distlock_chaos.analysis import edn  # noqa: PLC0415
 
     seeds = options["seed"] or [1]
     several = len(seeds) > 1 and not options["check"]
@@ -138,9 +138,9 @@ def _histories(command: BaseCommand, options: dict[str, Any]) -> Iterator[list[E
 
 def _verdict(command: BaseCommand, events: list[Event]) -> str:
     """Print the summary of a run, and return what is wrong with it."""
-    from distlock.testing.chaos.analysis import report  # noqa: PLC0415 - as above
-    from distlock.testing.chaos.analysis.checker import check  # noqa: PLC0415
-    from distlock.testing.chaos.analysis.timeline import Timeline  # noqa: PLC0415
+    from distlock_chaos.analysis import report  # noqa: PLC0415 - as above
+    from distlock_chaos.analysis.checker import check  # noqa: PLC0415
+    from distlock_chaos.analysis.timeline import Timeline  # noqa: PLC0415
 
     timeline = Timeline(events)
     violations = check(timeline)

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from distlock.testing.chaos.history import Event
+    from distlock_chaos.history import Event
 
 #: For how long a process that goes on after a stop is not blamed for being late, in seconds.
 GRACE = 0.5

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import distlock
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 
 from .worker import marker
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from distlock.testing.chaos import schedule
+from distlock_chaos import schedule
 
 from .exclusion import (
     Violation,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from distlock.testing.proxy import TcpProxy
+from distlock_chaos.proxy import TcpProxy
 
 from . import network, schedule
 from .scenes import STEP_SECONDS

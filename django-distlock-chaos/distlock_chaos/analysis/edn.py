@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from distlock.testing.chaos.history import Event
+    from distlock_chaos.history import Event
 
     from .timeline import Call
 
