@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.install import ServerError, ServerNotInstalled, java, zookeeper_jars
 from distlock.testing.ports import PortInUse, free_ports, require_free
-from distlock.testing.server_clock import compile_clock, set_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -144,13 +143,6 @@ class Server:
             str(zoo_cfg),
         ]
 
-    def change(self, **config: str) -> None:
-        """Add lines to zoo.cfg, or replace them; they count from the next start on."""
-        zoo_cfg = self.folder / "zoo.cfg"
-        lines = dict(line.split("=", 1) for line in zoo_cfg.read_text().splitlines())
-        lines.update(config)
-        zoo_cfg.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-
     def start(self, *, wait: bool = True) -> None:
         """Start the process if it is not running, and wait until it serves.
 
@@ -199,12 +191,6 @@ class Server:
             self._process.send(signal.SIGKILL)
             self._process.wait()
 
-    def erase(self) -> None:
-        """Delete all data of a server that is down: it starts again as an empty one."""
-        if self.running:
-            raise ServerFailed(f"ZooKeeper on {self.address} is running: stop it first.")
-        shutil.rmtree(self.folder / "data" / "version-2", ignore_errors=True)
-
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and, from the return on, says nothing."""
         self._running().pause()
@@ -212,13 +198,6 @@ class Server:
     def resume(self) -> None:
         """SIGCONT."""
         self._running().send(signal.SIGCONT)
-
-    def set_clock(self, ahead: float) -> None:
-        """Let its time of day be `ahead` seconds ahead of the machine's, below 0 behind it.
-
-        At once, while it runs; needs `ZooKeeper(stepping_clock=True)`.
-        """
-        set_clock(self.folder, ahead)
 
     def wait(self) -> None:
         """Wait until the process has ended."""
@@ -251,8 +230,7 @@ class ZooKeeper:
 
     `port` is the first client port (free ones are chosen when it is None); `data_dir` keeps the
     data (None: a temporary folder that `stop` removes); `config` adds to or replaces lines of
-    zoo.cfg; `jvm` adds arguments of Java, such as `-Dzookeeper.preAllocSize=256`; with
-    `stepping_clock`, which needs a Java compiler, `Server.set_clock` sets a server's time of day.
+    zoo.cfg; `jvm` adds arguments of Java, such as `-Dzookeeper.preAllocSize=256`.
 
     The servers end with `stop`, and with this process however it ends. Raises `ValueError` for
     a bad argument; `start` raises `ServerNotInstalled`, `PortInUse` or `ServerFailed`.
@@ -266,7 +244,6 @@ class ZooKeeper:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, str] | None = None,
         jvm: Sequence[str] = (),
-        stepping_clock: bool = False,
     ) -> None:
         if nodes < 1 or nodes % 2 == 0:
             raise ValueError(
@@ -280,7 +257,6 @@ class ZooKeeper:
         self._port = port
         self._config = {**CONFIG, **(config or {})}
         self._jvm = (*JVM, *jvm)
-        self._stepping_clock = stepping_clock
         self.data_dir = None if data_dir is None else Path(data_dir).absolute()
         self._temporary: Path | None = None
         self._owner = os.getpid()
@@ -341,12 +317,15 @@ class ZooKeeper:
         """The servers that follow a leader now."""
         return [server for server in self.servers if server.mode == "follower"]
 
+    def class_path(self) -> list[Path]:
+        """What Java loads the servers from."""
+        return zookeeper_jars()
+
     def _prepare(self) -> None:
-        program, jars = java(), zookeeper_jars()
+        program = java()
         if not self.servers:
             self._choose_ports_and_folders()
-        if self._stepping_clock:
-            jars = [compile_clock(self.servers[0].folder.parent / "clock"), *jars]
+        jars = self.class_path()
         for server in self.servers:
             require_free(server.port)
         for server in self.servers:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from distlock_chaos.proxy import TcpProxy
 
 from . import network, schedule
+from .clock import set_clock
 from .scenes import STEP_SECONDS
 
 if TYPE_CHECKING:
@@ -163,9 +164,9 @@ class Nemesis:
             case "flush":
                 cast("RedisNode", server).flush()
             case "server clock":
-                server.set_clock(STEP_SECONDS)
+                set_clock(server.folder, STEP_SECONDS)
                 self._sleep(fault.lasts)
-                server.set_clock(0)
+                set_clock(server.folder, 0)
             case _:
                 self._partition(worker, server, fault.lasts)
 

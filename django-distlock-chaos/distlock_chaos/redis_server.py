@@ -24,7 +24,7 @@ from distlock.engine.redis.requests import beginning, call, good_bye, session_ar
 from distlock.testing.guard import GuardedProcess
 from distlock.testing.install import ServerError, ServerNotInstalled
 from distlock.testing.ports import free_ports
-from distlock_chaos.redis_clock import set_clock, with_clock
+from distlock_chaos.clock import set_clock, with_clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from .tree import NAMESPACE
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from typing_extensions import Self
 
@@ -26,7 +27,6 @@ class RedisNode:
         self.pause = redis.pause
         self.resume = redis.go_on
         self.wait_until_serving = redis.wait_until_serving
-        self.set_clock = redis.set_clock
 
     @property
     def port(self) -> int:
@@ -37,6 +37,11 @@ class RedisNode:
     def address(self) -> str:
         """Its URL."""
         return self._redis.hosts
+
+    @property
+    def folder(self) -> Path:
+        """Where it runs."""
+        return self._redis.home
 
     def refusing(self, pick: float) -> AbstractContextManager[None]:
         """Refuse writes during a block.

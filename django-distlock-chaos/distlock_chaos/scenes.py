@@ -8,6 +8,7 @@ the fleet goes on working with the other keys.
 from __future__ import annotations
 
 import itertools
+import shutil
 import signal
 import time
 from contextlib import ExitStack, contextmanager
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from . import network
+from .clock import set_clock
+from .site import change
 
 if TYPE_CHECKING:
     import random
@@ -275,7 +278,7 @@ class Scenes:
     def _restart(self, least: str) -> None:
         for server in self._site.servers:
             server.stop()
-            server.change(minSessionTimeout=least)
+            change(server, minSessionTimeout=least)
             server.start()
 
     def _await_end(self, aim: Aim, cast: Cast, seconds: float) -> None:
@@ -289,7 +292,7 @@ class Scenes:
         for server in self._site.servers:
             server.kill()
         for server in self._site.servers:
-            server.erase()
+            shutil.rmtree(server.folder / "data/version-2")
         self._registers.begin_era()
         self._say("replaced")
         time.sleep(seconds)
@@ -305,11 +308,11 @@ class Scenes:
             self._take(cast.holder, cast.key)
             self._await(aim, cast.key, cast.holder)
             try:
-                leader.set_clock(STEP_SECONDS)
+                set_clock(leader.folder, STEP_SECONDS)
                 self._take(cast.waiter, cast.key)
                 time.sleep(seconds)
             finally:
-                leader.set_clock(0)
+                set_clock(leader.folder, 0)
 
     # --- what they are made of -------------------------------------------------------------------
 

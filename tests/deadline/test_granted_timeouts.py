@@ -14,6 +14,7 @@ from distlock import LockLost, zk_lock
 from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.site import change
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, noted
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection
@@ -35,7 +36,7 @@ def test_a_holder_that_is_cut_off_knows_its_loss_by_the_first_timeout(
         session, other = await_connection(), await_connection("other")
         session_id, connection = session.id, session.connection
         server.stop()
-        server.change(minSessionTimeout="60000", maxSessionTimeout="60000")
+        change(server, minSessionTimeout="60000", maxSessionTimeout="60000")
         server.start()
         eventually(lambda: session.connected and session.connection > connection, PATIENCE)
         assert session.id == session_id

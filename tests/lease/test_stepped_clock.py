@@ -9,7 +9,9 @@ import pytest
 from distlock import zk_lease
 from distlock.lease.persistent import sweep
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from distlock.testing.install import ServerNotInstalled
+from distlock_chaos.clock import set_clock
+from distlock_chaos.site import Site
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
@@ -30,22 +32,22 @@ STEP = 2 * LONG
 
 
 @pytest.fixture(scope="module")
-def zookeeper() -> Iterator[ZooKeeper]:
+def zookeeper() -> Iterator[Site]:
     """A server whose clock can be set, in place of the shared one."""
     try:
-        with ZooKeeper(stepping_clock=True) as servers:
+        with Site(stepping_clock=True) as servers:
             yield servers
     except ServerNotInstalled as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture
-def server(zookeeper: ZooKeeper) -> Iterator[Server]:
+def server(zookeeper: Site) -> Iterator[Server]:
     """The server, with the right time at first."""
     (server,) = zookeeper.servers
-    server.set_clock(0)
+    set_clock(server.folder, 0)
     yield server
-    server.set_clock(0)
+    set_clock(server.folder, 0)
 
 
 # --- forward -------------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ def test_who_has_looked_before_a_step_takes_no_live_lease(server: Server) -> Non
     hold = take(LONG)
     yours = zk_lease("key", LONG, owner="you", using="other")
     assert not yours.acquire(timeout=0)
-    server.set_clock(STEP)
+    set_clock(server.folder, STEP)
     assert not yours.acquire(timeout=0)
     assert yours.holder() is not None
     assert sweep("other").removed == 0
@@ -76,7 +78,7 @@ def test_who_waits_during_a_step_goes_on_waiting(server: Server, make_owner: Mak
     waiting = make_owner().submit(yours.acquire, timeout=PATIENCE)
     session = session_for("other")
     eventually(lambda: len(session.lease_clock._readings) > 0, PATIENCE)
-    server.set_clock(STEP)
+    set_clock(server.folder, STEP)
     zk_lease("key", LONG, owner="me").renew()  # which lets the waiter look again
     eventually(lambda: len(session.lease_clock._readings) > 1, PATIENCE)
     assert not yours.acquire(timeout=0)
@@ -98,10 +100,10 @@ for line in sys.stdin:
 
 
 def test_a_process_that_begins_after_a_step_takes_no_live_lease_of_this_machine(
-    server: Server, zookeeper: ZooKeeper, tree: Tree
+    server: Server, zookeeper: Site, tree: Tree
 ) -> None:
     hold = take(LONG)
-    server.set_clock(STEP)
+    set_clock(server.folder, STEP)
     with spawn_python(FRESH, zookeeper.hosts, tree.namespace) as process:
         for order, answer in (
             ("sweep().removed", "0"),
@@ -117,7 +119,7 @@ def test_a_lease_that_was_taken_before_a_step_ends_after_its_time(server: Server
     hold = take(1)
     yours = zk_lease("key", LONG, owner="you", using="other")
     assert not yours.acquire(timeout=0)
-    server.set_clock(STEP)
+    set_clock(server.folder, STEP)
     assert yours.acquire(timeout=PATIENCE)
     assert hold.lost
 
@@ -130,26 +132,26 @@ def test_who_has_looked_before_a_step_back_takes_what_has_ended(server: Server, 
     take(SHORT)
     assert yours.holder() is not None
     await_end(yours)
-    server.set_clock(-STEP)
+    set_clock(server.folder, -STEP)
     assert yours.holder() is None
     assert sweep("other").removed == 1
     take(SHORT)
     await_end(yours)
-    server.set_clock(-2 * STEP)
+    set_clock(server.folder, -2 * STEP)
     assert yours.acquire(timeout=0)
     assert owner_of(tree, "key") == "you"
 
 
 def test_who_begins_after_a_step_back_waits_no_longer_than_the_lease_lasts(server: Server) -> None:
     hold = take(1)
-    server.set_clock(-STEP)
+    set_clock(server.folder, -STEP)
     assert zk_lease("key", LONG, owner="you", using="other").acquire(timeout=PATIENCE)
     assert hold.lost
 
 
 def test_what_is_taken_after_a_step_ends_after_its_time(server: Server) -> None:
     for ahead in (STEP, -STEP):
-        server.set_clock(ahead)
+        set_clock(server.folder, ahead)
         hold = take(SHORT)
         yours = zk_lease("key", LONG, owner="you", using="other")
         assert yours.acquire(timeout=PATIENCE)
@@ -162,7 +164,7 @@ def test_what_is_taken_after_a_step_ends_after_its_time(server: Server) -> None:
 
 @pytest.mark.parametrize("ahead", [STEP, -STEP], ids=["ahead", "behind"])
 def test_another_leader_with_another_clock_changes_nothing(
-    own_zookeeper_with_clock: ZooKeeper, ahead: float
+    own_zookeeper_with_clock: Site, ahead: float
 ) -> None:
     ensemble = own_zookeeper_with_clock
     await_connection()
@@ -170,7 +172,7 @@ def test_another_leader_with_another_clock_changes_nothing(
     yours = zk_lease("key", LONG, owner="you", using="other")
     assert not yours.acquire(timeout=0)
     for follower in ensemble.followers():
-        follower.set_clock(ahead)
+        set_clock(follower.folder, ahead)
     ensemble.leader().kill()
     eventually(lambda: len([one for one in ensemble.servers if one.mode]) == 2, 2 * PATIENCE)
     for using in ("default", "other"):
@@ -184,10 +186,10 @@ def test_another_leader_with_another_clock_changes_nothing(
 
 
 @pytest.fixture
-def own_zookeeper_with_clock(two_sessions: Settings) -> Iterator[ZooKeeper]:
+def own_zookeeper_with_clock(two_sessions: Settings) -> Iterator[Site]:
     """Three servers whose clocks can be set, for one test."""
     try:
-        with ZooKeeper(3, stepping_clock=True) as servers:
+        with Site(3, stepping_clock=True) as servers:
             default = {**two_sessions.DISTLOCK["default"], "HOSTS": servers.hosts}
             two_sessions.DISTLOCK = {"default": default, "other": default}
             yield servers

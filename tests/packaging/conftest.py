@@ -25,9 +25,18 @@ class Built(NamedTuple):
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The sdist, and the wheel that was built from it."""
-    folder = tmp_path_factory.mktemp("dist")
+    return _built(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="session")
+def built_chaos(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The same of django-distlock-chaos."""
+    return _built(ROOT / "django-distlock-chaos", tmp_path_factory.mktemp("dist-chaos"))
+
+
+def _built(project: Path, folder: Path) -> Built:
     made = subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT],
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, project],
         capture_output=True,
         text=True,
         timeout=PATIENCE,

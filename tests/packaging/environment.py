@@ -39,14 +39,18 @@ class Environment:
         venv.create(folder, symlinks=True)
         self.python = folder / "bin/python"
         (self.packages,) = folder.glob("lib/python*/site-packages")
+        self.install(wheel)
+        (self.distribution,) = metadata.distributions(path=[str(self.packages)])
+        self._link_requirements_of(self.distribution, extras)
+
+    def install(self, wheel: Path) -> None:
+        """Install a wheel without what it requires."""
         pip = f"-m pip --python {self.python} --disable-pip-version-check --quiet install"
         subprocess.run(
             [sys.executable, *pip.split(), "--no-index", "--no-deps", wheel],
             check=True,
             timeout=PATIENCE,
         )
-        (self.distribution,) = metadata.distributions(path=[str(self.packages)])
-        self._link_requirements_of(self.distribution, extras)
 
     def run(self, *arguments: str | Path, cwd: Path) -> str:
         """Run this Python, which ends with status 0; return all that it has written."""
