@@ -114,8 +114,9 @@ docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 	.venv/bin/python -m pip install --quiet --editable '.[docs]'
 	.venv/bin/python -m sphinx --quiet --fail-on-warning --keep-going -c docs/site . build/site
 
-wheel: .venv/.ready  ## the package as one file, to install elsewhere: dist/
+wheel: .venv/.ready  ## the packages as a file each, to install elsewhere: dist/
 	.venv/bin/python -m build --no-isolation --wheel
+	.venv/bin/python -m build --no-isolation --wheel --outdir dist django-distlock-chaos
 
 setup: .venv/.ready  ## only the set-up of all the above
 	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe

@@ -318,7 +318,7 @@ class ZooKeeper:
         return [server for server in self.servers if server.mode == "follower"]
 
     def class_path(self) -> list[Path]:
-        """What Java loads the servers from."""
+        """The jars of the servers."""
         return zookeeper_jars()
 
     def _prepare(self) -> None:

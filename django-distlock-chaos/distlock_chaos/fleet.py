@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import distlock
 from distlock_chaos.proxy import TcpProxy
 
 from .worker import marker
@@ -40,8 +38,6 @@ class Worker:
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
-        root = str(Path(distlock.__file__).parent.parent)
-        path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with (self._folder / "workers.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", f"{__package__}.worker", json.dumps(self._options)],
@@ -49,7 +45,6 @@ class Worker:
                 stdout=log,
                 stderr=log,
                 text=True,
-                env={**os.environ, "PYTHONPATH": path},
             )
 
     @property

@@ -35,7 +35,7 @@ class Site(ZooKeeper):
         self._stepping_clock = stepping_clock
 
     def class_path(self) -> list[Path]:
-        """What Java loads the servers from."""
+        """The jars, and before them the clock."""
         jars = super().class_path()
         if not self._stepping_clock:
             return jars

@@ -65,6 +65,7 @@ def test_the_sdist_has_what_the_tests_need_and_nothing_that_was_made(built: Buil
     with tarfile.open(built.sdist) as sdist:
         files = {name.partition("/")[2] for name in sdist.getnames()}
     assert {"Makefile", "manage.py", "pyproject.toml", "tests/conftest.py", ".ci/setup"} <= files
+    assert "django-distlock-chaos/pyproject.toml" in files
     made = re.compile(r"(^|/)(node_modules|__pycache__|\.venv|.*\.sqlite3|.*\.pyc)(/|$)")
     assert [name for name in files if made.search(name)] == []
 
