@@ -317,7 +317,7 @@ class ZooKeeper:
         """The servers that follow a leader now."""
         return [server for server in self.servers if server.mode == "follower"]
 
-    def class_path(self) -> list[Path]:
+    def _class_path(self) -> list[Path]:
         """The jars of the servers."""
         return zookeeper_jars()
 
@@ -325,7 +325,7 @@ class ZooKeeper:
         program = java()
         if not self.servers:
             self._choose_ports_and_folders()
-        jars = self.class_path()
+        jars = self._class_path()
         for server in self.servers:
             require_free(server.port)
         for server in self.servers:

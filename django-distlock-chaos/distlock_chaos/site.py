@@ -34,9 +34,9 @@ class Site(ZooKeeper):
         super().__init__(nodes, config=config)
         self._stepping_clock = stepping_clock
 
-    def class_path(self) -> list[Path]:
+    def _class_path(self) -> list[Path]:
         """The jars, and before them the clock."""
-        jars = super().class_path()
+        jars = super()._class_path()
         if not self._stepping_clock:
             return jars
         for server in self.servers:
