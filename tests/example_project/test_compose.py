@@ -112,6 +112,9 @@ def test_the_image_gets_files_that_exist() -> None:
         re.MULTILINE,
     )
     assert [name for name in names if not (ROOT / name).exists()] == []
+    editable = re.search(r'^dev-mode-dirs = \["\.", "(\S+)"\]$', PROJECT, re.MULTILINE)
+    assert editable
+    assert editable[1] in names
 
 
 @pytest.mark.django_db
