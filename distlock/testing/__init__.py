@@ -4,7 +4,8 @@ Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
 ``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
 `EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: `ZooKeeper`,
 and the fixtures ``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`,
-`expire_session`, `assert_locked`, `captured_locks`. Broken links are in `distlock_chaos.proxy`.
+`expire_session`, `assert_locked`, `captured_locks`. Broken links are in the package
+django-distlock-chaos, as `distlock_chaos.proxy`.
 
 Nothing is imported before it is used, pytest by none of them.
 """

@@ -1,12 +1,13 @@
 """The fault harness: real servers, real processes, faults aimed at whoever holds the lock.
 
-`harness.run` starts it all; `manage.py distlock chaos` is its command.
+`harness.run` starts it all; `command` is `manage.py distlock chaos`.
 
 - `schedule`: which faults, when, for how long: a pure function of the seed
-- `site`: the servers, of ZooKeeper or Redis; `tree`: the locks in them
+- `site` and `redis_site`: the servers of a run; `tree`: the locks in them
+- `redis_server`, `redis_sentinel`: real Redis servers; `clock`: a time of day that can be set
 - `nemesis`: carries the faults out; `aim` finds the holder, `network` cuts links between servers
 - `scenes`: faults with a plot, which strike at one exact moment
-- `fleet` and `worker`: the processes that do protected steps, each behind its own TCP proxies
+- `fleet` and `worker`: the processes that do protected steps, each behind its own `proxy`
 - `recipes`: the lock under test: one of distlock's, or kazoo's own `Lock` for comparison
 - `register`: what the lock protects
 - `history`: what happened; `analysis` tells whether it was allowed

@@ -59,6 +59,8 @@ def test_the_wheel_holds_all_files_of_the_app_and_no_others(built_chaos: Built) 
     }
     with zipfile.ZipFile(built_chaos.wheel) as wheel:
         names = wheel.namelist()
+        (licence,) = (name for name in names if name.endswith("/licenses/LICENSE"))
+        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
     assert {name for name in names if ".dist-info/" not in name} == files
 
 
