@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
 from kazoo.exceptions import AuthFailedError, ZookeeperError
@@ -51,6 +51,8 @@ _EVENTS: Final = {
     EventType.CHILD: 4,
 }
 _CONNECTED: Final = 3
+#: The client at the other end of a pair of sockets.
+_NO_PEER: Final = ("127.0.0.1", 0)
 
 
 class Connection(asyncio.Protocol):
@@ -63,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._reads = True
         self._requests: Requests | None = None
         self.session: Session | None = None
+        #: Watch events that are not sent yet.
+        self._events: deque[bytes] = deque()
         #: How many messages have come and gone.
         self.received = self.sent = 0
         #: Since when it has no session.
@@ -80,20 +84,22 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def event(self, kind: str, path: str, acl: tuple[ACL, ...] = OPEN) -> None:
-        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799)."""
+        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799).
+
+        Any thread that changes the tree may call it, with the tree's lock held.
+        """
         if self._requests is not None and not self._requests.may_read(acl):
             return
         body = pack_integer(_EVENTS[kind]) + pack_integer(_CONNECTED) + pack_text(path)
-        self._send(pack_message(_EVENT_XID, -1, 0, body))
+        self._events.append(pack_message(_EVENT_XID, -1, 0, body))
+        self._server.call_soon(self._send)
 
     # --- what asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         #: The client's address and port.
-        self.peer: tuple[str, int] = (transport.get_extra_info("peername") or ("", 0))[:2]
-        accepted: socket.socket = transport.get_extra_info("socket")
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.peer: tuple[str, int] = (transport.get_extra_info("peername") or _NO_PEER)[:2]
         self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -173,20 +179,28 @@ class Connection(asyncio.Protocol):
     def _answer(self, requests: Requests, record: Record) -> None:
         xid, kind = record.integer(), record.integer()
         body, code = b"", 0
-        try:
-            body = requests.perform(kind, record)
-        except ZookeeperError as error:
-            code = error.code
-        if self.session is not None:
-            self.session.touch()
-            if kind == CLOSE:
-                self._server.sessions.end(self.session)
-        self._send(pack_message(xid, self._server.tree.zxid, code, body))
+        with self._server.tree.lock:  # what another thread changes comes after the reply
+            try:
+                body = requests.perform(kind, record)
+            except ZookeeperError as error:
+                code = error.code
+            if self.session is not None:
+                self.session.touch()
+                if kind == CLOSE:
+                    self._server.sessions.end(self.session)
+            self._send(pack_message(xid, self._server.tree.zxid, code, body))
         if kind == CLOSE or code == AuthFailedError.code:
             self._leave()
             self._transport.close()
 
-    def _send(self, message: bytes) -> None:
+    def _send(self, *replies: bytes) -> None:
+        """Send the watch events that came before, and replies."""
+        while self._events:
+            self._write(self._events.popleft())
+        for reply in replies:
+            self._write(reply)
+
+    def _write(self, message: bytes) -> None:
         self.sent += 1
         self._transport.write(message)
 

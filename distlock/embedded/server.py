@@ -17,6 +17,8 @@ from .sessions import Sessions
 from .tree import MemoryTree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Self
 
 #: More are not admitted; a usual process may open 256 files on macOS, 1,024 on Linux.
@@ -47,7 +49,8 @@ class EmbeddedZooKeeper:
 
     Transaction ids begin at the time of day, so fencing tokens also rise when it starts again.
 
-    :param host: an address of this machine's loopback
+    :param host: an address of this machine's loopback; None listens nowhere, and serves only the
+        connections of `connect`
     :param port: 0 for a free one
     :param session_timeouts: the shortest and the longest that a client may have, in seconds
     :param idle: it ends by itself after so many seconds without a connection
@@ -57,31 +60,25 @@ class EmbeddedZooKeeper:
 
     def __init__(
         self,
-        host: str = "127.0.0.1",
+        host: str | None = "127.0.0.1",
         port: int = 0,
         *,
         session_timeouts: tuple[float, float] = (2.0, 40.0),
         idle: float = math.inf,
     ) -> None:
-        address = ipaddress.ip_address(host)
-        if not address.is_loopback:
-            raise ValueError(
-                f"host is {host}: the embedded ZooKeeper serves this machine only, as it asks "
-                "nobody for a password. Give 127.0.0.1 or ::1."
-            )
         self.session_timeouts = session_timeouts
         self.tree = MemoryTree(zxid=int((time.time() - EPOCH) * ZXIDS_PER_SECOND))
-        self.sessions = Sessions(self.tree, session_timeouts)
+        # A client of this process that sends nothing is stopped, as by a debugger, and not dead.
+        self.sessions = Sessions(self.tree, session_timeouts, silent_ones_end=host is not None)
         #: The longest there first.
         self.connections: dict[Connection, None] = {}
-        family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         self._idle = idle
         #: When somebody was connected last.
         self._used_at = time.monotonic()
-        self._listening = socket.create_server((host, port), family=family)
-        self.port: int = self._listening.getsockname()[1]
+        self._listening = None if host is None else _listen(host, port)
+        self.port: int = self._listening.getsockname()[1] if self._listening else 0
         #: The address for ``HOSTS``.
-        self.hosts = f"{host}:{self.port}" if address.version == 4 else f"[{host}]:{self.port}"
+        self.hosts = f"[{host}]:{self.port}" if ":" in str(host) else f"{host}:{self.port}"
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
@@ -95,6 +92,23 @@ class EmbeddedZooKeeper:
         with suppress(RuntimeError):  # it has ended by itself
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
+
+    def connect(self) -> socket.socket:
+        """Return a connection to the server, which no other process can make."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        self.call_soon(lambda: self._loop.create_task(self._accept(ours)))
+        return theirs
+
+    async def _accept(self, connected: socket.socket) -> None:
+        await self._loop.connect_accepted_socket(lambda: Connection(self), connected)
+
+    def call_soon(self, what: Callable[[], object]) -> None:
+        """Call something on the server's thread; from any thread.
+
+        :raises RuntimeError: the server has ended
+        """
+        self._loop.call_soon_threadsafe(what)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server ends by itself, and return whether it has.
@@ -129,10 +143,12 @@ class EmbeddedZooKeeper:
             self._ended.set()
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)
+        listening, accept = self._listening, self._loop.create_server
+        server = listening and await accept(lambda: Connection(self), sock=listening)
         self._tick()
         await self._stopping.wait()
-        server.close()
+        if server:
+            server.close()
         while self.connections:
             for connection in self.connections:
                 connection.drop()
@@ -151,6 +167,17 @@ class EmbeddedZooKeeper:
         for connection in self.connections:
             if connection.session is None and connection.idle_since < latest:
                 connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    address = ipaddress.ip_address(host)
+    if not address.is_loopback:
+        raise ValueError(
+            f"host is {host}: the embedded ZooKeeper serves this machine only, as it asks nobody "
+            "for a password. Give 127.0.0.1 or ::1."
+        )
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    return socket.create_server((host, port), family=family)
 
 
 def users_of_clients(port: int) -> dict[int, str]:

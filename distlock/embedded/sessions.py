@@ -37,10 +37,14 @@ class Sessions:
     """All sessions of a server.
 
     :param timeouts: the shortest and the longest timeout that a client may have, in seconds
+    :param silent_ones_end: whether a connection keeps a session only by sending something
     """
 
-    def __init__(self, tree: MemoryTree, timeouts: tuple[float, float]) -> None:
+    def __init__(
+        self, tree: MemoryTree, timeouts: tuple[float, float], *, silent_ones_end: bool = True
+    ) -> None:
         self._tree = tree
+        self._silent_ones_end = silent_ones_end
         self._shortest, self._longest = timeouts
         self._sessions: dict[int, Session] = {}
 
@@ -93,10 +97,20 @@ class Sessions:
         if self._sessions.pop(session.id, None) is not None:
             self._tree.end_session(session.id)
 
+    def expel(self, session_id: int) -> None:
+        """End a session before its time is over, and its connection."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self.end(session)
+            if session.connection is not None:
+                session.connection.drop()
+
     def expire(self) -> None:
         """End the sessions whose clients have not been heard of for their timeout."""
         now = time.monotonic()
         for session in [one for one in self._sessions.values() if one.expires_at <= now]:
-            self.end(session)
-            if session.connection is not None:
+            if session.connection is None:
+                self.end(session)
+            elif self._silent_ones_end:
+                self.end(session)
                 session.connection.close(f"nothing came from it for {session.timeout:g} s")

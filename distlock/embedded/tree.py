@@ -1,8 +1,7 @@
 """A ZooKeeper tree in memory: nodes, sessions, sequences and containers, as a server has.
 
-The embedded server serves it over TCP; `distlock.testing.memory_client` uses it within a process.
 It behaves as ZooKeeper 3.8 does: tests apply the same operations to both and compare every answer,
-stat, error and event. Only the embedded server looks at access lists, with `permit`.
+stat, error and event. `requests` looks at access lists, with `permit`.
 
 Source: ZooKeeper's ``PrepRequestProcessor``, ``DataTree`` and ``ContainerManager``.
 """
@@ -68,8 +67,6 @@ class MemoryTree:
         self.lock = threading.RLock()
         #: The process that has this tree: a forked child has a copy, which nobody shares.
         self.pid = os.getpid()
-        #: Set when nobody needs the tree any more.
-        self.closed = threading.Event()
         #: An empty container stays for so many seconds, at most.
         self.reap_after = REAP_SECONDS
         #: The id of the last transaction.

@@ -1,8 +1,8 @@
 """The seam between a session and its servers: what each engine's client can do.
 
-`zookeeper.client.Client`, `redis.client.RedisClient` and `MemoryClient` of `distlock.testing` have
-it. Every answer and error is that of ZooKeeper: paths, kazoo's stats, and the errors that
-`distlock.engine.errors` names. `tests/engine/test_contract.py` gives all of them the same tasks.
+`zookeeper.client.Client` and `redis.client.RedisClient` have it. Every answer and error is that of
+ZooKeeper: paths, kazoo's stats, and the errors that `distlock.engine.errors` names.
+`tests/engine/test_contract.py` gives all of them the same tasks.
 
 - *Everything happens on one thread for each client, the connection thread*: outcomes come in the
   order of the requests, and the event of a watch comes between the outcomes where the change was.

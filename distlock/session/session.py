@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.errors import NotConnected, refusal
 from distlock.engine.guard import guarded
-from distlock.engine.zookeeper.shared_client import share
+from distlock.engine.zookeeper.shared_client import SharedClient
 from distlock.keys.limits import LEAST_TICKS
 from distlock.logs.loggers import safe
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from distlock.contenders.turns import Batch
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
-    from distlock.engine.zookeeper.shared_client import SharedClient
     from distlock.queue.local_line import Line, Local
 
 logger = safe(logging.getLogger("distlock"))
@@ -119,15 +118,13 @@ class Session(SessionRequests):
         return self._client.stopped
 
     def lend(self, done: Done) -> None:
-        """Make kazoo's client on this session, once the server has taken the credentials.
-
-        The value is None in memory.
-        """
+        """Make kazoo's client on this session, once the server has taken the credentials."""
         self.soon(partial(self._lend, done))
 
     def _lend(self, done: Done) -> None:
         if self.kazoo is None:
-            self.kazoo = share(self._client, self.conf)
+            client: Any = self._client
+            self.kazoo = SharedClient(client, self.conf)
         done(self.kazoo, None)
 
     # --- proving, from any thread ----------------------------------------------------------------

@@ -25,8 +25,7 @@ def kazoo_client(using: str = "default") -> KazooClient:
 
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: there is no connection within ``CONNECT_TIMEOUT``
-    :raises RuntimeError: the ZooKeeper in memory is in use, which carries out only the requests of
-        locks; or the alias uses Redis
+    :raises RuntimeError: the alias uses Redis
     """
     session = session_for(using)
     if session.conf.engine == REDIS:
@@ -37,9 +36,4 @@ def kazoo_client(using: str = "default") -> KazooClient:
     kazoo = session.kazoo
     if kazoo is None or not kazoo.connected:
         kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")
-    if kazoo is None:
-        raise RuntimeError(
-            "The ZooKeeper in memory carries out only the requests of locks. Use a server in tests "
-            "of kazoo_client(): the fixture `zookeeper`."
-        )
     return kazoo

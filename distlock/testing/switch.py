@@ -16,7 +16,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.test import override_settings
 
-from distlock.embedded.tree import MemoryTree
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session import session as session_module
@@ -28,6 +28,8 @@ from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from distlock.embedded.tree import MemoryTree
 
 
 #: The one of this module's blocks that this process is in.
@@ -50,17 +52,15 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
 
     :raises RuntimeError: there is one already, or this process holds locks on a real server
     """
-    with _alone("memory_zookeeper()"):
-        tree = MemoryTree()
-        session_module.new_client = partial(MemoryClient, tree=tree)
+    with _alone("memory_zookeeper()"), EmbeddedZooKeeper(None) as zookeeper:
+        session_module.new_client = partial(MemoryClient, zookeeper=zookeeper)
         _begin_anew()
         try:
-            yield tree
+            yield zookeeper.tree
         finally:
             current().release_all()
             session_module.new_client = client_of
             _begin_anew()
-            tree.closed.set()
 
 
 @contextmanager

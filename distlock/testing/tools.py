@@ -156,19 +156,23 @@ def lose_connection(using: str = "default") -> Iterator[None]:
     _await(lambda: session.connected, session)
     client.cut()
     try:
+        _await(lambda: not session.connected, session)
         yield
     finally:
         client.mend()
+        _await(lambda: session.connected, session)
 
 
 def _expire(session: Session) -> None:
     client: Any = session.make
+    session_id, password = client.credentials
     if isinstance(client, MemoryClient):
         client.expire()
+        if not client.reachable:
+            return
     else:
-        session_id, password = client.credentials
         end_session(session.conf, session_id, password, PATIENCE)
-        _await(lambda: session.connected and session.id != session_id, session)
+    _await(lambda: session.connected and session.id != session_id, session)
 
 
 def _await(condition: Any, session: Session) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from kazoo.exceptions import EXCEPTIONS, APIError
 
 from distlock.engine.errors import (
     BadVersion,
@@ -22,8 +22,6 @@ from distlock.engine.protocol import EngineClient, Requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.reply import Reply
 from distlock.engine.zookeeper.client import Client
-from distlock.testing import MemoryTree
-from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 from tests.testing.sides import Side, configuration
@@ -31,7 +29,9 @@ from tests.testing.sides import Side, configuration
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-CLIENTS = [Client, MemoryClient, RedisClient]
+    from distlock.testing import EmbeddedProcess
+
+CLIENTS = [Client, RedisClient]
 
 
 def members(protocol: type) -> dict[str, Any]:
@@ -60,12 +60,10 @@ class Engine:
         return sorted(names)
 
 
-@pytest.fixture(params=["zookeeper", "zookeeper_embedded", "memory", "redis"])
+@pytest.fixture(params=["zookeeper", "zookeeper_embedded", "redis"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     make: Callable[..., Any] = Client
     match request.param:
-        case "memory":
-            make, hosts = partial(MemoryClient, tree=MemoryTree()), "nowhere:1"
         case "redis":
             make, hosts = RedisClient, request.getfixturevalue("redis").new_database()
         case name:
@@ -126,6 +124,16 @@ def test_errors_have_their_names(engine: Engine) -> None:
     ]
     for error, request in wrong:
         assert isinstance(ask(request), error)
+
+
+def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
+    zookeeper_embedded: EmbeddedProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_watcher = -121
+    monkeypatch.delitem(EXCEPTIONS, no_watcher, raising=False)
+    side = Side(Client, configuration(zookeeper_embedded.hosts))
+    assert type(side.ask(lambda make: make.unwatching("/"))) is APIError
+    side.client.say_goodbye(PATIENCE)
 
 
 def test_ephemeral_nodes_go_with_their_session_and_others_stay(engine: Engine) -> None:

@@ -25,7 +25,6 @@ from distlock.keys.znodes import in_line
 from distlock.rules import REDIS
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for, sessions
-from distlock.testing.memory_client import MemoryClient
 
 from .helpers import ANSWER_SECONDS, eventually
 from .stopwatch import Stopwatch
@@ -201,10 +200,6 @@ def expire(hosts: str, session: Session) -> int:
 
     kazoo's own ``expire_session`` does nothing but tell the client.
     """
-    if isinstance(session._client, MemoryClient):
-        number = session.id
-        session._client.expire()
-        return number
     if session.conf.engine == REDIS:
         return expire_in_redis(session)
     # Its `client_id` is None in an outage.

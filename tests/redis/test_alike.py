@@ -6,22 +6,131 @@ is compared after each one, and the whole tree.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
 
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
+from distlock.engine.zookeeper.client import Client
 from distlock.testing.fixtures import _run
-from tests.testing.alike import compare
+from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import World
-from tests.testing.test_memory_alike import Alike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from distlock.engine.zookeeper.requests import Requests
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A request, said so that each side can make it."""
+
+    kind: str
+    place: int
+    name: str
+    data: bytes
+    version: int
+
+    def make(self, make: Requests, path: str) -> Any:
+        """Return the request about the node `path`, or one below it."""
+        below = f"{path}/{self.name}"
+        requests: dict[str, Callable[[], Any]] = {
+            "contender": lambda: make.contender(f"{below}-lock-", self.data),
+            "ephemeral": lambda: make.ephemeral(below, self.data),
+            "persistent": lambda: make.persistent(below, self.data),
+            "numbered": lambda: make.persistent(f"{below}-", self.data, sequential=True),
+            "container": lambda: make.container(below),
+            "creation": lambda: make.creation(below),
+            "writing": lambda: make.writing(path, self.data, self.version),
+            # What all of it is under stays.
+            "deletion": lambda: make.deletion(path if path.count("/") > 1 else below, self.version),
+            "presence": lambda: make.presence(path),
+        }
+        return requests[self.kind]()
+
+
+CREATES = ["contender", "ephemeral", "persistent", "numbered", "container"]
+#: What kazoo can read of the answer to a transaction.
+STEPS = ["creation", "writing", "deletion", "presence"]
+
+
+def steps_of(kinds: list[str]) -> st.SearchStrategy[Step]:
+    return st.builds(Step, st.sampled_from(kinds), places, names, data, versions)
+
+
+class Alike(Compared):
+    hosts = ""
+    redis: Redis
+
+    @initialize()
+    def begin(self) -> None:
+        root = f"/alike-{uuid4()}"
+        self.worlds = [
+            World(Client, self.hosts, root),
+            World(RedisClient, self.redis.new_database(), root),
+        ]
+        self.count = 0
+        self.begin_at(root)
+        self.both(0, lambda make: make.persistent(root, b""))
+
+    def both(self, session: int, request: Callable[[Requests], Any]) -> Any:
+        answers = []
+        for world in self.worlds:
+            answers.append(world.normal(world.sides[session].ask(request)))
+            if isinstance(answers[-1], list) and all(isinstance(n, str) for n in answers[-1]):
+                answers[-1].sort()
+        assert answers[0] == answers[1]
+        return answers[0]
+
+    @rule(session=sessions, step=steps_of(CREATES))
+    def create(self, session: int, step: Step) -> None:
+        self.both(session, lambda make: step.make(make, self.path(step.place)))
+
+    @rule(session=sessions, step=steps_of(STEPS))
+    def change(self, session: int, step: Step) -> None:
+        path = self.path(step.place)
+        if step.kind in ("writing", "deletion"):
+            self.both(session, lambda make: step.make(make, path))
+            self.gone = path if path != self.there[0] else self.gone
+
+    @rule(session=sessions, steps=st.lists(steps_of(STEPS), min_size=1, max_size=4))
+    def transact(self, session: int, steps: list[Step]) -> None:
+        self.both(
+            session,
+            lambda make: make.multi([step.make(make, self.path(step.place)) for step in steps]),
+        )
+
+    @rule(session=sessions, place=places, children=st.booleans())
+    def watch(self, session: int, place: int, children: bool) -> None:
+        path = self.path(place)
+        self.count += 1
+        watch = f"watch {self.count}"
+        answers = []
+        for world in self.worlds:
+            side = world.sides[session]
+            request = side.client.listing if children else side.client.reading
+            answer = world.normal(side.ask_all([request(path, side.hear(watch))])[0])
+            answers.append(sorted(answer) if isinstance(answer, list) else answer)
+        assert answers[0] == answers[1]
+
+    @rule(session=sessions, place=places, children=st.booleans())
+    def unwatch(self, session: int, place: int, children: bool) -> None:
+        path = self.path(place)
+        self.both(session, lambda make: make.unwatching(path, children=children))
+        for world in self.worlds:
+            world.sides[session].client.forget_watchers(path, children=children)
+
+    @rule(session=sessions, place=places)
+    def sync(self, session: int, place: int) -> None:
+        self.both(session, lambda make: make.syncing("/"))
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +139,8 @@ def lasting_containers() -> Iterator[ZooKeeper]:
     yield from _run(jvm=["-Dznode.container.checkIntervalMs=3600000"])
 
 
-class AlikeInRedis(Alike):
-    redis: Redis
-
-    def other(self, root: str) -> World:
-        return World(RedisClient, self.redis.new_database(), root)
-
-
 def test_redis_and_a_real_server_are_alike(
     lasting_containers: ZooKeeper, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_requests, "EMPTY_MS", 3_600_000)
-    compare(type("Machine", (AlikeInRedis,), {"hosts": lasting_containers.hosts, "redis": redis}))
+    compare(type("Machine", (Alike,), {"hosts": lasting_containers.hosts, "redis": redis}))

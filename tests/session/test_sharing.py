@@ -301,9 +301,10 @@ def test_without_a_server_it_says_so_in_time(settings: Settings) -> None:
     assert time.monotonic() - started < 5
 
 
-def test_the_zookeeper_in_memory_has_none() -> None:
-    with memory_zookeeper(), pytest.raises(RuntimeError, match="in memory"):
-        kazoo_client()
+def test_the_zookeeper_in_memory_has_one_too() -> None:
+    with memory_zookeeper() as tree, zk_lock("key"):
+        kazoo_client().create("/mine", ephemeral=True)
+        assert min(tree.ephemerals()[session_for().id]) == "/mine"
 
 
 ENDS = """

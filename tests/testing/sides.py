@@ -1,4 +1,4 @@
-"""A real server and the tree in memory, asked the same and heard in the same words."""
+"""Two servers, asked the same and heard in the same words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import good_bye
 from distlock.engine.reply import Reply
 from distlock.session.ending import end_session
-from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -77,9 +76,7 @@ class Side:
 
     def expire(self) -> None:
         before = self.client.session_id
-        if isinstance(self.client, MemoryClient):
-            self.client.expire()
-        elif isinstance(self.client, RedisClient):
+        if isinstance(self.client, RedisClient):
             self.ask(lambda make: good_bye())  # noqa: ARG005
             self.ask(lambda make: make.syncing("/"))  # notices it
         else:

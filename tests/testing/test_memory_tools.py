@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing import MemoryTree
-    from distlock.testing.memory_client import MemoryClient
 
 
 @pytest.fixture(autouse=True)
@@ -162,14 +161,6 @@ def test_a_long_loss_of_the_connection_ends_the_session(
         assert zk_lock("key", using="other").acquire(timeout=PATIENCE)
         assert held.lost
     zk_lock("key", using="other").release()
-
-
-def test_a_create_whose_reply_is_lost_is_found_and_used(memory: MemoryTree) -> None:
-    with zk_lock("warm-up"):
-        cast("MemoryClient", session_for()._client).lose_next_reply()
-        with zk_lock("key"):
-            assert len(memory.children("/distlock/key")) == 1
-    eventually(lambda: not memory.children("/distlock/key"), PATIENCE)
 
 
 @pytest.mark.usefixtures("distlock_settings")

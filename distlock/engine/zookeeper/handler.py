@@ -87,12 +87,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def create_connection(self, address: Any, timeout: float, **options: Any) -> socket.socket:
         # kazoo would give one dead server the whole session timeout.
-        connected = self._create_connection(address, min(timeout, self._connect_timeout))
+        connected = self.connected(address, min(timeout, self._connect_timeout))
         connected.setblocking(False)  # a socket with a timeout asks poll() before each recv()
         # OpenSSL allows no two threads in one connection, one that sends and one that reads.
         return connected if isinstance(connected, ssl.SSLSocket) else Wire(connected)
 
-    def _create_connection(self, address: Any, timeout: float) -> socket.socket:
+    def connected(self, address: Any, timeout: float) -> socket.socket:
+        """Return a new connection to a server."""
         if self._tls is None:
             connected: socket.socket = super().create_connection(address, timeout=timeout)
             return connected

@@ -32,7 +32,6 @@ from kazoo.retry import KazooRetry
 from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
-from .client import Client
 from .ensemble import ask
 from .requests import Borrowed
 
@@ -40,6 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
+
+    from .client import Client
 
     #: Calls that a thread makes; None ends it.
     _Calls: TypeAlias = SimpleQueue[Callable[[], None] | None]
@@ -50,14 +51,6 @@ _ERRORS = {
     KeeperState.AUTH_FAILED: AuthFailedError,
     KeeperState.EXPIRED_SESSION: SessionExpiredError,
 }
-
-
-def share(client: object, conf: Configuration) -> SharedClient | None:
-    """Return a client on the session of `client`, None if that has no server.
-
-    The connection thread calls it, so that no state is missed.
-    """
-    return SharedClient(client, conf) if isinstance(client, Client) else None
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
@@ -114,7 +107,10 @@ class _Asked(Reply):
 
 
 class SharedClient(KazooClient):  # type: ignore[misc]
-    """kazoo's client, with the session of another one."""
+    """kazoo's client, with the session of another one.
+
+    The connection thread makes it, so that no state is missed.
+    """
 
     state: str
 
