@@ -9,7 +9,8 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 - `connection`: one client: cuts its bytes into messages, and closes it when it misbehaves
 - `sessions`: the sessions, which outlive connections
 - `requests`: carries out the requests of a connection on the tree, with its ACLs and errors
-- `records`: the fields of messages, as ZooKeeper's jute writes them
 - `words`: the four-letter words, such as ``ruok``
 - `tree`, `node`, `acl`, `watches`: the nodes, who may do what with them, and who watches them
+
+`distlock.jute` reads and writes the fields of messages.
 """

@@ -1,5 +1,8 @@
 """Access lists: who a client is, and which entries a node may get.
 
+An entry has permissions, and a scheme and a name: whom it means. A client has a scheme and a name
+for each of its credentials.
+
 Source: ZooKeeper's ``DigestAuthenticationProvider``, ``IPAuthenticationProvider``,
 ``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
 """
@@ -9,83 +12,90 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kazoo.exceptions import AuthFailedError, InvalidACLError
-from kazoo.security import ACL, Id
-from kazoo.security import ANYONE_ID_UNSAFE as ANYONE
-
-from .node import OPEN
+from .errors import Code, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+#: Scheme and name.
+Who: TypeAlias = "tuple[str, str]"
+#: Permissions, scheme and name.
+Entry: TypeAlias = "tuple[int, str, str]"
+Acl: TypeAlias = "tuple[Entry, ...]"
 
-def identify(scheme: str, credentials: bytes) -> Id:
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+_ANYONE: Final = ("world", "anyone")
+#: Anybody may do anything, or only read.
+OPEN: Final[Acl] = ((READ | WRITE | CREATE | DELETE | ADMIN, *_ANYONE),)
+READ_ONLY: Final[Acl] = ((READ, *_ANYONE),)
+
+
+def identify(scheme: str, credentials: bytes) -> Who:
     """Return the client who gives these credentials.
 
     No password is wrong, and nobody is ``super``: the access lists decide.
 
     :param credentials: the user's name, a colon and the password
-    :raises AuthFailedError: the scheme is not ``digest``
+    :raises Refused: the scheme is not ``digest``
     """
     if scheme != "digest":
-        raise AuthFailedError
+        raise Refused(Code.AUTH_FAILED)
     text = credentials.decode(errors="replace")
     digest = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
-    return Id(scheme, f"{text.partition(':')[0]}:{base64.b64encode(digest).decode()}")
+    return scheme, f"{text.partition(':')[0]}:{base64.b64encode(digest).decode()}"
 
 
-def resolve(acl: Iterable[ACL], ids: Iterable[Id]) -> tuple[ACL, ...]:
+def resolve(acl: Iterable[Entry], ids: Iterable[Who]) -> Acl:
     """Return a node's access list as it is kept: ``auth`` stands for the client itself.
 
     :param ids: who the client is
-    :raises InvalidACLError: the list is empty, or an entry names nobody
+    :raises Refused: the list is empty, or an entry names nobody
     """
-    kept: list[ACL] = []
-    for entry in dict.fromkeys(acl):
-        if entry.id.scheme == "auth":
-            found = [ACL(entry.perms, one) for one in ids if one.scheme != "ip"]
+    kept: list[Entry] = []
+    for may, scheme, name in dict.fromkeys(acl):
+        if scheme == "auth":
+            found = [(may, *one) for one in ids if one[0] != "ip"]
         else:
-            found = [entry] if _valid(entry.id) else []
+            found = [(may, scheme, name)] if _valid(scheme, name) else []
         if not found:
-            raise InvalidACLError
+            raise Refused(Code.INVALID_ACL)
         kept += found
     if not kept:
-        raise InvalidACLError
+        raise Refused(Code.INVALID_ACL)
     return OPEN if kept == [*OPEN] else tuple(kept)  # most nodes have that one
 
 
-def permits(acl: Iterable[ACL], permissions: int, ids: Collection[Id]) -> bool:
+def permits(acl: Acl, permissions: int, ids: Collection[Who]) -> bool:
     """Whether an access list gives one of `permissions` to anybody or to one of `ids`."""
     return any(
-        entry.perms & permissions
-        and (entry.id == ANYONE or any(_matches(entry.id, one) for one in ids))
-        for entry in acl
+        may & permissions
+        and ((scheme, name) == _ANYONE or any(_matches((scheme, name), one) for one in ids))
+        for may, scheme, name in acl
     )
 
 
-def without_digests(acl: Iterable[ACL]) -> tuple[ACL, ...]:
+def without_digests(acl: Acl) -> Acl:
     """Return an access list as those see it who may not change it."""
-    return tuple(ACL(perms, _without_digest(who)) for perms, who in acl)
+    return tuple(
+        (may, scheme, name.partition(":")[0] + ":x" if scheme == "digest" else name)
+        for may, scheme, name in acl
+    )
 
 
-def _without_digest(who: Id) -> Id:
-    return Id(who.scheme, who.id.partition(":")[0] + ":x") if who.scheme == "digest" else who
-
-
-def _valid(who: Id) -> bool:
-    if who.scheme == "ip":
+def _valid(scheme: str, name: str) -> bool:
+    if scheme == "ip":
         try:
-            ipaddress.ip_network(who.id, strict=False)
+            ipaddress.ip_network(name, strict=False)
         except ValueError:
             return False
         return True
-    return bool(who == ANYONE or (who.scheme == "digest" and who.id.count(":") == 1))
+    return (scheme, name) == _ANYONE or (scheme == "digest" and name.count(":") == 1)
 
 
-def _matches(who: Id, client: Id) -> bool:
+def _matches(who: Who, client: Who) -> bool:
     """Whether an access list that names `who` means the client."""
-    if who.scheme == client.scheme == "ip":
-        return ipaddress.ip_address(client.id) in ipaddress.ip_network(who.id, strict=False)
-    return bool(who == client)
+    if who[0] == client[0] == "ip":
+        return ipaddress.ip_address(client[1]) in ipaddress.ip_network(who[1], strict=False)
+    return who == client

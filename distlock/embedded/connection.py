@@ -14,42 +14,35 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-from kazoo.exceptions import AuthFailedError, ZookeeperError
-from kazoo.protocol.states import EventType
-
-from distlock.keys.limits import LONGEST_MESSAGE
-from distlock.logs.loggers import safe
-
-from .node import OPEN
-from .records import (
+from distlock.jute import (
+    CLOSE,
     Malformed,
     Record,
     pack_boolean,
     pack_buffer,
     pack_greeting,
     pack_integer,
-    pack_message,
+    pack_reply,
     pack_text,
 )
-from .requests import CLOSE, Requests
+from distlock.keys.limits import LONGEST_MESSAGE
+from distlock.logs.loggers import safe
+
+from .acl import OPEN
+from .errors import Code, Refused
+from .requests import Requests
 from .sessions import PASSWORD_LENGTH
 from .words import WORDS
 
 if TYPE_CHECKING:
-    from kazoo.security import ACL
-
+    from .acl import Acl
     from .server import EmbeddedZooKeeper
     from .sessions import Session
+    from .watches import Event
 
 logger = safe(logging.getLogger(__name__))
 
 _EVENT_XID: Final = -1
-_EVENTS: Final = {
-    EventType.CREATED: 1,
-    EventType.DELETED: 2,
-    EventType.CHANGED: 3,
-    EventType.CHILD: 4,
-}
 _CONNECTED: Final = 3
 #: The client at the other end of a pair of sockets.
 _NO_PEER: Final = ("127.0.0.1", 0)
@@ -83,15 +76,15 @@ class Connection(asyncio.Protocol):
         """Disconnect the client at once."""
         self._transport.abort()
 
-    def event(self, kind: str, path: str, acl: tuple[ACL, ...] = OPEN) -> None:
+    def event(self, kind: Event, path: str, acl: Acl = OPEN) -> None:
         """Send a watch event, unless the client may not read the node now (ZooKeeper 4799).
 
         Any thread that changes the tree may call it, with the tree's lock held.
         """
         if self._requests is not None and not self._requests.may_read(acl):
             return
-        body = pack_integer(_EVENTS[kind]) + pack_integer(_CONNECTED) + pack_text(path)
-        self._events.append(pack_message(_EVENT_XID, -1, 0, body))
+        body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
+        self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
         self._server.call_soon(self._send)
 
     # --- what asyncio calls ----------------------------------------------------------------------
@@ -182,14 +175,14 @@ class Connection(asyncio.Protocol):
         with self._server.tree.lock:  # what another thread changes comes after the reply
             try:
                 body = requests.perform(kind, record)
-            except ZookeeperError as error:
+            except Refused as error:
                 code = error.code
             if self.session is not None:
                 self.session.touch()
                 if kind == CLOSE:
                     self._server.sessions.end(self.session)
-            self._send(pack_message(xid, self._server.tree.zxid, code, body))
-        if kind == CLOSE or code == AuthFailedError.code:
+            self._send(pack_reply(xid, self._server.tree.zxid, code, body))
+        if kind == CLOSE or code == Code.AUTH_FAILED:
             self._leave()
             self._transport.close()
 

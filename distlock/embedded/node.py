@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-from kazoo.protocol.states import ZnodeStat
-from kazoo.security import ACL, OPEN_ACL_UNSAFE
+from typing import NamedTuple
 
 from distlock.keys.limits import signed
 
-#: Anybody may do anything.
-OPEN: Final[tuple[ACL, ...]] = tuple(OPEN_ACL_UNSAFE)
+from .acl import OPEN, Acl
+
+
+class Stat(NamedTuple):
+    """What clients read of a node beside its data, in the order of the message."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    owner: int
+    length: int
+    children: int
+    pzxid: int
 
 
 class Node(NamedTuple):
@@ -29,26 +41,26 @@ class Node(NamedTuple):
     container: bool = False
     #: The milliseconds for which it stays without children and changes, 0 for ever.
     ttl: int = 0
-    acl: tuple[ACL, ...] = OPEN
+    acl: Acl = OPEN
     aversion: int = 0
 
-    def stat(self, children: int) -> ZnodeStat:
+    def stat(self, children: int) -> Stat:
         """Return the node's stat.
 
         :param children: how many it has
         """
-        return ZnodeStat(
-            czxid=self.czxid,
-            mzxid=self.mzxid,
-            ctime=self.ctime,
-            mtime=self.mtime,
-            version=self.version,
-            cversion=signed(2 * self.made - children),
-            aversion=self.aversion,
-            ephemeralOwner=self.owner,
-            dataLength=len(self.data or b""),
-            numChildren=children,
-            pzxid=self.pzxid,
+        return Stat(
+            self.czxid,
+            self.mzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            signed(2 * self.made - children),
+            self.aversion,
+            self.owner,
+            len(self.data or b""),
+            children,
+            self.pzxid,
         )
 
     def idle(self, now: int) -> bool:

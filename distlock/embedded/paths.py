@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from kazoo.exceptions import BadArgumentsError
+from .errors import Code, Refused
 
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
@@ -16,12 +16,12 @@ _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 def validate(path: str) -> None:
     """Go on only if a node may have this path.
 
-    :raises BadArgumentsError: it may not
+    :raises Refused: it may not
     """
     first, *names = path.split("/")
     allowed = path == "/" or not {"", ".", ".."} & set(names)
     if first or not names or not allowed or _FORBIDDEN.search(path):
-        raise BadArgumentsError
+        raise Refused(Code.BAD_ARGUMENTS)
 
 
 def parent(path: str) -> str:

@@ -7,48 +7,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.exceptions import (
-    BadArgumentsError,
-    MarshallingError,
-    NoAuthError,
-    NoNodeError,
-    RolledBackError,
-    RuntimeInconsistency,
-    UnimplementedError,
-    ZookeeperError,
-)
-from kazoo.protocol.states import EventType
-from kazoo.security import ACL, Id, Permissions
-
-from .acl import identify, permits, resolve, without_digests
-from .paths import parent, validate
-from .records import (
+from distlock.jute import (
+    AUTH,
+    CLOSE,
+    STAT,
     Record,
     pack_acl,
     pack_buffer,
     pack_integer,
-    pack_stat,
     pack_step,
     pack_text,
     pack_texts,
 )
+
+from .acl import ADMIN, CREATE, DELETE, READ, WRITE, identify, permits, resolve, without_digests
+from .errors import Code, Refused
+from .paths import parent, validate
 from .tree import SYSTEM_NODES
-from .watches import Kind
+from .watches import Event, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kazoo.protocol.states import ZnodeStat
-
+    from .acl import Acl, Entry, Who
+    from .node import Stat
     from .tree import MemoryTree
 
     Handler = Callable[..., bytes]
     Step = tuple[int, Handler, list[Any]]
 
-# The types of requests that are known elsewhere too, or may be steps of a transaction.
-CLOSE: Final = -11
-PING: Final = 11
-AUTH: Final = 100
+# The types of requests that may be steps of a transaction.
 _ERROR: Final = -1
 _CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2 = 1, 2, 5, 13, 15
 _CREATE_CONTAINER, _CREATE_TTL = 19, 21
@@ -77,18 +65,18 @@ class Requests:
     """
 
     def __init__(
-        self, tree: MemoryTree, session_id: int, address: str, event: Callable[[str, str], None]
+        self, tree: MemoryTree, session_id: int, address: str, event: Callable[[Event, str], None]
     ) -> None:
         self._tree = tree
         self._session_id = session_id
         self._event = event
         #: The client itself, as access lists name it.
-        self._ids: dict[Id, None] = {Id("ip", address): None}
+        self._ids: dict[Who, None] = {("ip", address): None}
 
     def perform(self, kind: int, record: Record) -> bytes:
         """Carry out one request and return the body of its reply.
 
-        :raises ZookeeperError: the request is refused
+        :raises Refused: the request is refused
         :raises Malformed: its fields are not those of the protocol
         """
         handler, arguments = _read(kind, record)
@@ -107,15 +95,20 @@ class Requests:
     # --- writing ---------------------------------------------------------------------------------
 
     def create(
-        self, path: str, data: bytes | None, acl: list[ACL], flags: int, ttl: int = 0
+        self,
+        path: str,
+        data: bytes | None,
+        acl: list[Entry],
+        flags: int,
+        ttl: int = 0,
     ) -> bytes:
         """Make a node; the reply is its path."""
         sequential = flags in _SEQUENTIAL
         if not 0 <= flags <= max(_TTL) or (flags in _TTL) != (0 < ttl <= _LONGEST_TTL):
-            raise BadArgumentsError
+            raise Refused(Code.BAD_ARGUMENTS)
         validate(f"{path}1" if sequential else path)
         kept = resolve(acl, self._ids)
-        self._tree.permit(parent(path), Permissions.CREATE, self._ids)
+        self._tree.permit(parent(path), CREATE, self._ids)
         made = self._tree.create(
             path,
             data,
@@ -135,25 +128,25 @@ class Requests:
     def delete(self, path: str, version: int) -> bytes:
         """Remove a node."""
         if path in SYSTEM_NODES:
-            raise BadArgumentsError
-        self._tree.permit(parent(path), Permissions.DELETE, self._ids)
+            raise Refused(Code.BAD_ARGUMENTS)
+        self._tree.permit(parent(path), DELETE, self._ids)
         self._tree.delete(path, version)
         return b""
 
     def set_data(self, path: str, data: bytes | None, version: int) -> bytes:
         """Replace a node's data."""
-        self._tree.permit(path, Permissions.WRITE, self._ids)
-        return pack_stat(self._tree.write(path, data, version))
+        self._tree.permit(path, WRITE, self._ids)
+        return STAT.pack(*self._tree.write(path, data, version))
 
-    def set_acl(self, path: str, acl: list[ACL], version: int) -> bytes:
+    def set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
         """Replace a node's access list."""
         kept = resolve(acl, self._ids)
-        self._tree.permit(path, Permissions.ADMIN, self._ids)
-        return pack_stat(self._tree.set_acl(path, kept, version))
+        self._tree.permit(path, ADMIN, self._ids)
+        return STAT.pack(*self._tree.set_acl(path, kept, version))
 
     def check(self, path: str, version: int) -> bytes:
         """Refuse the rest of a transaction if a node has another version."""
-        self._tree.permit(path, Permissions.READ, self._ids)
+        self._tree.permit(path, READ, self._ids)
         self._tree.check(path, version)
         return b""
 
@@ -165,9 +158,9 @@ class Requests:
                 for kind, handler, arguments in steps:
                     body = handler(self, *arguments)
                     replies.append(pack_step(_STEPS[kind], 0) + body)
-        except ZookeeperError as error:
-            codes = [RolledBackError.code] * len(replies) + [error.code]
-            codes += [RuntimeInconsistency.code] * (len(steps) - len(codes))
+        except Refused as error:
+            codes = [Code.ROLLED_BACK] * len(replies) + [error.code]
+            codes += [Code.RUNTIME_INCONSISTENCY] * (len(steps) - len(codes))
             replies = [_refused(code) for code in codes]
         return b"".join(replies) + _END
 
@@ -181,15 +174,15 @@ class Requests:
 
     def get_data(self, path: str, watch: bool) -> bytes:
         """Return a node's data and stat."""
-        self._tree.permit(path, Permissions.READ, self._ids)
+        self._tree.permit(path, READ, self._ids)
         data, stat = self._tree.read(path)
         if watch:
             self._watch(path, Kind.DATA)
-        return pack_buffer(data) + pack_stat(stat)
+        return pack_buffer(data) + STAT.pack(*stat)
 
     def get_children(self, path: str, watch: bool) -> bytes:
         """Return the names of a node's children."""
-        self._tree.permit(path, Permissions.READ, self._ids)
+        self._tree.permit(path, READ, self._ids)
         if watch:
             self._watch(path, Kind.CHILDREN)
         return pack_texts(self._tree.children(path))
@@ -200,11 +193,9 @@ class Requests:
 
     def get_acl(self, path: str) -> bytes:
         """Return a node's access list and stat."""
-        self._tree.permit(path, Permissions.READ | Permissions.ADMIN, self._ids)
+        self._tree.permit(path, READ | ADMIN, self._ids)
         acl = self._tree.acl(path)
-        try:
-            self._tree.permit(path, Permissions.ADMIN, self._ids)
-        except NoAuthError:
+        if not permits(acl, ADMIN, self._ids):
             acl = without_digests(acl)
         return pack_acl(acl) + self._stat(path)
 
@@ -213,18 +204,18 @@ class Requests:
         return pack_text(path)
 
     def _stat(self, path: str) -> bytes:
-        return pack_stat(self._tree.read(path)[1])
+        return STAT.pack(*self._tree.read(path)[1])
 
-    def may_read(self, acl: tuple[ACL, ...]) -> bool:
+    def may_read(self, acl: Acl) -> bool:
         """Whether an access list lets the client read."""
-        return permits(acl, Permissions.READ, self._ids)
+        return permits(acl, READ, self._ids)
 
     # --- watches ---------------------------------------------------------------------------------
 
     def add_watch(self, path: str, mode: int) -> bytes:
         """Watch a node for good, or with all nodes below."""
         if mode not in range(len(_MODES)):
-            raise MarshallingError
+            raise Refused(Code.MARSHALLING)
         self._watch(path, _MODES[mode])
         return pack_integer(0)
 
@@ -249,13 +240,13 @@ class Requests:
     ) -> bytes:
         """Carry on the watches of a former connection, whose client has seen all up to `seen`."""
         for path in data:
-            self._watch_again(path, lambda stat: EventType.CHANGED if stat.mzxid > seen else None)
+            self._watch_again(path, lambda stat: Event.CHANGED if stat.mzxid > seen else None)
         for path in exist:
-            self._watch_again(path, lambda _: EventType.CREATED, gone=None)
+            self._watch_again(path, lambda _: Event.CREATED, gone=None)
         for path in child:
             self._watch_again(
                 path,
-                lambda stat: EventType.CHILD if stat.pzxid > seen else None,
+                lambda stat: Event.CHILD if stat.pzxid > seen else None,
                 kind=Kind.CHILDREN,
             )
         for kind, paths in zip(_MODES, (persistent, recursive), strict=True):
@@ -266,9 +257,9 @@ class Requests:
     def _watch_again(
         self,
         path: str,
-        missed: Callable[[ZnodeStat], str | None],
+        missed: Callable[[Stat], Event | None],
         *,
-        gone: str | None = EventType.DELETED,
+        gone: Event | None = Event.DELETED,
         kind: Kind = Kind.DATA,
     ) -> None:
         """Send the event that the client has missed, or watch if there is none.
@@ -278,7 +269,7 @@ class Requests:
         """
         try:
             event = missed(self._tree.read(path)[1])
-        except NoNodeError:
+        except Refused:
             event = gone
         if event is None:
             self._watch(path, kind)
@@ -294,7 +285,7 @@ def _read(kind: int, record: Record) -> tuple[Handler, list[Any]]:
     try:
         handler, fields = _REQUESTS[kind]
     except KeyError:
-        raise UnimplementedError from None
+        raise Refused(Code.UNIMPLEMENTED) from None
     return handler, [read(record) for read in fields]
 
 
@@ -303,7 +294,7 @@ def _kinds(number: int) -> Sequence[Kind]:
     try:
         return list(Kind) if number == _ANY else [Kind(number)]
     except ValueError:
-        raise MarshallingError from None
+        raise Refused(Code.MARSHALLING) from None
 
 
 def _refused(code: int) -> bytes:
@@ -315,7 +306,7 @@ def _steps(record: Record) -> list[Step]:
     steps = []
     while not (header := record.step())[1]:
         if header[0] not in _STEPS:
-            raise MarshallingError
+            raise Refused(Code.MARSHALLING)
         steps.append((header[0], *_read(header[0], record)))
     return steps
 
@@ -336,7 +327,7 @@ _REQUESTS: Final[dict[int, tuple[Handler, tuple[Callable[[Record], Any], ...]]]]
     7: (Requests.set_acl, (Record.text, Record.acl, Record.integer)),
     8: (Requests.get_children, _PATH_AND_WATCH),
     9: (Requests.sync, (Record.text,)),
-    PING: (Requests.nothing, ()),
+    11: (Requests.nothing, ()),
     12: (Requests.get_children2, _PATH_AND_WATCH),
     _CHECK: (Requests.check, _PATH_AND_NUMBER),
     14: (Requests.multi, (_steps,)),

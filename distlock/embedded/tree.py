@@ -14,30 +14,19 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kazoo.exceptions import (
-    BadVersionError,
-    NoAuthError,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    SessionExpiredError,
-)
-from kazoo.protocol.states import EventType
-from kazoo.security import READ_ACL_UNSAFE
-
 from distlock.keys.limits import MAX_INT, signed
 
-from .acl import permits
-from .node import OPEN, Node
+from .acl import OPEN, READ_ONLY, permits
+from .errors import Code, Refused
+from .node import Node
 from .paths import parent as parent_of
-from .watches import Watches
+from .watches import Event, Watches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from kazoo.protocol.states import ZnodeStat
-    from kazoo.security import ACL, Id
+    from .acl import Acl, Who
+    from .node import Stat
 
 #: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
 REAP_SECONDS: Final = 60.0
@@ -48,7 +37,7 @@ SYSTEM_NODES: Final = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota
 class Listener(Protocol):
     """The connection of a session, which the tree notifies of changes."""
 
-    def event(self, kind: str, path: str, acl: tuple[ACL, ...]) -> None:
+    def event(self, kind: Event, path: str, acl: Acl) -> None:
         """Take a watch event; called with the tree's lock held, so it may only be noted."""
 
 
@@ -78,12 +67,12 @@ class MemoryTree:
         self.watches = Watches(self.lock)
         self._depth = 0
         self._undo: list[tuple[str, Node | None]] = []
-        self._events: list[tuple[str, str, tuple[ACL, ...]]] = []
+        self._events: list[tuple[Event, str, Acl]] = []
         self._reaped_at = time.monotonic()
         system = Node(b"", czxid=0, mzxid=0, pzxid=0, ctime=0, mtime=0)
         for path in SYSTEM_NODES:
             self._set(path, system)
-        config = system._replace(acl=tuple(READ_ACL_UNSAFE), aversion=-1)
+        config = system._replace(acl=READ_ONLY, aversion=-1)
         self._set("/zookeeper/config", config)
 
     def __len__(self) -> int:
@@ -119,27 +108,27 @@ class MemoryTree:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def read(self, path: str) -> tuple[bytes | None, ZnodeStat]:
+    def read(self, path: str) -> tuple[bytes | None, Stat]:
         """Return a node's data and stat.
 
-        :raises NoNodeError: there is no such node; so all methods do
+        :raises Refused: there is no such node; so all methods do
         """
         with self.lock:
             node = self._node(path)
             return node.data, node.stat(len(self._children.get(path, ())))
 
-    def acl(self, path: str) -> tuple[ACL, ...]:
+    def acl(self, path: str) -> Acl:
         """Return who may do what with a node."""
         with self.lock:
             return self._node(path).acl
 
-    def permit(self, path: str, permissions: int, ids: Collection[Id]) -> None:
+    def permit(self, path: str, permissions: int, ids: Collection[Who]) -> None:
         """Go on only if a node's ACL gives one of `permissions` to anybody or to one of `ids`.
 
-        :raises NoAuthError: it does not
+        :raises Refused: it does not
         """
         if not permits(self.acl(path), permissions, ids):
-            raise NoAuthError
+            raise Refused(Code.NO_AUTH)
 
     def children(self, path: str) -> list[str]:
         """Return the names of a node's children, in no order."""
@@ -171,7 +160,7 @@ class MemoryTree:
         sequential: bool = False,
         container: bool = False,
         ttl: int = 0,
-        acl: tuple[ACL, ...] = OPEN,
+        acl: Acl = OPEN,
     ) -> str:
         """Make a node and return its path.
 
@@ -179,31 +168,31 @@ class MemoryTree:
         :param sequential: append the number that the parent has counted
         :param container: it goes when its last child has gone
         :param ttl: the milliseconds after which it goes, if it has no children and nobody writes it
-        :raises NodeExistsError: there is one already
-        :raises NoChildrenForEphemeralsError: its parent is one
+        :raises Refused: there is one already
+        :raises Refused: its parent is one
         """
         with self.transaction():
             if owner and not self.alive(owner):
-                raise SessionExpiredError
+                raise Refused(Code.SESSION_EXPIRED)
             above = parent_of(path)
             parent = self._node(above)
             if sequential:
                 path = f"{path}{parent.made:010d}"
             if path in self._nodes:
-                raise NodeExistsError
+                raise Refused(Code.NODE_EXISTS)
             if parent.owner:
-                raise NoChildrenForEphemeralsError
+                raise Refused(Code.NO_CHILDREN_FOR_EPHEMERALS)
             made = min(parent.made + 1, MAX_INT)
             self._put(above, parent._replace(made=made, pzxid=self.zxid))
             node = self._new(data, owner=owner, container=container, ttl=ttl, acl=acl)
             self._put(path, node)
-            self._events += [(EventType.CREATED, path, acl), (EventType.CHILD, above, parent.acl)]
+            self._events += [(Event.CREATED, path, acl), (Event.CHILD, above, parent.acl)]
             return path
 
-    def write(self, path: str, data: bytes | None, version: int = -1) -> ZnodeStat:
+    def write(self, path: str, data: bytes | None, version: int = -1) -> Stat:
         """Replace a node's data and return its stat.
 
-        :raises BadVersionError: it has another version
+        :raises Refused: it has another version
         """
         with self.transaction():
             node = self.check(path, version)
@@ -216,43 +205,43 @@ class MemoryTree:
                     mtime=_milliseconds(),
                 ),
             )
-            self._events.append((EventType.CHANGED, path, node.acl))
+            self._events.append((Event.CHANGED, path, node.acl))
             return self.read(path)[1]
 
-    def set_acl(self, path: str, acl: tuple[ACL, ...], version: int = -1) -> ZnodeStat:
+    def set_acl(self, path: str, acl: Acl, version: int = -1) -> Stat:
         """Replace a node's ACL and return its stat.
 
         :param version: of the ACL
-        :raises BadVersionError: the ACL has another version
+        :raises Refused: the ACL has another version
         """
         with self.transaction():
             node = self._node(path)
             if version not in (-1, node.aversion):
-                raise BadVersionError
+                raise Refused(Code.BAD_VERSION)
             self._put(path, node._replace(acl=acl, aversion=signed(node.aversion + 1)))
             return self.read(path)[1]
 
     def delete(self, path: str, version: int = -1) -> None:
         """Remove a node.
 
-        :raises BadVersionError: it has another version
-        :raises NotEmptyError: it has children
+        :raises Refused: it has another version
+        :raises Refused: it has children
         """
         with self.transaction():
             self.check(path, version)
             if self._children.get(path):
-                raise NotEmptyError
+                raise Refused(Code.NOT_EMPTY)
             self._delete(path)
 
     def check(self, path: str, version: int = -1) -> Node:
         """Go on only if the node has this version, -1 for any.
 
-        :raises BadVersionError: it has another version
+        :raises Refused: it has another version
         """
         with self.lock:
             node = self._node(path)
             if version not in (-1, node.version):
-                raise BadVersionError
+                raise Refused(Code.BAD_VERSION)
             return node
 
     @contextmanager
@@ -308,7 +297,7 @@ class MemoryTree:
         try:
             return self._nodes[path]
         except KeyError:
-            raise NoNodeError from None
+            raise Refused(Code.NO_NODE) from None
 
     def _new(self, data: bytes | None, **more: Any) -> Node:
         zxid, at = self.zxid, _milliseconds()
@@ -319,7 +308,7 @@ class MemoryTree:
         acl, parent = self._node(path).acl, self._node(above)
         self._put(path, None)
         self._put(above, parent._replace(pzxid=self.zxid))
-        self._events += [(EventType.DELETED, path, acl), (EventType.CHILD, above, parent.acl)]
+        self._events += [(Event.DELETED, path, acl), (Event.CHILD, above, parent.acl)]
 
     def _put(self, path: str, node: Node | None) -> None:
         self._undo.append((path, self._nodes.get(path)))

@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from kazoo.exceptions import ZookeeperError
-from kazoo.protocol.states import EventType
-
+from .errors import Code, Refused
 from .paths import parent
 
 if TYPE_CHECKING:
@@ -34,19 +32,23 @@ class Kind(IntEnum):
     RECURSIVE = 5
 
 
+class Event(IntEnum):
+    """The kinds of watch events, with ZooKeeper's numbers (``Watcher.Event.EventType``)."""
+
+    CREATED = 1
+    DELETED = 2
+    CHANGED = 3
+    #: The names of the children have changed.
+    CHILD = 4
+
+
 #: Event → the watches on its path that it ends.
 _ENDS: Final = {
-    EventType.CREATED: (Kind.DATA,),
-    EventType.CHANGED: (Kind.DATA,),
-    EventType.DELETED: (Kind.DATA, Kind.CHILDREN),
-    EventType.CHILD: (Kind.CHILDREN,),
+    Event.CREATED: (Kind.DATA,),
+    Event.CHANGED: (Kind.DATA,),
+    Event.DELETED: (Kind.DATA, Kind.CHILDREN),
+    Event.CHILD: (Kind.CHILDREN,),
 }
-
-
-class NoWatcherError(ZookeeperError):  # type: ignore[misc]
-    """The session has no such watch. kazoo has a class for this error since 2.11."""
-
-    code = -121
 
 
 class Watches:
@@ -68,7 +70,7 @@ class Watches:
     def remove(self, path: str, kinds: Iterable[Kind], session_id: int) -> None:
         """Take watches back.
 
-        :raises NoWatcherError: there is none of these kinds
+        :raises Refused: there is none of these kinds
         """
         with self._lock:
             for kind in self.check(path, kinds, session_id):
@@ -77,12 +79,12 @@ class Watches:
     def check(self, path: str, kinds: Iterable[Kind], session_id: int) -> list[Kind]:
         """Return those of the kinds that a session watches.
 
-        :raises NoWatcherError: there is none of these kinds
+        :raises Refused: there is none of these kinds
         """
         with self._lock:
             found = [kind for kind in kinds if session_id in self._sessions.get((path, kind), ())]
         if not found:
-            raise NoWatcherError
+            raise Refused(Code.NO_WATCHER)
         return found
 
     def forget(self, session_id: int) -> None:
@@ -99,13 +101,13 @@ class Watches:
                 found[path] = sorted({*found.get(path, ()), *ids})
             return found
 
-    def fire(self, event: str, path: str) -> Iterable[int]:
+    def fire(self, event: Event, path: str) -> Iterable[int]:
         """Return the sessions that hear of an event, each once, and end watches that fire once."""
         heard: dict[int, None] = {}
         for kind in _ENDS[event]:
             heard |= self._sessions.pop((path, kind), {})
         heard |= self._sessions.get((path, Kind.PERSISTENT), {})
-        above = "" if event == EventType.CHILD else path
+        above = "" if event == Event.CHILD else path
         while above:
             heard |= self._sessions.get((above, Kind.RECURSIVE), {})
             above = parent(above) if above != "/" else ""

@@ -1,15 +1,15 @@
 """The session reaper: a program that ends the sessions of processes that have died.
 
-`session.reaper` starts it beside a master process, as ``python session_reaper.py``. The master
-and its forked children report their sessions to it over the socket that is its standard input. It
-watches these processes, and when one dies, by SIGKILL or by the OOM killer, it ends the sessions of
-the dead process in the time of a few round trips. ZooKeeper itself waits for the session timeout.
+`session.reaper` starts it beside a master process. The master and its forked children report their
+sessions to it over the socket that is its standard input. It watches these processes, and when one
+dies, by SIGKILL or by the OOM killer, it ends the sessions of the dead process in the time of a few
+round trips. ZooKeeper itself waits for the session timeout.
 
 - *It never ends the session of a living process*: that would give away a lock in use. The kernel
   names the sender of each report, and a pidfd tells when that process has ended. A stopped process
   lives, and so does a new process that has the id of a dead one.
-- *It is a small process of its own.* It outlives the master, and imports neither Django nor kazoo
-  nor anything of distlock, which take ten times its memory.
+- *It is a small process of its own.* It outlives the master, and imports neither Django nor kazoo,
+  which take ten times its memory; of distlock only what needs nothing else.
 - *Secrets come through the socket only*: the credentials of ``AUTH`` and ``TLS``, and a session's
   id and password, with which any client that the server answers can end that session. Arguments
   and environment, which other users and programs can read, contain none.
@@ -31,6 +31,22 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from distlock.jute import (
+    AUTH,
+    AUTH_XID,
+    CLOSE,
+    INTEGER,
+    REPLY,
+    SASL,
+    Malformed,
+    Record,
+    pack_buffer,
+    pack_connect,
+    pack_integer,
+    pack_request,
+    pack_text,
+)
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
@@ -49,15 +65,6 @@ _LONGEST_ANSWER: Final = 1_048_576
 
 #: Linux's ``struct ucred``: process, user and group.
 _CREDENTIALS: Final = struct.Struct("3i")
-
-# ZooKeeper's wire format: the numbers of requests and what surrounds them.
-_LENGTH: Final = struct.Struct("!i")
-_REQUEST: Final = struct.Struct("!ii")  # xid, type
-_REPLY: Final = struct.Struct("!iqi")  # xid, zxid, error
-_CONNECT: Final = struct.Struct("!iqiq")  # protocol version, last zxid seen, timeout, session
-_CLOSE, _AUTH, _SASL = -11, 100, 102
-_AUTH_XID: Final = -4
-
 
 # --- the processes -------------------------------------------------------------------------------
 
@@ -245,7 +252,7 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
                         continue
                     alive = True
                     _authenticate(server, report)
-                    _ask(server, _REQUEST.pack(1, _CLOSE))
+                    _ask(server, 1, CLOSE)
                     return True
             except Refused:
                 raise
@@ -306,10 +313,10 @@ def _end_in_redis(server: socket.socket, commands: list[str]) -> bool:
 def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:
     """Resume a session; return False if it is over, or the password is wrong."""
     asked = int(report["timeout"] * 1000)
-    request = _CONNECT.pack(0, 0, asked, report["session"])
-    _send(server, request + _buffer(bytes.fromhex(report["password"])) + b"\0")
-    granted: int = _REQUEST.unpack_from(_receive(server))[1]
-    return granted > 0
+    server.sendall(pack_connect(asked, report["session"], bytes.fromhex(report["password"])))
+    greeting = _receive(server)
+    greeting.integer()  # the version of the protocol
+    return greeting.integer() > 0  # the timeout that is granted
 
 
 def _authenticate(server: socket.socket, report: Mapping[str, Any]) -> None:
@@ -318,8 +325,8 @@ def _authenticate(server: socket.socket, report: Mapping[str, Any]) -> None:
         if scheme == "sasl":
             _authenticate_with_sasl(server, credentials, report["libraries"])
         else:
-            shown = _buffer(scheme.encode()) + _buffer(credentials.encode())
-            _ask(server, _REQUEST.pack(_AUTH_XID, _AUTH) + bytes(4) + shown)
+            shown = pack_text(scheme) + pack_text(credentials)
+            _ask(server, AUTH_XID, AUTH, pack_integer(0) + shown)
 
 
 def _authenticate_with_sasl(server: socket.socket, credentials: str, libraries: str) -> None:
@@ -335,33 +342,24 @@ def _authenticate_with_sasl(server: socket.socket, credentials: str, libraries: 
         response = client.process(challenge)
         if client.complete and not response:
             return
-        answer = _ask(server, _REQUEST.pack(1, _SASL) + _buffer(response or b""))
-        challenge = answer[_LENGTH.size :]
+        challenge = _ask(server, 1, SASL, pack_buffer(response or b"")).buffer()
 
 
-def _ask(server: socket.socket, request: bytes) -> bytes:
+def _ask(server: socket.socket, xid: int, kind: int, content: bytes = b"") -> Record:
     """Send a request, and return the reply without its header."""
-    _send(server, request)
-    answer = _receive(server)
-    error = _REPLY.unpack_from(answer)[2]
+    server.sendall(pack_request(xid, kind, content))
+    reply = _receive(server)
+    error = reply.fields(REPLY)[2]
     if error:
         raise Refused(f"The server answered with error {error}.")
-    return answer[_REPLY.size :]
+    return reply
 
 
-def _buffer(content: bytes) -> bytes:
-    return _LENGTH.pack(len(content)) + content
-
-
-def _send(server: socket.socket, content: bytes) -> None:
-    server.sendall(_buffer(content))
-
-
-def _receive(server: socket.socket) -> bytes:
-    (length,) = _LENGTH.unpack(_read(server, _LENGTH.size))
-    if not _REQUEST.size <= length <= _LONGEST_ANSWER:
-        raise ConnectionError(f"The server sent an answer of {length} bytes.")
-    return _read(server, length)
+def _receive(server: socket.socket) -> Record:
+    (length,) = INTEGER.unpack(_read(server, INTEGER.size))
+    if not 0 <= length <= _LONGEST_ANSWER:
+        raise Malformed(f"an answer of {length} bytes")
+    return Record(_read(server, length))
 
 
 def _read(server: socket.socket, length: int) -> bytes:
@@ -381,7 +379,3 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # nobody has to wait for the reaper itself
     Reaper(socket.socket(fileno=0)).run()
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,6 @@ the process ends at once.
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kazoo.exceptions import ConnectionLoss
 
+from distlock.jute import REQUEST
 from distlock.keys.limits import MAX_INT
 
 if TYPE_CHECKING:
@@ -35,8 +35,6 @@ Sent: TypeAlias = "tuple[Any, Any, int]"
 #: How long a send may take on a connection that has been cut, in seconds.
 _END_SECONDS: Final = 0.1
 
-#: The length of what follows, the number of the request, and its type.
-_PREFIX: Final = struct.Struct("!iii")
 #: The numbers go on over reconnections, other than kazoo's: a server may send the reply to a
 #: request of the connection before.
 _numbers: Final = count()
@@ -46,7 +44,7 @@ def packed(request: Any) -> tuple[int, bytes]:
     """Return a new number for a request, and the request as bytes."""
     content = request.serialize()
     number = next(_numbers) % MAX_INT + 1
-    return number, _PREFIX.pack(len(content) + 8, number, request.type) + content
+    return number, REQUEST.pack(len(content) + 8, number, request.type) + content
 
 
 class Wire(socket.socket):

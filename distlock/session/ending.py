@@ -1,7 +1,7 @@
 """Ends a session by its id and password, and its nodes with it.
 
 This takes some 10 ms; the server by itself waits for the session timeout. The `session_reaper` does
-it for dead processes, and has the code, since it may import nothing of distlock.
+it for dead processes, and has the code, since it imports next to nothing.
 """
 
 from __future__ import annotations

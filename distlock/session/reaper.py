@@ -18,12 +18,13 @@ import os
 import socket
 import subprocess
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.conf import settings
 
+import distlock
 from distlock.conf import configuration
-from distlock.engine import session_reaper
 from distlock.logs.loggers import safe
 from distlock.process import interpreter
 
@@ -39,6 +40,13 @@ logger = safe(logging.getLogger("distlock"))
 
 #: The variables that the reaper gets: they tell the system and OpenSSL where their files are.
 _ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+#: The reaper, without the packages of this environment.
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from distlock.engine import session_reaper; session_reaper.main()"
+)
 
 
 class _Socket(NamedTuple):
@@ -102,7 +110,7 @@ def _start_reaper(receiving: socket.socket) -> bool:
     """Start the program with no descriptor, argument or variable that could hold a secret."""
     try:
         subprocess.run(
-            [interpreter(), "-I", "-S", session_reaper.__file__],
+            [interpreter(), "-I", "-S", "-c", _PROGRAM, str(Path(distlock.__file__).parents[1])],
             stdin=receiving.fileno(),
             stdout=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},

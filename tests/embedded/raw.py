@@ -6,7 +6,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from distlock.embedded.records import Record, pack_boolean, pack_buffer, pack_integer
+from distlock.jute import Record, pack_boolean, pack_buffer, pack_integer
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.embedded import server as server_module
-from distlock.embedded.records import pack_boolean, pack_buffer, pack_integer, pack_text
+from distlock.jute import pack_boolean, pack_buffer, pack_integer, pack_text
 from tests.embedded.raw import RawClient
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.embedded.records import pack_buffer, pack_integer, pack_text, pack_texts
+from distlock.jute import pack_buffer, pack_integer, pack_text, pack_texts
 from tests.embedded.raw import RawClient, event
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from distlock.embedded.records import (
+from distlock.jute import (
     pack_boolean,
     pack_step,
     pack_text,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import logging
 import random
 import ssl
-import struct
 import threading
 import time
 from typing import Any, Final
@@ -43,6 +42,7 @@ from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
+from distlock.jute import INTEGER, REPLY
 from distlock.logs.loggers import safe
 
 from .handler import ConnectionWithReasons
@@ -50,9 +50,6 @@ from .requests import Borrowed
 
 logger = safe(logging.getLogger("distlock"))
 
-_LENGTH: Final = struct.Struct("!i")
-#: The number of the request, the transaction that the server has seen last, an error or 0.
-_HEADER: Final = struct.Struct("!iqi")
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28
 #: The first pause between two rounds of tries, in seconds.
@@ -171,18 +168,18 @@ class Connection(Serving, ConnectionWithReasons):
         self._heard_at = now()
         unread = self._unread
         unread += chunk
-        while len(unread) >= _LENGTH.size and not self.closed_session:
-            (length,) = _LENGTH.unpack_from(unread)
-            if not _HEADER.size <= length <= _LONGEST_REPLY:
+        while len(unread) >= INTEGER.size and not self.closed_session:
+            (length,) = INTEGER.unpack_from(unread)
+            if not REPLY.size <= length <= _LONGEST_REPLY:
                 raise ConnectionDropped(f"The server sent a reply of {length} bytes.")
-            end = _LENGTH.size + length
+            end = INTEGER.size + length
             if len(unread) < end:
                 break
-            content = bytes(unread[_LENGTH.size : end])
+            content = bytes(unread[INTEGER.size : end])
             del unread[:end]
-            xid, zxid, code = _HEADER.unpack_from(content)
+            xid, zxid, code = REPLY.unpack_from(content)
             if xid == WATCH_XID:
-                self.client.pass_on(content, _HEADER.size)
+                self.client.pass_on(content, REPLY.size)
             elif xid != PING_XID:
                 self._answer(xid, zxid, code, content)
             elif self._asked_at is not None:
@@ -206,7 +203,7 @@ class Connection(Serving, ConnectionWithReasons):
             error = EXCEPTIONS.get(code, APIError)()
         else:
             try:
-                value = request.deserialize(content, _HEADER.size)
+                value = request.deserialize(content, REPLY.size)
             except Exception as refusal:
                 if not isinstance(request, GetData | GetChildren | Borrowed):
                     raise  # a write may have been carried out: its reply counts as lost

@@ -13,11 +13,11 @@ from kazoo.protocol.serialization import (
     SetData,
     Sync,
     Transaction,
-    write_string,
 )
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
+from distlock.jute import pack_integer, pack_text
 from distlock.keys.limits import LONGEST_MESSAGE
 
 from .messages import AccessList, Create2, Delete, GetChildren, GetData
@@ -45,14 +45,13 @@ class _RemoveWatches:
     """Remove this connection's watches on a path (opcode 18; kazoo has no API for it)."""
 
     type = 18
-    _CHILD_WATCHES, _DATA_WATCHES = (number.to_bytes(4, "big") for number in (1, 2))
 
     def __init__(self, path: str, *, children: bool) -> None:
         self.path = path
-        self._kind = self._CHILD_WATCHES if children else self._DATA_WATCHES
+        self._kind = 1 if children else 2
 
     def serialize(self) -> bytes:
-        return bytes(write_string(self.path)) + self._kind
+        return pack_text(self.path) + pack_integer(self._kind)
 
     @classmethod
     def deserialize(cls, data: bytes, offset: int) -> bool:
