@@ -138,9 +138,8 @@ class Record:
 # --- writing -------------------------------------------------------------------------------------
 
 
-def pack_integer(number: int) -> bytes:
-    """Write a number of 32 bits."""
-    return INTEGER.pack(number)
+#: Writes a number of 32 bits.
+pack_integer: Final = INTEGER.pack
 
 
 def pack_boolean(value: bool) -> bytes:

@@ -5,7 +5,7 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from distlock.jute import (
     AUTH,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .tree import MemoryTree
 
     Handler = Callable[..., bytes]
-    Step = tuple[int, Handler, list[Any]]
 
 # The types of requests that may be steps of a transaction.
 _ERROR: Final = -1
@@ -57,11 +56,24 @@ _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 _END: Final = pack_step(_ERROR, -1, end=True)
 
 
+_PATH_AND_WATCH: Final = (Record.text, Record.boolean)
+_PATH_AND_NUMBER: Final = (Record.text, Record.integer)
+_NEW_NODE: Final = (Record.text, Record.buffer, Record.acl, Record.integer)
+
+#: Type of a step in a transaction → type of its reply.
+_STEPS: Final[dict[int, int]] = {
+    kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)
+} | {
+    _CREATE_CONTAINER: _CREATE2,
+    _CREATE_TTL: _CREATE2,
+}
+
+
 class Requests:
     """The requests of one session over one connection.
 
     :param address: the client's IP address
-    :param event: takes the watch events that the client has missed; see `Listener`
+    :param event: takes the watch events that the client has missed; see `Connection.event`
     """
 
     def __init__(
@@ -79,14 +91,21 @@ class Requests:
         :raises Refused: the request is refused
         :raises Malformed: its fields are not those of the protocol
         """
-        handler, arguments = _read(kind, record)
+        handler, arguments = self._read(kind, record)
         return handler(self, *arguments)
 
-    def nothing(self) -> bytes:
-        """Reply to a request that only shows that its client is alive."""
+    def _read(self, kind: int, record: Record) -> tuple[Handler, list[Any]]:
+        """Read a request: what carries it out, and the arguments for that."""
+        try:
+            handler, fields = self._HANDLERS[kind]
+        except KeyError:
+            raise Refused(Code.UNIMPLEMENTED) from None
+        return handler, [read(record) for read in fields]
+
+    def _nothing(self) -> bytes:
         return b""
 
-    def authenticate(self, _: int, scheme: str, credentials: bytes | None) -> bytes:
+    def _authenticate(self, _: int, scheme: str, credentials: bytes | None) -> bytes:
         """Let the client be one more of those whom access lists name."""
         if scheme != "ip":  # that is known
             self._ids[identify(scheme, credentials or b"")] = None
@@ -94,7 +113,7 @@ class Requests:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def create(
+    def _create(
         self,
         path: str,
         data: bytes | None,
@@ -102,13 +121,12 @@ class Requests:
         flags: int,
         ttl: int = 0,
     ) -> bytes:
-        """Make a node; the reply is its path."""
         sequential = flags in _SEQUENTIAL
         if not 0 <= flags <= max(_TTL) or (flags in _TTL) != (0 < ttl <= _LONGEST_TTL):
             raise Refused(Code.BAD_ARGUMENTS)
         validate(f"{path}1" if sequential else path)
         kept = resolve(acl, self._ids)
-        self._tree.permit(parent(path), CREATE, self._ids)
+        self._permit(parent(path), CREATE)
         made = self._tree.create(
             path,
             data,
@@ -120,44 +138,44 @@ class Requests:
         )
         return pack_text(made)
 
-    def create2(self, path: str, *fields: Any) -> bytes:
-        """Make a node; the reply is its path and stat."""
-        made = self.create(path, *fields)
+    def _create2(self, path: str, *fields: Any) -> bytes:
+        made = self._create(path, *fields)
         return made + self._stat(Record(made).text())
 
-    def delete(self, path: str, version: int) -> bytes:
-        """Remove a node."""
+    def _delete(self, path: str, version: int) -> bytes:
         if path in SYSTEM_NODES:
             raise Refused(Code.BAD_ARGUMENTS)
-        self._tree.permit(parent(path), DELETE, self._ids)
+        self._permit(parent(path), DELETE)
         self._tree.delete(path, version)
         return b""
 
-    def set_data(self, path: str, data: bytes | None, version: int) -> bytes:
-        """Replace a node's data."""
-        self._tree.permit(path, WRITE, self._ids)
+    def _set_data(self, path: str, data: bytes | None, version: int) -> bytes:
+        self._permit(path, WRITE)
         return STAT.pack(*self._tree.write(path, data, version))
 
-    def set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
-        """Replace a node's access list."""
+    def _set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
         kept = resolve(acl, self._ids)
-        self._tree.permit(path, ADMIN, self._ids)
+        self._permit(path, ADMIN)
         return STAT.pack(*self._tree.set_acl(path, kept, version))
 
-    def check(self, path: str, version: int) -> bytes:
-        """Refuse the rest of a transaction if a node has another version."""
-        self._tree.permit(path, READ, self._ids)
+    def _check(self, path: str, version: int) -> bytes:
+        self._permit(path, READ)
         self._tree.check(path, version)
         return b""
 
-    def multi(self, steps: Sequence[Step]) -> bytes:
+    def _multi(self, record: Record) -> bytes:
         """Carry out a transaction: all its steps, or none."""
+        steps = []
+        while not (header := record.step())[1]:
+            if header[0] not in _STEPS:
+                raise Refused(Code.MARSHALLING)
+            steps.append((_STEPS[header[0]], *self._read(header[0], record)))
         replies: list[bytes] = []
         try:
             with self._tree.transaction():
                 for kind, handler, arguments in steps:
                     body = handler(self, *arguments)
-                    replies.append(pack_step(_STEPS[kind], 0) + body)
+                    replies.append(pack_step(kind, 0) + body)
         except Refused as error:
             codes = [Code.ROLLED_BACK] * len(replies) + [error.code]
             codes += [Code.RUNTIME_INCONSISTENCY] * (len(steps) - len(codes))
@@ -166,45 +184,44 @@ class Requests:
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def exists(self, path: str, watch: bool) -> bytes:
+    def _exists(self, path: str, watch: bool) -> bytes:
         """Return a node's stat; a watch is set even if there is no node."""
         if watch:
             self._watch(path, Kind.DATA)
         return self._stat(path)
 
-    def get_data(self, path: str, watch: bool) -> bytes:
-        """Return a node's data and stat."""
-        self._tree.permit(path, READ, self._ids)
+    def _get_data(self, path: str, watch: bool) -> bytes:
+        self._permit(path, READ)
         data, stat = self._tree.read(path)
         if watch:
             self._watch(path, Kind.DATA)
         return pack_buffer(data) + STAT.pack(*stat)
 
-    def get_children(self, path: str, watch: bool) -> bytes:
-        """Return the names of a node's children."""
-        self._tree.permit(path, READ, self._ids)
+    def _get_children(self, path: str, watch: bool) -> bytes:
+        self._permit(path, READ)
         if watch:
             self._watch(path, Kind.CHILDREN)
         return pack_texts(self._tree.children(path))
 
-    def get_children2(self, path: str, watch: bool) -> bytes:
-        """Return the names of a node's children, and its stat."""
-        return self.get_children(path, watch) + self._stat(path)
+    def _get_children2(self, path: str, watch: bool) -> bytes:
+        return self._get_children(path, watch) + self._stat(path)
 
-    def get_acl(self, path: str) -> bytes:
-        """Return a node's access list and stat."""
-        self._tree.permit(path, READ | ADMIN, self._ids)
+    def _get_acl(self, path: str) -> bytes:
+        self._permit(path, READ | ADMIN)
         acl = self._tree.acl(path)
         if not permits(acl, ADMIN, self._ids):
             acl = without_digests(acl)
         return pack_acl(acl) + self._stat(path)
 
-    def sync(self, path: str) -> bytes:
-        """Reply when all has been done that was asked before."""
+    def _sync(self, path: str) -> bytes:
         return pack_text(path)
 
     def _stat(self, path: str) -> bytes:
         return STAT.pack(*self._tree.read(path)[1])
+
+    def _permit(self, path: str, permissions: int) -> None:
+        if not permits(self._tree.acl(path), permissions, self._ids):
+            raise Refused(Code.NO_AUTH)
 
     def may_read(self, acl: Acl) -> bool:
         """Whether an access list lets the client read."""
@@ -212,24 +229,22 @@ class Requests:
 
     # --- watches ---------------------------------------------------------------------------------
 
-    def add_watch(self, path: str, mode: int) -> bytes:
-        """Watch a node for good, or with all nodes below."""
+    def _add_watch(self, path: str, mode: int) -> bytes:
         if mode not in range(len(_MODES)):
             raise Refused(Code.MARSHALLING)
         self._watch(path, _MODES[mode])
         return pack_integer(0)
 
-    def check_watches(self, path: str, number: int) -> bytes:
+    def _check_watches(self, path: str, number: int) -> bytes:
         """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
         self._tree.watches.check(path, _kinds(number), self._session_id)
         return b""
 
-    def remove_watches(self, path: str, number: int) -> bytes:
-        """Take watches back."""
+    def _remove_watches(self, path: str, number: int) -> bytes:
         self._tree.watches.remove(path, _kinds(number), self._session_id)
         return b""
 
-    def set_watches(  # noqa: PLR0917 - the fields of the request
+    def _set_watches(  # noqa: PLR0917 - the fields of the request
         self,
         seen: int,
         data: list[str],
@@ -279,14 +294,32 @@ class Requests:
     def _watch(self, path: str, kind: Kind) -> None:
         self._tree.watches.add(path, kind, self._session_id)
 
-
-def _read(kind: int, record: Record) -> tuple[Handler, list[Any]]:
-    """Read a request: what carries it out, and the arguments for that."""
-    try:
-        handler, fields = _REQUESTS[kind]
-    except KeyError:
-        raise Refused(Code.UNIMPLEMENTED) from None
-    return handler, [read(record) for read in fields]
+    #: Type → what carries it out, and what reads its fields.
+    _HANDLERS: ClassVar[dict[int, tuple[Handler, Sequence[Callable[[Record], Any]]]]] = {
+        CLOSE: (_nothing, ()),
+        _CREATE: (_create, _NEW_NODE),
+        _DELETE: (_delete, _PATH_AND_NUMBER),
+        3: (_exists, _PATH_AND_WATCH),
+        4: (_get_data, _PATH_AND_WATCH),
+        _SET_DATA: (_set_data, (Record.text, Record.buffer, Record.integer)),
+        6: (_get_acl, (Record.text,)),
+        7: (_set_acl, (Record.text, Record.acl, Record.integer)),
+        8: (_get_children, _PATH_AND_WATCH),
+        9: (_sync, (Record.text,)),
+        11: (_nothing, ()),
+        12: (_get_children2, _PATH_AND_WATCH),
+        _CHECK: (_check, _PATH_AND_NUMBER),
+        14: (_multi, (lambda record: record,)),
+        _CREATE2: (_create2, _NEW_NODE),
+        17: (_check_watches, _PATH_AND_NUMBER),
+        18: (_remove_watches, _PATH_AND_NUMBER),
+        _CREATE_CONTAINER: (_create2, _NEW_NODE),
+        _CREATE_TTL: (_create2, (*_NEW_NODE, Record.long)),
+        AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
+        101: (_set_watches, (Record.long, *[Record.texts] * 3)),
+        105: (_set_watches, (Record.long, *[Record.texts] * 5)),
+        106: (_add_watch, _PATH_AND_NUMBER),
+    }
 
 
 def _kinds(number: int) -> Sequence[Kind]:
@@ -300,52 +333,3 @@ def _kinds(number: int) -> Sequence[Kind]:
 def _refused(code: int) -> bytes:
     """Return the reply to a step that was not carried out."""
     return pack_step(_ERROR, code) + pack_integer(code)
-
-
-def _steps(record: Record) -> list[Step]:
-    steps = []
-    while not (header := record.step())[1]:
-        if header[0] not in _STEPS:
-            raise Refused(Code.MARSHALLING)
-        steps.append((header[0], *_read(header[0], record)))
-    return steps
-
-
-_PATH_AND_WATCH: Final = (Record.text, Record.boolean)
-_PATH_AND_NUMBER: Final = (Record.text, Record.integer)
-_NEW_NODE: Final = (Record.text, Record.buffer, Record.acl, Record.integer)
-
-#: Type → what carries it out, and what reads its fields.
-_REQUESTS: Final[dict[int, tuple[Handler, tuple[Callable[[Record], Any], ...]]]] = {
-    CLOSE: (Requests.nothing, ()),
-    _CREATE: (Requests.create, _NEW_NODE),
-    _DELETE: (Requests.delete, _PATH_AND_NUMBER),
-    3: (Requests.exists, _PATH_AND_WATCH),
-    4: (Requests.get_data, _PATH_AND_WATCH),
-    _SET_DATA: (Requests.set_data, (Record.text, Record.buffer, Record.integer)),
-    6: (Requests.get_acl, (Record.text,)),
-    7: (Requests.set_acl, (Record.text, Record.acl, Record.integer)),
-    8: (Requests.get_children, _PATH_AND_WATCH),
-    9: (Requests.sync, (Record.text,)),
-    11: (Requests.nothing, ()),
-    12: (Requests.get_children2, _PATH_AND_WATCH),
-    _CHECK: (Requests.check, _PATH_AND_NUMBER),
-    14: (Requests.multi, (_steps,)),
-    _CREATE2: (Requests.create2, _NEW_NODE),
-    17: (Requests.check_watches, _PATH_AND_NUMBER),
-    18: (Requests.remove_watches, _PATH_AND_NUMBER),
-    _CREATE_CONTAINER: (Requests.create2, _NEW_NODE),
-    _CREATE_TTL: (Requests.create2, (*_NEW_NODE, Record.long)),
-    AUTH: (Requests.authenticate, (Record.integer, Record.text, Record.buffer)),
-    101: (Requests.set_watches, (Record.long, *[Record.texts] * 3)),
-    105: (Requests.set_watches, (Record.long, *[Record.texts] * 5)),
-    106: (Requests.add_watch, _PATH_AND_NUMBER),
-}
-
-#: Type of a step in a transaction → type of its reply.
-_STEPS: Final[dict[int, int]] = {
-    kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)
-} | {
-    _CREATE_CONTAINER: _CREATE2,
-    _CREATE_TTL: _CREATE2,
-}

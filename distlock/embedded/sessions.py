@@ -24,8 +24,8 @@ class Session:
     id: int
     password: bytes
     #: In seconds.
-    timeout: float
-    connection: Connection | None
+    timeout: float = 0.0
+    connection: Connection | None = None
     expires_at: float = 0.0
 
     def touch(self) -> None:
@@ -65,24 +65,21 @@ class Sessions:
         :return: None if that session is over, or has another password
         """
         timeout = min(max(timeout, self._shortest), self._longest)
-        if not session_id:
-            session = Session(
-                self._tree.open_session(connection),
-                secrets.token_bytes(PASSWORD_LENGTH),
-                timeout,
-                connection,
-            )
-            self._sessions[session.id] = session
-        else:
-            found = self._sessions.get(session_id)
-            if found is None or not secrets.compare_digest(found.password, password):
-                return None
-            session = found
-            before, session.connection = session.connection, connection
-            if before is not None:
-                before.close("its session goes on over another connection")
-            session.timeout = timeout
-            self._tree.attach(session.id, connection)
+        with self._tree.transaction():
+            if not session_id:
+                session_id = 0x100000000000000 + self._tree.zxid
+                fresh = secrets.token_bytes(PASSWORD_LENGTH)
+                session = self._sessions[session_id] = Session(session_id, fresh)
+            else:
+                found = self._sessions.get(session_id)
+                if found is None or not secrets.compare_digest(found.password, password):
+                    return None
+                session = found
+                if session.connection is not None:
+                    session.connection.close("its session goes on over another connection")
+            session.timeout, session.connection = timeout, connection
+            self._tree.watches.forget(session_id)
+            self._tree.listeners[session_id] = connection.event
         session.touch()
         return session
 
@@ -90,7 +87,8 @@ class Sessions:
         """Let a session go on without its connection, which is lost, until its time is over."""
         if session.connection is connection:
             session.connection = None
-            self._tree.watches.forget(session.id)
+            with self._tree.lock:
+                self._tree.watches.forget(session.id)
 
     def end(self, session: Session) -> None:
         """End a session, and with it its ephemeral nodes."""

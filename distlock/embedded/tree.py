@@ -1,7 +1,7 @@
 """A ZooKeeper tree in memory: nodes, sessions, sequences and containers, as a server has.
 
 It behaves as ZooKeeper 3.8 does: tests apply the same operations to both and compare every answer,
-stat, error and event. `requests` looks at access lists, with `permit`.
+stat, error and event. `requests` looks at access lists.
 
 Source: ZooKeeper's ``PrepRequestProcessor``, ``DataTree`` and ``ContainerManager``.
 """
@@ -12,33 +12,26 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock.keys.limits import MAX_INT, signed
 
-from .acl import OPEN, READ_ONLY, permits
+from .acl import OPEN, READ_ONLY
 from .errors import Code, Refused
 from .node import Node
 from .paths import parent as parent_of
 from .watches import Event, Watches
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Iterator
 
-    from .acl import Acl, Who
+    from .acl import Acl
     from .node import Stat
 
 #: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
 REAP_SECONDS: Final = 60.0
 #: The nodes that are always there (``DataTree.isSpecialPath``).
 SYSTEM_NODES: Final = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
-
-
-class Listener(Protocol):
-    """The connection of a session, which the tree notifies of changes."""
-
-    def event(self, kind: Event, path: str, acl: Acl) -> None:
-        """Take a watch event; called with the tree's lock held, so it may only be noted."""
 
 
 class MemoryTree:
@@ -63,8 +56,10 @@ class MemoryTree:
         self._nodes: dict[str, Node] = {}
         #: Path → the names of the children; leaves are missing.
         self._children: dict[str, set[str]] = {}
-        self._sessions: dict[int, Listener] = {}
-        self.watches = Watches(self.lock)
+        #: Session → what notes its watch events; called with the lock held.
+        self.listeners: dict[int, Callable[[Event, str, Acl], None]] = {}
+        #: To be asked and changed with the lock held.
+        self.watches = Watches()
         self._depth = 0
         self._undo: list[tuple[str, Node | None]] = []
         self._events: list[tuple[Event, str, Acl]] = []
@@ -81,28 +76,11 @@ class MemoryTree:
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def open_session(self, listener: Listener) -> int:
-        """Begin a session and return its id."""
-        with self.transaction():
-            session_id = 0x100000000000000 + self.zxid
-            self._sessions[session_id] = listener
-            return session_id
-
-    def attach(self, session_id: int, listener: Listener) -> None:
-        """Let a session go on over another connection."""
-        with self.lock:
-            self.watches.forget(session_id)
-            self._sessions[session_id] = listener
-
-    def alive(self, session_id: int) -> bool:
-        """Whether there is such a session."""
-        return session_id in self._sessions
-
     def end_session(self, session_id: int) -> None:
         """End a session, by a good-bye or by expiry: its ephemeral nodes go with it."""
         with self.transaction():
             self.watches.forget(session_id)
-            self._sessions.pop(session_id, None)
+            self.listeners.pop(session_id, None)
             for path in self.ephemerals().get(session_id, ()):
                 self._delete(path)
 
@@ -122,14 +100,6 @@ class MemoryTree:
         with self.lock:
             return self._node(path).acl
 
-    def permit(self, path: str, permissions: int, ids: Collection[Who]) -> None:
-        """Go on only if a node's ACL gives one of `permissions` to anybody or to one of `ids`.
-
-        :raises Refused: it does not
-        """
-        if not permits(self.acl(path), permissions, ids):
-            raise Refused(Code.NO_AUTH)
-
     def children(self, path: str) -> list[str]:
         """Return the names of a node's children, in no order."""
         with self.lock:
@@ -147,7 +117,8 @@ class MemoryTree:
 
     def watchers(self) -> dict[str, list[int]]:
         """Return which sessions watch each path."""
-        return self.watches.by_path()
+        with self.lock:
+            return self.watches.by_path()
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -172,7 +143,7 @@ class MemoryTree:
         :raises Refused: its parent is one
         """
         with self.transaction():
-            if owner and not self.alive(owner):
+            if owner and owner not in self.listeners:
                 raise Refused(Code.SESSION_EXPIRED)
             above = parent_of(path)
             parent = self._node(above)
@@ -336,7 +307,7 @@ class MemoryTree:
         events, self._events = self._events, []
         for kind, path, acl in events:
             for session_id in self.watches.fire(kind, path):
-                self._sessions[session_id].event(kind, path, acl)
+                self.listeners[session_id](kind, path, acl)
 
 
 def _milliseconds() -> int:

@@ -8,7 +8,6 @@ Source: ZooKeeper's ``WatchManager`` and ``DataTree``.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -52,54 +51,45 @@ _ENDS: Final = {
 
 
 class Watches:
-    """The watches of all sessions; the node of a watch need not exist.
+    """The watches of all sessions; the node of a watch need not exist."""
 
-    :param lock: the tree's
-    """
-
-    def __init__(self, lock: AbstractContextManager[bool]) -> None:
-        self._lock = lock
+    def __init__(self) -> None:
         #: Path and kind → session ids, first come first.
         self._sessions: dict[tuple[str, Kind], dict[int, None]] = {}
 
     def add(self, path: str, kind: Kind, session_id: int) -> None:
         """Tell a session of the next change, or of all changes."""
-        with self._lock:
-            self._sessions.setdefault((path, kind), {})[session_id] = None
+        self._sessions.setdefault((path, kind), {})[session_id] = None
 
     def remove(self, path: str, kinds: Iterable[Kind], session_id: int) -> None:
         """Take watches back.
 
         :raises Refused: there is none of these kinds
         """
-        with self._lock:
-            for kind in self.check(path, kinds, session_id):
-                self._remove((path, kind), session_id)
+        for kind in self.check(path, kinds, session_id):
+            self._remove((path, kind), session_id)
 
     def check(self, path: str, kinds: Iterable[Kind], session_id: int) -> list[Kind]:
         """Return those of the kinds that a session watches.
 
         :raises Refused: there is none of these kinds
         """
-        with self._lock:
-            found = [kind for kind in kinds if session_id in self._sessions.get((path, kind), ())]
+        found = [kind for kind in kinds if session_id in self._sessions.get((path, kind), ())]
         if not found:
             raise Refused(Code.NO_WATCHER)
         return found
 
     def forget(self, session_id: int) -> None:
         """Forget the watches of a connection, as a server does that loses it."""
-        with self._lock:
-            for watch in [watch for watch, ids in self._sessions.items() if session_id in ids]:
-                self._remove(watch, session_id)
+        for watch in [watch for watch, ids in self._sessions.items() if session_id in ids]:
+            self._remove(watch, session_id)
 
     def by_path(self) -> dict[str, list[int]]:
         """Return which sessions watch each path."""
-        with self._lock:
-            found: dict[str, list[int]] = {}
-            for (path, _), ids in self._sessions.items():
-                found[path] = sorted({*found.get(path, ()), *ids})
-            return found
+        found: dict[str, list[int]] = {}
+        for (path, _), ids in self._sessions.items():
+            found[path] = sorted({*found.get(path, ()), *ids})
+        return found
 
     def fire(self, event: Event, path: str) -> Iterable[int]:
         """Return the sessions that hear of an event, each once, and end watches that fire once."""

@@ -8,9 +8,6 @@ import pytest
 from kazoo.client import KazooClient
 
 from distlock.jute import (
-    pack_boolean,
-    pack_step,
-    pack_text,
     pack_texts,
 )
 from distlock.testing.fixtures import _run
@@ -82,7 +79,3 @@ def test_persistent_watches_are_set_again(writer: KazooClient, raw: RawClient) -
             (3, "/watched/below/child"),
             (2, "/watched/below/child"),
         ]
-
-
-def read(kind: int, path: str, *, watch: bool = False) -> bytes:
-    return pack_step(kind, -1) + pack_text(path) + pack_boolean(watch)

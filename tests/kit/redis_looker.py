@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from kazoo.exceptions import NodeExistsError, NoNodeError
 from redis import Redis
 from typing_extensions import Self
 
@@ -13,7 +15,6 @@ from distlock.engine.redis.requests import prefix
 from distlock.session.registry import sessions
 from tests.testing.sides import Side
 
-from .looker import TreeLooker
 from .tools import inside
 
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from kazoo.protocol.states import ZnodeStat
 
 
-class RedisLooker(TreeLooker):
+class RedisLooker:
     """Looks at a tree and changes it, over a session of its own."""
+
+    #: As kazoo tells them.
+    hosts = (("127.0.0.1", 1),)
 
     def __init__(self, hosts: str, namespace: str) -> None:
         conf = Configuration(hosts=hosts, namespace=namespace, session_timeout=30, alias="looker")
@@ -67,6 +71,37 @@ class RedisLooker(TreeLooker):
 
     def remove(self, path: str) -> None:
         self._ask(lambda make: make.deletion(path))
+
+    def exists(self, path: str) -> ZnodeStat | None:
+        with suppress(NoNodeError):
+            return self.get(path)[1]
+        return None
+
+    def create(
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequence: bool = False,
+        makepath: bool = False,
+    ) -> str:
+        if makepath:
+            self.ensure_path(path.rpartition("/")[0])
+        return self.make(path, data, ephemeral=ephemeral, sequence=sequence)
+
+    def ensure_path(self, path: str) -> None:
+        names = path.split("/")
+        for depth in range(2, len(names) + 1):
+            with suppress(NodeExistsError):
+                self.create("/".join(names[:depth]))
+
+    def delete(self, path: str, *, recursive: bool = False) -> bool:
+        if recursive:
+            for name in self.get_children(path):
+                self.delete(f"{path}/{name}", recursive=True)
+        self.remove(path)
+        return True
 
     def command(self, word: bytes) -> str:
         """Answer as ZooKeeper does which sessions watch what."""

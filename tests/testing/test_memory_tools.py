@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -13,6 +15,7 @@ from distlock import (
     LockBusy,
     LockLost,
     LockUnavailable,
+    kazoo_client,
     zk_lease,
     zk_lock,
     zk_rwlock,
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing import MemoryTree
+    from distlock.testing.memory_client import MemoryClient
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +171,25 @@ def test_a_long_loss_of_the_connection_ends_the_session(
 def test_the_connection_to_a_real_server_is_not_ours_to_lose() -> None:
     with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
         pass
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_session_outlives_a_process_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a debugger: its client was silent for longer than the session timeout."""
+    with zk_lock("key") as held:
+        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000)
+        monkeypatch.setattr("distlock.embedded.sessions.time", later)
+        client = cast("MemoryClient", session_for()._client)
+        client._zookeeper.sessions.expire()
+        held.verify()
+
+
+def test_what_a_test_does_to_the_tree_is_reported(memory: MemoryTree) -> None:
+    heard = threading.Event()
+    memory.create("/node")
+    kazoo_client().get("/node", watch=lambda _: heard.set())
+    memory.write("/node", b"data")
+    assert heard.wait(PATIENCE)
 
 
 # --- sequence numbers ----------------------------------------------------------------------------
