@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 #: A number of 32 bits, such as a length.
 INTEGER: Final = struct.Struct("!i")
 LONG: Final = struct.Struct("!q")
-#: What precedes a reply: the number of the request, the transaction that the server has seen last,
+#: The head of a reply: the number of the request, the transaction that the server has seen last,
 #: an error or 0.
 REPLY: Final = struct.Struct("!iqi")
 #: A node's stat, in the order of kazoo's ``ZnodeStat``.

@@ -10,7 +10,7 @@ from .acl import OPEN, Acl
 
 
 class Stat(NamedTuple):
-    """What clients read of a node beside its data, in the order of the message."""
+    """The facts that clients read beside the data, in the order of the message."""
 
     czxid: int
     mzxid: int

@@ -50,7 +50,7 @@ class Step:
             "container": lambda: make.container(below),
             "creation": lambda: make.creation(below),
             "writing": lambda: make.writing(path, self.data, self.version),
-            # What all of it is under stays.
+            # The root of the test stays.
             "deletion": lambda: make.deletion(path if path.count("/") > 1 else below, self.version),
             "presence": lambda: make.presence(path),
         }
@@ -58,7 +58,7 @@ class Step:
 
 
 CREATES = ["contender", "ephemeral", "persistent", "numbered", "container"]
-#: What kazoo can read of the answer to a transaction.
+#: The steps whose answers kazoo can read.
 STEPS = ["creation", "writing", "deletion", "presence"]
 
 
