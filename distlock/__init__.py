@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from .moved import keep_old_paths
-
 if TYPE_CHECKING:
     from .decorators import zk_locked
     from .exceptions import (
@@ -140,6 +138,3 @@ if not TYPE_CHECKING:  # or a type checker would accept any misspelt name
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-keep_old_paths()

@@ -60,8 +60,6 @@ class Configuration:
     #: The time after which a waiter that holds another lock looks for a deadlock; None never looks.
     #: By default it is shorter than `timeout`, so that deadlocks are reported first.
     deadlock_after: float | None = 3.0
-    #: Lock the keys of older releases, too, while processes of both run.
-    old_keys: bool = False
     #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
     max_node_bytes: int = 750_000
@@ -105,22 +103,7 @@ def configuration(alias: str = "default") -> Configuration:
         values["hosts"] = joined(values["hosts"])
     values["namespace"] = values.get("namespace", Configuration.namespace).rstrip("/")
     values["auth"] = tuple((scheme, secret) for scheme, secret in values.get("auth") or ())
-    values.pop("engine", None)  # it agrees with ``HOSTS``
     return Configuration(alias=alias, **values)
-
-
-def takes_old_keys(alias: str) -> bool:
-    """Return whether `alias` has the setting ``OLD_KEYS``.
-
-    Unlike `configuration` this works while modules are imported, when other settings may be wrong
-    or missing.
-    """
-    try:
-        aliases = getattr(settings, "DISTLOCK", None)
-    except ImproperlyConfigured:  # there are no settings at all
-        return False
-    options = aliases.get(alias) if isinstance(aliases, Mapping) else None
-    return isinstance(options, Mapping) and options.get("OLD_KEYS") is True
 
 
 def _forget(*, setting: str, **_: Any) -> None:

@@ -115,11 +115,8 @@ def zk_locked(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
             return cast("Callable[P, R]", type(function)(decorate(function.__func__)))
-        locked = Locked(function, parsed, options, on_busy, patience).wrapper()
-        if conf.takes_old_keys(using):
-            old = KeyTemplate(template, as_before=True)
-            locked = Locked(locked, old, options, on_busy, patience).wrapper()
-        return cast("Callable[P, R]", locked)
+        locked = Locked(function, parsed, options, on_busy, patience)
+        return cast("Callable[P, R]", locked.wrapper())
 
     return decorate
 
@@ -224,7 +221,7 @@ class Locked:
         call.__signature__ = self.signature  # Celery's argument check reads it
         call._non_atomic_requests = self.marker  # noqa: SLF001 - Django's own name
         call.distlock = self
-        if self.bound is None and not self.template.as_before:
+        if self.bound is None:
             # Every request makes a new bound function.
             declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`

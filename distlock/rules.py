@@ -29,7 +29,7 @@ ACL_NAMES = ("open", "creator")
 MOST_EVENTS: Final = 1_000_000
 #: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
 EMBEDDED: Final = "embedded"
-#: The values of ``ENGINE``.
+#: The engines, as packages; ``HOSTS`` tells which one is meant.
 ZOOKEEPER: Final = "distlock.engine.zookeeper"
 REDIS: Final = "distlock.engine.redis"
 #: The limits of an embedded server, in a few words.
@@ -65,12 +65,6 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
             value = "" if name in _SECRET or "@" in shown else f": {shown:.200}"
             yield Problem(f"{where}[{name!r}] is not valid{value}.", f"Write {expected}.")
     redis = is_redis(options)
-    if options.get("ENGINE", engine := REDIS if redis else ZOOKEEPER) != engine:
-        yield Problem(
-            f"{where}['ENGINE'] is {options['ENGINE']!r}, and HOSTS names servers of the other.",
-            'Write a URL such as "redis://127.0.0.1:6379/0" into HOSTS for Redis. Without ENGINE, '
-            "HOSTS decides.",
-        )
     if redis and find_spec("hiredis") is None:
         yield Problem(
             f"{where}['HOSTS'] is a URL of Redis, but redis-py with hiredis is not installed.",
@@ -200,7 +194,6 @@ _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
 _RULES: dict[str, tuple[Any, str]] = {
-    "ENGINE": (lambda v: v in (ZOOKEEPER, REDIS), f"{ZOOKEEPER!r} or {REDIS!r}"),
     "REPLICAS": (lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a number"),
     "HOSTS": (
         _hosts,
@@ -240,7 +233,6 @@ _RULES: dict[str, tuple[Any, str]] = {
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
-    "OLD_KEYS": (lambda v: isinstance(v, bool), "True or False"),
     "MAX_NODE_BYTES": (
         lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
         "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",

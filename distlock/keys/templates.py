@@ -171,20 +171,18 @@ class KeyTemplate:
     Two calls share a key only if the texts of their values are equal: with several placeholders,
     the punctuation between them is percent-encoded within the values.
 
-    :param as_before: write values as before 0.1, for the setting ``OLD_KEYS``
     :raises LockKeyError: the template is malformed
     """
 
-    def __init__(self, text: str, *, as_before: bool = False) -> None:
+    def __init__(self, text: str) -> None:
         if not text or not isinstance(text, str):
             raise LockKeyError(f"A lock key template is a string such as 'stock:<sku>': {text!r}.")
         self.text = text = plain_text(text)
-        self.as_before = as_before
         # Literal, field, literal, field, …, literal
         self._parts = _FIELD.split(text)
         self._fields = [field.split(".") for field in self._parts[1::2]]
         self._parts[::2] = map(self._literal, self._parts[::2])
-        self._separators = None if as_before else self._find_separators()
+        self._separators = self._find_separators()
         for name, *attributes in self._fields:
             if not name.isidentifier() or not all(
                 attribute.isidentifier() and not attribute.startswith("_")
@@ -277,8 +275,6 @@ class KeyTemplate:
             text = text_of(value, field)
         except LockKeyError as error:
             raise LockKeyError(f"<{field}> in the lock key {self.text!r} {error}") from None
-        if self.as_before:
-            return str(value)
         if self._separators is not None:
             text = self._separators.sub(_percent_encoded, _nfc(text))
         return text
