@@ -36,6 +36,7 @@ from distlock.logs.audit import carry_out
 from distlock.models import Lock
 
 from . import history
+from .drawing import draw
 from .lock_list import TEXT, LockList, Query
 from .lock_page import LockDetail
 from .reading import LOCKS_BUDGET, Reading
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from distlock.inspection.wait_graph import Cycle, Link
     from distlock.logs.audit import Action
 
+    from .drawing import Drawing
     from .wait_graph import Prospect
 
     LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
@@ -105,7 +107,7 @@ class LockAdmin(LockAdminBase):
             "query": query,
             "found": found,
             "rows": found.rows(self._page_of(query.using)) if found else [],
-            "drawing": reading.drawing(),
+            "drawings": _drawings(reading),
             "cut_text": len(request.GET.get("q", "")) > TEXT,
             "longest_text": TEXT,
             "aliases": _aliases(query),
@@ -132,7 +134,7 @@ class LockAdmin(LockAdminBase):
             "break_address": self._address("break", lock),
             "entries": self._log_entries(lock),
             "history": reading.attempt(partial(history.of, lock)),
-            "drawing": reading.drawing(lock.name),
+            "drawings": _drawings(reading, lock.name),
             "seen": found and found.seen,
         }
         return self._answer(request, "detail", reading, context)
@@ -314,6 +316,17 @@ def _detail(reading: Reading, lock: Lock) -> LockDetail | None:
     except LockKeyError as error:
         raise Http404(str(error)) from error
     return found
+
+
+def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
+    """Return the drawings of the deadlocks, or only of those that include a lock."""
+    cycles = reading.circles.cycles if reading.circles else ()
+    return [
+        drawing
+        for cycle in cycles
+        if lock is None or lock in {link.lock.name for link in cycle.links}
+        if (drawing := draw(cycle))
+    ]
 
 
 def _may(request: HttpRequest, permission: str) -> bool:

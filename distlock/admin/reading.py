@@ -13,7 +13,6 @@ from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import printable
 
-from .drawing import Drawing, draw
 from .session_panel import Panel, ask_members, panel
 from .wait_graph import Circles, circles
 
@@ -79,12 +78,3 @@ class Reading:
                 self.circles = circles(self.using, self.left - 0.2, seen)
         if not self.misconfigured:
             self.panel = self.attempt(lambda: panel(self.using, self.started + BUDGET))
-
-    def drawing(self, lock: str | None = None) -> Drawing | None:
-        """Return the drawing of the waits, None if there was no look for them.
-
-        :param lock: the `Lock.name` of a lock, to draw only the waits connected with it
-        """
-        if self.circles is None:
-            return None
-        return draw(self.circles.links, self.circles.cycles, lock=lock)

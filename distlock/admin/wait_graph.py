@@ -48,7 +48,6 @@ class Circles:
     """
 
     cycles: list[wait_graph.Cycle]
-    links: list[wait_graph.Link]
     ended: list[Ended]
     whole: bool
     after: float | None
@@ -68,7 +67,7 @@ _known: dict[tuple[int, str, str], tuple[float, Circles]] = {}
 
 
 def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
-    """Return the links and the cycles of the wait-for graph.
+    """Return the deadlocks, and those that ended a moment ago.
 
     :param using: the alias in ``DISTLOCK``
     :param budget: seconds for the look
@@ -86,12 +85,10 @@ def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
         seen = snapshot(using, depth=None, budget=each)
     # Nodes read one after the other may show a cycle that never was: `deadlocks` looks again.
     found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(using, budget=each)
-    links = wait_graph.links(seen.locks)
     now = time.monotonic()
     ended = [*_ended(known, found, seen, now), *(known.ended if known else ())]
     known = Circles(
         cycles=found,
-        links=links,
         ended=[one for one in ended if now - one.at < TOLD_SECONDS],
         whole=not seen.cut,
         after=conf.deadlock_after,

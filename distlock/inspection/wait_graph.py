@@ -79,34 +79,6 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
     return [cycle for cycle in again if cycle.nodes in seen]
 
 
-def links(locks: Iterable[Lock], owners: Iterable[str] | None = None) -> list[Link]:
-    """Return the links between known owners.
-
-    :param owners: only these; by default all that wait while they hold, and those they wait for
-    """
-    locks = list(locks)
-    if owners is None:
-        holding = {one.owner for lock in locks for one in lock.holders}
-        waiting = {one.owner for lock in locks for one in lock.waiters}
-        both = (holding & waiting) - {""}
-        waits_for = {
-            holder.owner
-            for lock in locks
-            if any(one.owner in both for one in lock.waiters)
-            for holder in lock.holders
-        }
-        owners = both | waits_for
-    chosen = set(owners) - {""}
-    return [
-        Link(lock=lock, waiter=waiter, holder=holder)
-        for lock in locks
-        for waiter in lock.waiters
-        if waiter.owner in chosen
-        for holder in lock.holders
-        if holder.owner in chosen
-    ]
-
-
 def cycles(locks: Iterable[Lock]) -> list[Cycle]:
     """Return the deadlocks among locks of which all nodes were read.
 
@@ -115,8 +87,13 @@ def cycles(locks: Iterable[Lock]) -> list[Cycle]:
     locks = list(locks)
     stuck = _stuck(locks)
     by_waiter: dict[str, list[Link]] = {}
-    for link in links(locks, stuck):
-        by_waiter.setdefault(link.waiter.owner, []).append(link)
+    for lock in locks:
+        held = [one for one in lock.holders if one.owner in stuck]
+        for waiter in lock.waiters:
+            if waiter.owner in stuck:
+                by_waiter.setdefault(waiter.owner, []).extend(
+                    Link(lock=lock, waiter=waiter, holder=holder) for holder in held
+                )
     found: list[Cycle] = []
     covered: set[str] = set()
     for owner in sorted(by_waiter):

@@ -90,7 +90,7 @@ STUCK = [
         name="admin-deadlock",
         path=detail("account:bob"),
         ready="document.querySelector('.distlock-deadlock') !== null &&"
-        " document.querySelector('.distlock-waitgraph svg') !== null",
+        " document.querySelector('.distlock-deadlock-drawing svg') !== null",
         heights={1280: 1000, 390: 1515},
     ),
 ]

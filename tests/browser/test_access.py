@@ -23,7 +23,7 @@ OVERFLOW = """
 () => {
     const width = document.documentElement.clientWidth;
     if (document.documentElement.scrollWidth <= width) return [];
-    const within = (one) => one.closest(".results, .distlock-waitgraph");
+    const within = (one) => one.closest(".results, .distlock-deadlock-drawing");
     return [...document.body.querySelectorAll("*")]
         .filter((one) => !(within(one) && within(one) !== one))  // these scroll by themselves
         .filter((one) => one.getBoundingClientRect().right > width + 1)

@@ -92,10 +92,10 @@ def test_it_is_told_and_drawn_and_ends_when_one_lock_is_broken(
             assert one in words
             assert str(process.pid) in words
             assert f"transfer of {one}" in words
-        tab.sees("#distlock-waitgraph, .distlock-waitgraph svg")
+        tab.sees(".distlock-deadlock-drawing svg")
         tab.go(detail(keys[0]))
         tab.sees(".distlock-deadlock[role=alert]")
-        tab.sees(".distlock-waitgraph svg")
+        tab.sees(".distlock-deadlock-drawing svg")
         tab.click(".distlock-deadlock a")  # to one of the locks
         tab.click("tr[data-state=holds] a[data-action=break]")
         tab.click("#distlock-confirm input[type=submit]")

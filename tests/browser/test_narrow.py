@@ -44,7 +44,7 @@ OUT_OF_REACH = """
         return box.left < 0 || box.right > innerWidth;
     }).map((one) => one.outerHTML)
 """
-FOCUS = "document.activeElement.matches('.distlock-waitgraph-scroll[role=region][aria-label]')"
+FOCUS = "document.activeElement.matches('.distlock-deadlock-drawing[role=region][aria-label]')"
 SCROLLED = "document.activeElement.scrollLeft"
 FILTER = "#distlock-filter-contended"
 
@@ -114,7 +114,7 @@ def test_the_drawing_scrolls_by_itself(site: Site, operator: Callable[..., Tab],
     tab = operator(site, viewport=NARROW)
     with circle(site, key, after=None) as (keys, _):
         tab.go(detail(keys[0]))
-        tab.sees(".distlock-waitgraph svg")
+        tab.sees(".distlock-deadlock-drawing svg")
 
         tab(lambda page: press_tab_until(page, FOCUS))
         tab(lambda page: page.keyboard.press("ArrowRight"))

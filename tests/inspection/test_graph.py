@@ -10,7 +10,7 @@ import pytest
 
 from distlock.inspection import wait_graph
 from distlock.inspection.state import Contender, Kind, Lock
-from distlock.inspection.wait_graph import cycles, deadlocks, links
+from distlock.inspection.wait_graph import cycles, deadlocks
 from distlock.keys.znodes import Participant
 from tests.inspection.tools import cleared, found, stand
 from tests.kit.helpers import spawn_python
@@ -126,13 +126,6 @@ def test_a_cycle_says_who_who_is_youngest_and_whether_it_is_certain() -> None:
     assert len(cycle.nodes) == 2
     (cycle,) = cycles([lock("1", "a", "b", "semaphore"), lock("2", "b", "a")])
     assert not cycle.certain
-
-
-def test_links_are_between_those_who_wait_while_they_hold_and_whom_they_wait_for() -> None:
-    locks = [lock("1", "a", "bx."), lock("2", "b", "cy"), lock("3", "c", "z")]
-    told = {(one.waiter.owner, one.lock.key, one.holder.owner) for one in links(locks)}
-    assert told == {("b", "1", "a"), ("c", "2", "b")}
-    assert [one.waiter.owner for one in links(locks, "xa")] == ["x"]
 
 
 # --- in the tree ---------------------------------------------------------------------------------
