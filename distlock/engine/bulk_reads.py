@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from .errors import NoAuth, NoNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from distlock.exceptions import LockUnavailable
     from distlock.session.session import Session
@@ -96,21 +96,6 @@ class Reads:
         """
         return self._all(self.session.read_acl, list(paths), _acl)
 
-    def each(self, method: Callable[..., None], paths: Iterable[str]) -> list[Outcome]:
-        """Call a method of the session with each path.
-
-        :raises LockUnavailable: the connection was lost, or ZooKeeper refused for another reason
-            than a missing node or permission
-        """
-        return self._all(method, list(paths), _same)
-
-    def tried(self, requests: Mapping[str, Callable[..., None]]) -> dict[str, Outcome]:
-        """Send requests that may fail; return the outcome of each, the server's error included."""
-        batch = _Batch(lambda name, done: requests[name](done), list(requests), _same)
-        batch.send()
-        batch.done.wait(self.left)
-        return dict(zip(requests, batch.outcomes, strict=True))
-
     def _all(
         self, method: Callable[..., None], paths: Sequence[str], kept: Callable[[Any], Any]
     ) -> list[Outcome]:
@@ -152,10 +137,6 @@ class _Batch:
         self._missing.discard(index)
         if not self._missing:
             self.done.set()
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _acl(value: tuple[list[Any], Any]) -> list[Any]:

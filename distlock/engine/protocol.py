@@ -57,9 +57,6 @@ class Requests(Protocol):
     def acl_reading(self, path: str) -> Any:
         """Read a node's ACL; answers (acl, stat)."""
 
-    def acl_writing(self, path: str, version: int = -1) -> Any:
-        """Give a node the ACL of new nodes, if its ACL has this version; answers the stat."""
-
     def creation(self, path: str) -> Any:
         """Create a node that outlives the session, without data; a step of a `multi`."""
 

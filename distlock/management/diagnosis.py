@@ -81,12 +81,11 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
     if not redis:
         yield _ticks(session, reads)
     try:
-        may_create = yield from rights.findings(reads)
+        yield from rights.findings(reads)
     except LockUnavailable as error:
         yield failure("ACL", str(error), "Look at the servers above.")
         return
-    if may_create:
-        yield _clock(session, reads)
+    yield _clock(session, reads)
     if not redis:
         yield _nodes(conf, reads)
 

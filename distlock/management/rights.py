@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from distlock.engine.bulk_reads import FORBIDDEN
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import LOCK, clipped, protected_prefix
 from distlock.rules import REDIS
 from distlock.session.session import Session
 
-from . import access
 from .finding import failure, ok, warning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
     from distlock.engine.bulk_reads import Reads
@@ -27,19 +28,12 @@ if TYPE_CHECKING:
 
 #: The options of ``TLS`` that identify a client.
 _CLIENT_CERTIFICATE: Final = ("cert", "key", "key_password")
-#: The number of nodes whose ACLs are checked.
+#: The number of keys whose ACLs are checked.
 _ACLS: Final = 1000
-_PERMISSIONS: Final = {
-    "c": "create",
-    "d": "delete",
-    "r": "read",
-    "w": "write",
-    "a": "set ACLs",
-}
 
 
-def findings(reads: Reads) -> Generator[Finding, None, bool]:
-    """Yield findings, and return whether this user may create nodes.
+def findings(reads: Reads) -> Iterator[Finding]:
+    """Yield findings.
 
     :raises LockUnavailable: the connection was lost
     """
@@ -48,13 +42,7 @@ def findings(reads: Reads) -> Generator[Finding, None, bool]:
         yield _acl(conf, reads)
         if conf.acl != "open" and not conf.embedded:
             yield _stranger(reads)
-    if access.has_roles(conf):
-        may = access.permissions(reads)
-        yield _role(reads.session, may)
-        if may is not None and "c" not in may:  # takes no locks, so it tries no nodes
-            return False
     yield from _writes(reads.session, reads)
-    return True
 
 
 def _acl(conf: Configuration, reads: Reads) -> Finding:
@@ -70,27 +58,24 @@ def _acl(conf: Configuration, reads: Reads) -> Finding:
 
 
 def _effective_acl(reads: Reads) -> Finding:
-    """Compare the ACLs of the namespace, and of some nodes under it, with the setting."""
-    found = access.audit(reads, limit=_ACLS)
-    if found.wrong:
-        return warning(
-            "ACL",
-            f"{len(found.wrong)} of {found.looked_at} nodes have another ACL than the setting's, "
-            f"{clipped(found.wrong[0])} among them: others may touch these locks, or we may not.",
-            "manage.py distlock set-acl --dry-run shows them all; without --dry-run it gives them "
-            "the setting's.",
-        )
-    if found.unread:
-        return warning(
-            "ACL",
-            f"{len(found.unread)} nodes may not be read, {clipped(found.unread[0])} among them.",
-            "Look who made them; manage.py distlock set-acl with the credentials of these changes "
-            "their ACL.",
-        )
-    return ok(
+    """Look for nodes that everyone may change, or that we may not read."""
+    paths = [reads.session.root]
+    (names,) = reads.children(paths)
+    if isinstance(names, list):
+        paths += [f"{paths[0]}/{name}" for name in names[:_ACLS]]
+    wrong = [
+        path
+        for path, acl in zip(paths, reads.acls(paths), strict=True)
+        if acl is FORBIDDEN
+        or (isinstance(acl, list) and any(one.id.scheme == "world" for one in acl))
+    ]
+    if not wrong:
+        return ok("ACL", f"none of {len(paths)} nodes is open to everyone")
+    return warning(
         "ACL",
-        "only those whom ACL names may change the nodes; "
-        f"{found.looked_at} nodes have the setting's ACL",
+        f"{len(wrong)} of {len(paths)} nodes are open to everyone, or closed to this user, "
+        f"{clipped(wrong[0])} among them: nodes keep the ACL that they were created with.",
+        "Set their ACL: docs/how-to/least-privilege.md has a recipe.",
     )
 
 
@@ -121,22 +106,6 @@ def _stranger(reads: Reads) -> Finding:
         "Close the network, require client certificates (ssl.clientAuth=need, and no clientPort), "
         "or set enforce.auth.enabled and enforce.auth.schemes (ZooKeeper 3.7 and newer).",
     )
-
-
-def _role(session: Session, may: str | None) -> Finding:
-    if may is None:
-        return warning(
-            "role",
-            f"{session.root} does not exist, so its ACL says nothing of this user.",
-            "Let manage.py distlock set-acl create it.",
-        )
-    words = ", ".join(_PERMISSIONS[letter] for letter in may) or "do nothing"
-    role = access.role(may)
-    if role is not None:
-        return ok("role", f"{role}: this user may {words}")
-    advice = "Compare AUTH with the users in ACL, and run manage.py distlock set-acl."
-    message = f"none of the three: this user may {words}"
-    return warning("role", message, advice) if "r" in may else failure("role", message, advice)
 
 
 def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
@@ -172,13 +141,23 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
         yield failure(
             "permissions",
             f"It is not possible to {step} under {session.root}: {error}",
-            f"Give this client the permission {permission}, or let whoever made the nodes change "
-            "their ACL. Container nodes need ZooKeeper 3.5.3 or newer."
-            if session.conf.engine != REDIS
-            else "The message says what the server, or the user in HOSTS, does not do.",
+            _advice(session.conf, permission),
         )
     else:
         yield ok("permissions", "container nodes, create, read, write and delete work")
+
+
+def _advice(conf: Configuration, permission: str) -> str:
+    if conf.engine == REDIS:
+        return "The message says what the server, or the user in HOSTS, does not do."
+    if isinstance(conf.acl, Mapping):
+        roles = "Of the roles in ACL, only app may acquire locks. "
+    else:
+        roles = ""
+    return (
+        f"{roles}Give this client the permission {permission}, or let whoever made the nodes "
+        "change their ACL. Container nodes need ZooKeeper 3.5.3 or newer."
+    )
 
 
 def _contender(session: Session, prefix: str, done: Callable[..., None]) -> None:

@@ -268,10 +268,6 @@ class SessionRequests:
         """Read a node's ACL; the value is (acl, stat)."""
         self.send(self._client.acl_reading(path), done)
 
-    def write_acl(self, path: str, done: Done, *, version: int = -1) -> None:
-        """Give a node the ACL of the settings if its ACL has this version, -1 for any."""
-        self.send(self._client.acl_writing(path, version), done)
-
     def ask(self, method: Callable[..., None], *args: Any) -> Future[Any]:
         """Call one of these methods as soon as connected; return a future for its outcome."""
         future = _Answer()

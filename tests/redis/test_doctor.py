@@ -1,4 +1,4 @@
-"""`doctor`, `set-acl`, `kazoo_client()` and the admin's panel where an alias uses Redis."""
+"""`doctor`, `kazoo_client()` and the admin's panel where an alias uses Redis."""
 
 from __future__ import annotations
 
@@ -185,12 +185,6 @@ def test_a_user_that_may_not_ask_gets_what_there_is(own_redis: str, settings: Se
     assert "may not see more" in found["server"].message
     assert "persistence" not in found
     assert "does not let this user do what locks need" in found["session"].message
-
-
-def test_set_acl_says_that_redis_has_none(own_redis: str) -> None:  # noqa: ARG001
-    status, out, errors = run("set-acl")
-    assert (status, out) == (78, "")
-    assert "knows no ACL of single locks" in errors
 
 
 def test_there_is_no_client_of_kazoo(own_redis: str) -> None:  # noqa: ARG001

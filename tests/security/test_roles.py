@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 from kazoo.exceptions import NoAuthError
-from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl_credential
+from kazoo.security import make_digest_acl_credential
 
-from distlock import LockLost, LockUnavailable, zk_lease, zk_lock
+from distlock import LockLost, LockUnavailable, kazoo_client, zk_lease, zk_lock
+from distlock.conf import configuration
+from distlock.engine.zookeeper.requests import access_list
 from distlock.management.diagnosis import diagnose
-from distlock.session.registry import session_for
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
@@ -57,11 +58,18 @@ def aliases(
     }
 
 
+def secure(client: KazooClient, path: str) -> None:
+    """Do as `setAcl -R` of the how-to page does."""
+    for name in client.get_children(path):
+        secure(client, f"{path}/{name}")
+    client.set_acls(path, [*access_list(configuration())])
+
+
 @pytest.fixture
-def secured(aliases: None, namespace: str) -> None:  # noqa: ARG001 - the order of fixtures
-    """A namespace that the operators have made with `set-acl`."""
-    done = run_json("set-acl", "--using", "operators")
-    assert (done["created"], done["namespace"]) == (True, namespace)
+def secured(aliases: None, stranger: KazooClient, namespace: str) -> None:  # noqa: ARG001 - order
+    """A namespace as an administrator makes it."""
+    stranger.create(namespace)
+    secure(stranger, namespace)
 
 
 @pytest.fixture
@@ -76,14 +84,15 @@ def found(alias: str) -> dict[str, Finding]:
 
 @pytest.mark.usefixtures("secured")
 @pytest.mark.parametrize("role", USERS)
-def test_doctor_names_the_role_and_finds_nothing_wrong(role: str) -> None:
+def test_doctor_says_which_permission_a_role_lacks(role: str) -> None:
     with zk_lock("key"):
         findings = found(role)
-    acl = {name: one for name, one in findings.items() if name in ("ACL", "role", "permissions")}
-    assert {one.level for one in acl.values()} == {"ok"}
-    assert acl["role"].message.startswith(f"{role}: ")
-    assert "3 nodes have the setting's ACL" in acl["ACL"].message
-    assert ("permissions" in acl) == (role == "app")
+    assert findings["ACL"].level == "ok"
+    assert findings["permissions"].level == ("ok" if role == "app" else "error")
+    if role != "app":
+        assert "no permission" in findings["permissions"].message
+        assert "only app may acquire locks" in findings["permissions"].advice
+        assert "the permission CREATE" in findings["permissions"].advice
 
 
 @pytest.mark.usefixtures("secured")
@@ -147,63 +156,18 @@ def test_a_stranger_sees_and_breaks_nothing(stranger: KazooClient) -> None:
 
 
 @pytest.mark.usefixtures("secured")
-def test_the_app_cannot_change_the_acl_and_operators_can() -> None:
-    root = session_for().root
-    for alias, refused in (("default", True), ("operators", False)):
-        session = session_for(alias)
-        future = session.ask(session.write_acl, root)
-        if refused:
-            with pytest.raises(LockUnavailable, match="no permission"):
-                session.answer(future, PATIENCE, key=root)
-        else:
-            session.answer(future, PATIENCE, key=root)
+def test_the_app_cannot_change_the_acl_and_operators_can(namespace: str) -> None:
+    acl = kazoo_client("operators").get_acls(namespace)[0]
+    with pytest.raises(NoAuthError):
+        kazoo_client().set_acls(namespace, acl)
+    kazoo_client("operators").set_acls(namespace, acl)
 
 
 @pytest.mark.usefixtures("aliases")
-def test_set_acl_shows_and_then_changes_what_is_open(stranger: KazooClient, namespace: str) -> None:
-    nodes = [namespace, f"{namespace}/key", f"{namespace}/key/leases"]
-    stranger.create(nodes[-1], makepath=True)
-    findings = found("operators")
-    assert findings["ACL"].level == "warning"
-    assert "3 of 3 nodes have another ACL" in findings["ACL"].message
-    assert findings["role"].level == "warning"  # open: it may do all
-
-    status, out, _ = run("set-acl", "--dry-run", "--using", "operators")
-    assert status == 0
-    assert out.splitlines() == [
-        *(f"Would change {path}" for path in nodes),
-        "3 of 3 nodes had another ACL.",
-    ]
-    assert all(stranger.get_acls(path)[0] == OPEN_ACL_UNSAFE for path in nodes)
-
-    assert run_json("set-acl", "--using", "operators")["changed"] == nodes
-    for path in nodes:
-        with pytest.raises(NoAuthError):
-            stranger.get(path)
-    assert run_json("set-acl", "--using", "operators")["changed"] == []
-    assert found("operators")["ACL"].level == "ok"
-
-
-@pytest.mark.usefixtures("aliases")
-def test_a_dry_run_creates_no_namespace(stranger: KazooClient, namespace: str) -> None:
-    status, out, _ = run("set-acl", "--dry-run", "--using", "operators")
-    assert status == 0
-    assert f"Would create {namespace}" in out
-    assert stranger.exists(namespace) is None
-
-
-@pytest.mark.usefixtures("secured")
-def test_readers_cannot_set_the_acl(secure_server: SecureServer, scheme: str) -> None:
-    credentials = f"{USERS['app']}:{SASL_PASSWORD}"
-    sasl = {"mechanism": "DIGEST-MD5", "username": USERS["app"], "password": SASL_PASSWORD}
-    options: dict[str, Any] = (
-        {"sasl_options": sasl} if scheme == "sasl" else {"auth_data": [("digest", credentials)]}
-    )
-    root = session_for().root
-    with raw_client(secure_server.plain, **options) as app:
-        app.create(f"{root}/open", acl=OPEN_ACL_UNSAFE)
-        app.create(f"{root}/foreign", acl=[*app.get_acls(root)[0][2:]])
-    status, out, errors = run("set-acl", "--using", "readers")
-    assert status == 1
-    assert f"Changed {root}/open" in out
-    assert f"{root}/foreign" in errors
+def test_doctor_finds_nodes_that_are_open(stranger: KazooClient, namespace: str) -> None:
+    stranger.create(f"{namespace}/key", makepath=True)
+    finding = found("default")["ACL"]
+    assert finding.level == "warning"
+    assert "2 of 2 nodes are open to everyone" in finding.message
+    secure(stranger, namespace)
+    assert found("default")["ACL"].level == "ok"

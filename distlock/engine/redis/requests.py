@@ -243,9 +243,6 @@ class Requests:
     def acl_reading(self, path: str) -> Any:
         raise UnimplementedError
 
-    def acl_writing(self, path: str, version: int = -1) -> Any:
-        raise UnimplementedError
-
 
 def good_bye() -> Request:
     """End the session."""

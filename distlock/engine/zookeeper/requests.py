@@ -9,7 +9,6 @@ from kazoo.protocol.serialization import (
     CheckVersion,
     Create,
     GetACL,
-    SetACL,
     SetData,
     Sync,
     Transaction,
@@ -125,10 +124,6 @@ class Requests:
     def acl_reading(self, path: str) -> Any:
         """Read a node's ACL; answers (acl, stat)."""
         return GetACL(path)
-
-    def acl_writing(self, path: str, version: int = -1) -> Any:
-        """Give a node the ACL of new nodes, if its ACL has this version; answers the stat."""
-        return SetACL(path, self._acl, version)
 
     def creation(self, path: str) -> Any:
         """Create a node that outlives the session, without data; a step of a `multi`."""
