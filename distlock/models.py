@@ -72,7 +72,6 @@ class LockEvent(models.Model):
         LOST = "lost", _("lost")
         ASKED = "asked", _("asked to release")
         BROKEN = "broken", _("broken")
-        DROPPED = "dropped", _("events are missing")
 
     using = models.CharField(_("alias"), max_length=LONGEST)
     #: The place under the namespace, the same for a mutex, a lease and a leader of one key.

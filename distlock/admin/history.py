@@ -1,19 +1,15 @@
-"""Shows the history of locks: the last events on the page of a lock, and all in a list."""
+"""Lists the history of locks, with Django's own filters and search."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
-from django.db import DatabaseError, router, transaction
-from django.db.models import Q
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from distlock.conf import configuration
 from distlock.history.receivers import is_kept
 from distlock.models import LockEvent
 from distlock.templatetags.distlock import moment, seconds
@@ -27,48 +23,10 @@ if TYPE_CHECKING:
 else:
     EventAdminBase = admin.ModelAdmin
 
-#: The events on the page of a lock.
-SHOWN: Final = 50
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class History:
-    """The last events of a lock.
-
-    :ivar bound: the setting ``HISTORY``, 0 if it is off
-    :ivar slow: the setting ``HISTORY_SLOW``, in seconds
-    :ivar events: the last one first, None if the table cannot be read
-    :ivar address: the parameters that name the lock in the address of the list
-    """
-
-    bound: int
-    slow: float
-    events: list[LockEvent] | None
-    address: str
-
-
-def of(lock: Lock) -> History:
-    """Return the last events of a lock, with those that tell of missing events.
-
-    :raises ImproperlyConfigured: the settings are wrong
-    """
-    conf, name = configuration(lock.using), LockEvent.place(lock.name)
-    events: list[LockEvent] | None = []
-    if conf.history:
-        database = router.db_for_read(LockEvent)
-        rows = LockEvent.objects.using(database).filter(using=lock.using)
-        rows = rows.filter(Q(name=name) | Q(kind=LockEvent.Kind.DROPPED))
-        try:
-            with transaction.atomic(using=database):  # for what surrounds it: ATOMIC_REQUESTS
-                events = list(rows.order_by("-at", "-id")[:SHOWN])
-        except DatabaseError:
-            events = None
-    return History(
-        bound=conf.history,
-        slow=conf.history_slow,
-        events=events,
-        address=urlencode({"using__exact": lock.using, "name__exact": name}),
-    )
+def address(lock: Lock) -> str:
+    """Return the parameters that name a lock in the address of the list."""
+    return urlencode({"using__exact": lock.using, "name__exact": LockEvent.place(lock.name)})
 
 
 @admin.register(LockEvent)

@@ -30,6 +30,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
+from distlock.history.receivers import is_kept
 from distlock.keys.znodes import MAX_SHOWN
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
@@ -133,7 +134,7 @@ class LockAdmin(LockAdminBase):
             "revoke_address": self._address("revoke", lock),
             "break_address": self._address("break", lock),
             "entries": self._log_entries(lock),
-            "history": reading.attempt(partial(history.of, lock)),
+            "history": history.address(lock) if is_kept() else "",
             "drawings": _drawings(reading, lock.name),
             "seen": found and found.seen,
         }

@@ -1,8 +1,8 @@
 """Writes events to the database, on one thread for each process that has any.
 
 Callers only put an event into a queue. The thread writes a batch about once a second, so a killed
-process takes its last second with it. While the database is away, the queue keeps what fits; what
-does not is counted, and a row tells how much is missing.
+process takes its last second with it. While the database is away, the queue keeps what fits; the
+log tells of what does not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from django.db import (
     OperationalError,
     ProgrammingError,
     close_old_connections,
-    connections,
     router,
     transaction,
 )
@@ -119,11 +118,9 @@ class Recorder:
     def __init__(self) -> None:
         # Unlike other queues, a signal handler may put into it on top of a put.
         self._events: SimpleQueue[Event | threading.Event] = SimpleQueue()
-        #: By alias: the events without room in the queue, those whose batch was given up, and how
-        #: many of both the rows tell. Callers change the first, and the thread the others.
-        self._refused: Counter[str] = Counter()
-        self._given_up: Counter[str] = Counter()
-        self._told: Counter[str] = Counter()
+        #: The events without room in the queue, which callers count, and those whose batch was
+        #: given up, which the thread counts.
+        self._refused = self._given_up = 0
         #: The rows written since an alias was pruned.
         self._unpruned: dict[str, int] = {}
         #: A thread takes this to become the one that writes.
@@ -138,7 +135,7 @@ class Recorder:
         if self._events.qsize() < MOST:
             self._events.put(event)
         else:
-            self._refused[event.using] += 1
+            self._refused += 1
         if self._role:
             process.at_end_of_child(flush, priority=90)  # after the sessions
             # Not with Thread.start(), which takes a lock that an interrupted line may hold.
@@ -155,9 +152,9 @@ class Recorder:
         return written.wait(timeout)
 
     @property
-    def dropped(self) -> Counter[str]:
-        """The number of events that were not recorded, by alias."""
-        return self._refused.copy() + self._given_up.copy()
+    def dropped(self) -> int:
+        """The number of events that were not recorded."""
+        return self._refused + self._given_up
 
     # --- on the thread ---------------------------------------------------------------------------
 
@@ -196,21 +193,12 @@ class Recorder:
                 full = self._events.qsize() >= MOST
                 # A process that ends does not wait for the database to come back.
                 if full or not isinstance(error, _PASSING) or self._hurry.wait(RETRY_SECONDS):
-                    self._given_up.update(event.using for event in events)
+                    self._given_up += len(events)
                     events = ()
 
     def _insert(self, database: str, events: Sequence[Event]) -> None:
-        dropped = self.dropped - self._told
-        now, kind = time.time(), LockEvent.Kind.DROPPED
-        missing = [
-            Event(kind=kind, using=using, key="", at=now, detail=str(count))
-            for using, count in dropped.items()
-        ]
         transaction.set_autocommit(True, using=database)
-        LockEvent.objects.using(database).bulk_create(
-            [event.row() for event in (*events, *missing)]
-        )
-        self._told.update(dropped)
+        LockEvent.objects.using(database).bulk_create([event.row() for event in events])
 
     def _prune(self, database: str, written: Counter[str]) -> None:
         """Delete the oldest rows of an alias: first, and each time that a part of it is new."""
@@ -229,18 +217,11 @@ class Recorder:
             return
         self._logged_at = now
         logger.error(
-            "The history of locks cannot be written: %s. %sEvents that were dropped: %d.",
+            "The history of locks cannot be written: %s. `manage.py migrate distlock` makes its "
+            "table. Events that were dropped: %d.",
             error,
-            "Run `manage.py migrate distlock`. " if _table_is_missing() else "",
-            self.dropped.total(),
+            self.dropped,
         )
-
-
-def _table_is_missing() -> bool:
-    with suppress(Exception):
-        tables = connections[router.db_for_write(LockEvent)].introspection.table_names()
-        return LockEvent._meta.db_table not in tables  # noqa: SLF001 - documented
-    return False
 
 
 # --- the process ---------------------------------------------------------------------------------

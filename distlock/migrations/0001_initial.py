@@ -1,4 +1,4 @@
-"""A content type and three permissions; no table (`distlock.models`)."""
+"""A content type and three permissions for locks, and the table of the history."""
 
 from __future__ import annotations
 
@@ -35,6 +35,50 @@ class Migration(migrations.Migration):
                 ],
                 "managed": False,
                 "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
+            name="LockEvent",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("using", models.CharField(max_length=255, verbose_name="alias")),
+                ("name", models.CharField(max_length=255, verbose_name="place")),
+                ("key", models.CharField(max_length=255, verbose_name="key")),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[
+                            ("held", "held and released"),
+                            ("busy", "waited in vain"),
+                            ("failed", "failed"),
+                            ("deadlock", "gave way in a deadlock"),
+                            ("lost", "lost"),
+                            ("asked", "asked to release"),
+                            ("broken", "broken"),
+                        ],
+                        max_length=10,
+                        verbose_name="event",
+                    ),
+                ),
+                ("at", models.DateTimeField(db_index=True, verbose_name="time")),
+                ("waited", models.FloatField(null=True, verbose_name="waited")),
+                ("held_for", models.FloatField(null=True, verbose_name="held")),
+                ("owner", models.CharField(max_length=255, verbose_name="owner")),
+                ("hostname", models.CharField(max_length=255, verbose_name="host")),
+                ("pid", models.PositiveIntegerField(verbose_name="process")),
+                ("token", models.BigIntegerField(null=True, verbose_name="token")),
+                ("detail", models.CharField(max_length=1000, verbose_name="details")),
+            ],
+            options={
+                "verbose_name": "event",
+                "verbose_name_plural": "history",
+                "default_permissions": (),
+                "indexes": [models.Index(fields=["using", "name", "at"], name="distlock_of_lock")],
             },
         ),
     ]
