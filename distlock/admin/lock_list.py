@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 from unicodedata import normalize
 from urllib.parse import parse_qsl, urlencode
 
-from distlock.inspection.state import Kind
 from distlock.inspection.tree import snapshot
 from distlock.keys.znodes import printable
 
@@ -21,8 +19,7 @@ if TYPE_CHECKING:
 #: The locks on a page, and the keys read for it: their order is known only when all have been read.
 PAGE_SIZE: Final = 100
 KEYS: Final = 10_000
-#: The number of prefixes to choose from, and the longest text to search for.
-PREFIXES: Final = 20
+#: The longest text to search for.
 TEXT: Final = 200
 
 ORDERS: Final[dict[str, Callable[[Lock], Any]]] = {
@@ -40,8 +37,6 @@ class Query:
 
     using: str = "default"
     q: str = ""
-    prefix: str = ""
-    kind: str = ""
     contended: str = ""
     o: str = _FIRST
     p: int = 1
@@ -50,17 +45,14 @@ class Query:
     @classmethod
     def of(cls, said: Mapping[str, str], using: str) -> Query:
         """Read the parameters of a request."""
-        text = {name: said.get(name, "") for name in ("q", "prefix", "kind", "after")}
         order, page = said.get("o", ""), said.get("p", "")
         return cls(
             using=using,
-            q=text["q"][:TEXT].strip(),
-            prefix=text["prefix"][:TEXT],
-            kind=text["kind"] if text["kind"] in get_args(Kind) else "",
+            q=said.get("q", "")[:TEXT].strip(),
             contended="1" if said.get("contended") else "",
             o=order if order.removeprefix("-") in ORDERS else _FIRST,
             p=int(page) if page.isdecimal() and page.isascii() and len(page) < 6 else 1,
-            after=text["after"][: 2 * TEXT],
+            after=said.get("after", "")[: 2 * TEXT],
         )
 
     def address(self, **changes: Any) -> str:
@@ -82,7 +74,7 @@ class Query:
     @property
     def everything(self) -> str:
         """The address of all locks."""
-        return self.address(q="", prefix="", kind="", contended="", after="")
+        return self.address(q="", contended="", after="")
 
     @property
     def any_queue(self) -> str:
@@ -93,26 +85,6 @@ class Query:
     def only_contended(self) -> str:
         """The address of locks with waiters."""
         return self.address(contended="1")
-
-    @property
-    def any_kind(self) -> str:
-        """The address of locks of all kinds."""
-        return self.address(kind="")
-
-    @property
-    def any_prefix(self) -> str:
-        """The address of locks with any prefix."""
-        return self.address(prefix="", after="")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One of the values of a filter."""
-
-    text: str
-    address: str
-    chosen: bool
-    count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,31 +131,19 @@ class LockList:
 
     def __init__(self, query: Query, budget: float) -> None:
         self.query = query
-        self._needle = normalize("NFC", query.q).casefold()
-        self._prefixes: Counter[str] = Counter()
+        needle = normalize("NFC", query.q).casefold()
         self.seen: Snapshot = snapshot(
             query.using,
-            select=self._selected,
+            select=lambda key: needle in key.casefold(),
             after=query.after,
             page_size=KEYS,
             depth=None,
             budget=budget,
         )
-        self.found = [lock for lock in self.seen.locks if self._matches(lock)]
+        self.found = [lock for lock in self.seen.locks if lock.waiting or not query.contended]
         self.found.sort(key=ORDERS["key"])
         descending = query.o.startswith("-")
         self.found.sort(key=ORDERS[query.o.removeprefix("-")], reverse=descending)
-
-    def _selected(self, key: str) -> bool:
-        if self._needle and self._needle not in key.casefold():
-            return False
-        prefix, colon, _ = key.partition(":")
-        if colon:
-            self._prefixes[prefix] += 1
-        return not self.query.prefix or bool(colon and prefix == self.query.prefix)
-
-    def _matches(self, lock: Lock) -> bool:
-        return self.query.kind in ("", lock.kind) and bool(lock.waiting or not self.query.contended)
 
     # --- the page -------------------------------------------------------------------------------
 
@@ -191,7 +151,7 @@ class LockList:
     def all_of_it(self) -> Snapshot | None:
         """All locks of the namespace, None if only some were read."""
         query = self.query
-        whole = not (query.q or query.prefix or query.after or self.seen.cut)
+        whole = not (query.q or query.after or self.seen.cut)
         return self.seen if whole else None
 
     @cached_property
@@ -249,8 +209,6 @@ class LockList:
         """The number of waiters."""
         return sum(lock.waiting for lock in self.found)
 
-    # --- choices --------------------------------------------------------------------------------
-
     def columns(self) -> dict[str, Column]:
         """Return the sortable columns, each with its first order: descending for numbers."""
         now = self.query.o
@@ -266,32 +224,3 @@ class LockList:
     def _other_order(self, name: str) -> str:
         usual, other = (name, f"-{name}") if name == "key" else (f"-{name}", name)
         return other if self.query.o == usual else usual
-
-    def prefixes(self) -> list[Choice]:
-        """Return the prefixes with most keys, idle ones too, and the chosen one."""
-        most = [prefix for prefix, _ in self._prefixes.most_common(PREFIXES)]
-        if self.query.prefix and self.query.prefix not in most:
-            most.append(self.query.prefix)
-        return [
-            Choice(
-                text=prefix,
-                address=self.query.address(prefix=prefix, after=""),
-                chosen=prefix == self.query.prefix,
-                count=self._prefixes[prefix],
-            )
-            for prefix in sorted(most)
-        ]
-
-    def kinds(self) -> list[Choice]:
-        """Return the kinds of the locks that were read, and the chosen one."""
-        there = Counter(lock.kind for lock in self.seen.locks)
-        return [
-            Choice(
-                text=kind,
-                address=self.query.address(kind=kind),
-                chosen=kind == self.query.kind,
-                count=there[kind],
-            )
-            for kind in get_args(Kind)
-            if there[kind] or kind == self.query.kind
-        ]

@@ -98,7 +98,6 @@ class LockAdmin(LockAdminBase):
         """Show the locks with holders or waiters."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
-        reading.begin()
         query = Query.of(request.GET, reading.using)
         found = reading.attempt(partial(LockList, query, LOCKS_BUDGET))
         reading.look_around(found.all_of_it if found else None)
@@ -121,7 +120,6 @@ class LockAdmin(LockAdminBase):
         _require(request, "view_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
-        reading.begin()
         found = _detail(reading, lock)
         reading.look_around()
         context = {
@@ -155,7 +153,6 @@ class LockAdmin(LockAdminBase):
             "part": page,
             "using": reading.using,
             "reading": reading,
-            "panel": reading.panel,
             "circles": reading.circles,
             "cycles": self._cycles(reading),
             "list_address": self._list_address(reading.using),

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import printable
 
-from .session_panel import Panel, ask_members, panel
 from .wait_graph import Circles, circles
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ class Reading:
     trouble: str = ""
     misconfigured: bool = False
     circles: Circles | None = None
-    panel: Panel | None = None
 
     @property
     def left(self) -> float:
@@ -67,14 +64,8 @@ class Reading:
             self.trouble, self.misconfigured = printable(str(error)), True
         return None
 
-    def begin(self) -> None:
-        """Ask the servers now, so that they have answered once the locks are read."""
-        self.attempt(lambda: ask_members(configuration(self.using)))
-
     def look_around(self, seen: Snapshot | None = None) -> None:
-        """Look for deadlocks, and at the session and its servers, in the time left."""
+        """Look for deadlocks in the time left."""
         if not self.trouble:
             with suppress(LockUnavailable):  # the locks were read: only the time was too short
                 self.circles = circles(self.using, self.left - 0.2, seen)
-        if not self.misconfigured:
-            self.panel = self.attempt(lambda: panel(self.using, self.started + BUDGET))

@@ -71,12 +71,6 @@ def moment(value: datetime) -> str:
 
 
 @register.filter
-def milliseconds(value: float) -> str:
-    """Return a number of seconds as milliseconds."""
-    return pgettext("duration", "%(milliseconds).1f ms") % {"milliseconds": value * 1000}
-
-
-@register.filter
 def who(contender: Contender) -> str:
     """Return the participant of a node, in words."""
     one = contender.participant
@@ -116,23 +110,3 @@ def mode(value: str) -> str:
         "write": pgettext("mode of a contender", "writes"),
         "lease": pgettext("mode of a contender", "lease"),
     }[value]
-
-
-@register.filter
-def role(value: str) -> str:
-    """Return the role of a server in its ensemble."""
-    return {
-        "leader": pgettext("role of a server", "leader"),
-        "follower": pgettext("role of a server", "follower"),
-        "observer": pgettext("role of a server", "observer"),
-        "standalone": pgettext("role of a server", "standalone"),
-        "primary": pgettext("role of a server", "primary"),
-        "replica": pgettext("role of a server", "replica"),
-        "": pgettext("role of a server", "reachable, does not tell its role"),
-    }.get(value, value)
-
-
-@register.filter
-def release(value: str) -> str:
-    """Return a server's version without the name of its build."""
-    return value.partition("-")[0]

@@ -9,7 +9,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from distlock.admin import session_panel, wait_graph
+from distlock.admin import wait_graph
 from example_project import settings as example_settings
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ def _site(settings: Settings, db: None) -> Iterator[None]:  # noqa: ARG001 - ope
     for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
         setattr(settings, name, getattr(example_settings, name))
     wait_graph._known.clear()
-    session_panel._asked.clear()
     with translation.override("en"):  # LocaleMiddleware leaves its thread in another language
         yield
 

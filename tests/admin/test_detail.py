@@ -12,7 +12,6 @@ from django.utils.timezone import localtime
 from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
 from distlock.admin import lock_page
 from distlock.inspection.tree import snapshot
-from distlock.session.registry import session_for
 from tests.admin.tools import LIST, address, keys, markup, of, rows, said, signed
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
@@ -203,19 +202,6 @@ def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
         page = said(operator.get(address("key")))
         path = holder.participant.path
         assert f"operator : Broke the lock of nightly on key ({path}, token " in page
-
-
-@pytest.mark.engines("zookeeper")
-def test_the_panel_tells_of_the_session_and_the_servers(operator: Client) -> None:
-    with zk_lock("key"):
-        page = operator.get(address("key"))
-        session = session_for()
-        assert 'data-session="connected"' in markup(page)
-        assert f"{session.id:x}" not in said(page)
-        assert f"Server {session.conf.hosts}" in said(page)
-        assert "Session timeout 4.0 s" in said(page)
-        assert "Held by this process 1" in said(page)
-        assert 'data-role="standalone"' in markup(page)
 
 
 def test_only_who_may_sees_the_buttons(tree: Tree, make_operator: MakeOperator) -> None:

@@ -142,10 +142,10 @@ def test_what_the_reader_does_is_not_disturbed(
     crew.wait(key, "the second")
     tab.sees("tr[data-node]", count=2)
     assert tab(lambda page: page.evaluate(focused)) == before
-    tab(lambda page: page.click("#distlock-ensemble summary"))
+    tab(lambda page: page.click("tr[data-state=waits] .distlock-path summary"))
     holder.leave()
     tab.sees("tr[data-node]", count=1)
-    assert not tab(lambda page: page.evaluate("document.getElementById('distlock-ensemble').open"))
+    assert tab(lambda page: page.evaluate("document.querySelector('.distlock-path').open"))
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -1,4 +1,4 @@
-"""`doctor`, `kazoo_client()` and the admin's panel where an alias uses Redis."""
+"""`doctor` and `kazoo_client()` where an alias uses Redis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from redis import Redis as RedisPy
 
 from distlock import kazoo_client
-from distlock.admin import session_panel
 from distlock.conf import configuration
 from distlock.management.diagnosis import diagnose
 from distlock.session.engines import members
@@ -190,10 +189,3 @@ def test_a_user_that_may_not_ask_gets_what_there_is(own_redis: str, settings: Se
 def test_there_is_no_client_of_kazoo(own_redis: str) -> None:  # noqa: ARG001
     with pytest.raises(RuntimeError, match=r"DISTLOCK\['default'\] uses Redis"):
         kazoo_client()
-
-
-def test_the_panel_of_the_admin_shows_the_server(own_redis: str) -> None:
-    (member,) = session_panel.ask_members(configuration()).result(PATIENCE)
-    assert (member.role, member.reachable) == ("primary", True)
-    assert member.version.startswith(("Redis ", "Valkey "))
-    assert own_redis.endswith(f"{member.address}/0")

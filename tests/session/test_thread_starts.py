@@ -6,7 +6,6 @@ import itertools
 import socket
 import sys
 import threading
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +13,7 @@ from celery import Celery
 from celery.beat import Scheduler
 
 from distlock import LockUnavailable, zk_lock
-from distlock.admin import session_panel
-from distlock.admin.session_panel import ask_members
 from distlock.celery.beat import LeaderMixin
-from distlock.conf import Configuration
 from distlock.engine import timer
 from distlock.engine.deadline import Heartbeat, SessionDeadline
 from distlock.session.registry import close_sessions, session_for
@@ -30,19 +26,6 @@ if TYPE_CHECKING:
 
 class Interrupt(BaseException):
     """Lands in the test's thread at a chosen line."""
-
-
-class Ensemble:
-    """The servers that the admin page asks."""
-
-    def use(self) -> None:
-        ask_members(Configuration(hosts="127.0.0.1:1"))
-
-    def works(self) -> bool:
-        answer: Future[Any] = ask_members(Configuration(hosts="127.0.0.1:1"))
-        return bool(answer.result(20))
-
-    steps = ask_members
 
 
 class Beats:
@@ -100,10 +83,9 @@ class Rings:
     steps = timer._running
 
 
-@pytest.fixture(params=[Ensemble, Beats, Rings])
-def user(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=[Beats, Rings])
+def user(request: pytest.FixtureRequest) -> Any:
     """Somebody who needs a thread."""
-    monkeypatch.setattr(session_panel, "_asked", {})
     return request.param
 
 
@@ -128,7 +110,6 @@ def cannot_start(_: threading.Thread) -> None:
 def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(user: Any) -> None:
     for line in itertools.count():
         one = user()
-        session_panel._asked.clear()
         if not interrupted(user.steps.__code__, line, one.use):
             break
         one.use()
