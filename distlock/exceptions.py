@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .keys.znodes import printable
+from .text import printable
 
 if TYPE_CHECKING:
     from .keys.znodes import Participant

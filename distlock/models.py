@@ -13,7 +13,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from .inspection.state import LEADER, LEASES, key_of
-from .keys.znodes import printable
+from .text import printable
 
 
 class Lock(models.Model):

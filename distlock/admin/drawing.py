@@ -6,7 +6,7 @@ import math
 import unicodedata
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from distlock.inspection.wait_graph import Cycle, Link

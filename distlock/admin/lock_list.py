@@ -9,7 +9,7 @@ from unicodedata import normalize
 from urllib.parse import parse_qsl, urlencode
 
 from distlock.inspection.tree import snapshot
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from distlock.inspection.tree import look
-from distlock.keys.znodes import MAX_SHOWN, printable
 from distlock.locks.actions import can_be_asked, can_be_broken
+from distlock.text import MAX_SHOWN, printable
 
 if TYPE_CHECKING:
     from distlock.inspection.state import Contender, Lock, Snapshot

@@ -31,10 +31,10 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
-from distlock.keys.znodes import MAX_SHOWN
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
+from distlock.text import MAX_SHOWN
 
 from . import history
 from .drawing import draw

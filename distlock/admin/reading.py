@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.exceptions import LockUnavailable
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 from .wait_graph import Circles, circles
 

@@ -19,12 +19,12 @@ from celery.utils.log import get_task_logger
 from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
-from distlock.keys.znodes import printable
 from distlock.locks.mutex import Mutex
 from distlock.logs.loggers import safe
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
+from distlock.text import printable
 from distlock.transactions import end_statements
 
 from . import task_refused

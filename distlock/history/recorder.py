@@ -33,9 +33,10 @@ from distlock import process
 from distlock.conf import configuration
 from distlock.inspection.state import LEADER
 from distlock.keys.templates import znode_name
-from distlock.keys.znodes import printable, read_json, text_in
+from distlock.keys.znodes import read_json, text_in
 from distlock.logs.loggers import safe
 from distlock.models import LockEvent
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from distlock.keys import templates
-from distlock.keys.znodes import printable
 from distlock.lease.nodes import LeaseHolder
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from distlock.keys.znodes import Participant

@@ -17,6 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from distlock.process import in_child
+from distlock.text import printable
 
 from .limits import MAX_INT
 
@@ -241,31 +242,9 @@ def text_in(value: object) -> str:
     return printable(value[:200])
 
 
-#: The characters shown of a text that somebody else has chosen.
-MAX_SHOWN: Final = 500
-
-
-def printable(text: str, most: int = MAX_SHOWN) -> str:
-    """Return a text without newlines, escapes and bidi marks, since anybody may have chosen it.
-
-    A long text loses its middle.
-    """
-    text = clipped(text, most)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def pid_in(value: object) -> int | None:
     """Return a process id, or None if the value cannot be one."""
     return value if type(value) is int and 0 < value < 2**31 else None
-
-
-def clipped(text: str, most: int = MAX_SHOWN) -> str:
-    """Return a long text without its middle, since names and messages differ at their ends."""
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}\N{HORIZONTAL ELLIPSIS}{text[-(most // 2) :]}"
 
 
 def time_in(value: object) -> datetime | None:

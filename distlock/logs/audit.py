@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from django.db import DatabaseError
 from django.utils.translation import gettext_lazy
 
-from distlock.keys.znodes import printable
 from distlock.signals import announce, operator_acted
+from distlock.text import printable
 
 from .loggers import safe
 

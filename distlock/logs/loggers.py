@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from distlock import signals
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 from .loggers import safe
 

@@ -13,9 +13,9 @@ from django.db import DatabaseError
 
 from distlock import process
 from distlock.inspection.tree import look
-from distlock.keys.znodes import printable
 from distlock.locks.actions import Target
 from distlock.logs.audit import carry_out
+from distlock.text import printable
 
 from .output import NOTHING, USAGE, contender_as_json, table, write_json
 

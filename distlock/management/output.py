@@ -13,8 +13,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import DistlockError, LockKeyError
-from distlock.keys.znodes import clipped, printable
 from distlock.lease.nodes import LeaseHolder
+from distlock.text import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

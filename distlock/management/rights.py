@@ -12,9 +12,10 @@ from uuid import uuid4
 from distlock.engine.bulk_reads import FORBIDDEN
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
-from distlock.keys.znodes import LOCK, clipped, protected_prefix
+from distlock.keys.znodes import LOCK, protected_prefix
 from distlock.rules import REDIS
 from distlock.session.session import Session
+from distlock.text import clipped
 
 from .finding import failure, ok, warning
 

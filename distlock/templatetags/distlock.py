@@ -9,8 +9,8 @@ from django import template
 from django.utils import dateformat
 from django.utils.translation import gettext, pgettext
 
-from distlock.keys.znodes import printable as printable_text
 from distlock.lease.nodes import LeaseHolder
+from distlock.text import printable as printable_text
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from distlock.engine.member import Member
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 from .address import address, where
 from .errors import refusal

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.engine.member import Member
-from distlock.keys.znodes import printable
+from distlock.text import printable
 
 from .credentials import tls_context
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.keys.znodes import printable
 from distlock.management.acting import act, add_record, add_target, targets, write_outcomes
 from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from distlock.inspection.state import Contender, Lock

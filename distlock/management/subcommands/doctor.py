@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.keys.znodes import printable
 from distlock.management.diagnosis import diagnose
 from distlock.management.output import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from distlock.management.finding import Finding

@@ -7,7 +7,6 @@ from unicodedata import normalize
 
 from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
-from distlock.keys.znodes import printable
 from distlock.management.output import (
     add_options,
     duration,
@@ -17,6 +16,7 @@ from distlock.management.output import (
     table,
     write_json,
 )
+from distlock.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.inspection.tree import look, snapshot
-from distlock.keys.znodes import clipped, printable
 from distlock.lease.nodes import LeaseHolder
 from distlock.management.acting import act, add_record
 from distlock.management.output import (
@@ -20,6 +19,7 @@ from distlock.management.output import (
     table,
     write_json,
 )
+from distlock.text import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
