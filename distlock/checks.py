@@ -57,19 +57,25 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     ]
 
 
+def _aliases() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the aliases whose options are a dict; E001 and E002 report the others."""
+    aliases = getattr(settings, "DISTLOCK", {"default": {}})
+    for alias, options in aliases.items() if isinstance(aliases, dict) else ():
+        if isinstance(options, dict):
+            yield alias, options
+
+
 def check_embedded(**_: Any) -> list[CheckMessage]:
     """E007: an alias uses the embedded server without ``DEBUG``."""
-    aliases = getattr(settings, "DISTLOCK", {})
     return [
         Error(problem.message, hint=problem.hint, id="distlock.E007")
-        for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
+        for alias, options in _aliases()
         for problem in rules.embedded_problems(alias, options)
     ]
 
 
 def check_replicas(**_: Any) -> list[CheckMessage]:
     """W006: Sentinels may make a replica the primary that does not have a lock."""
-    aliases = getattr(settings, "DISTLOCK", {})
     return [
         CheckWarning(
             f"DISTLOCK[{alias!r}] uses Sentinel without REPLICAS: a failover may forget a "
@@ -79,10 +85,8 @@ def check_replicas(**_: Any) -> list[CheckMessage]:
             "such as 1.",
             id="distlock.W006",
         )
-        for alias, options in (aliases.items() if isinstance(aliases, dict) else ())
-        if isinstance(options, dict)
-        and is_sentinel(options.get("HOSTS"))
-        and not options.get("REPLICAS")
+        for alias, options in _aliases()
+        if is_sentinel(options.get("HOSTS")) and not options.get("REPLICAS")
     ]
 
 
@@ -247,10 +251,7 @@ def check_uwsgi(**_: Any) -> list[CheckMessage]:
 def check_deployment(**_: Any) -> list[CheckMessage]:
     """W003: lock nodes that anybody may delete. W004: a connection that anybody may read."""
     messages: list[CheckMessage] = []
-    aliases = getattr(settings, "DISTLOCK", {"default": {}})
-    for alias, options in aliases.items() if isinstance(aliases, dict) else ():
-        if not isinstance(options, dict):
-            continue  # E002 reports it
+    for alias, options in _aliases():
         redis = rules.is_redis(options)
         if not redis and options.get("ACL", "open") == "open":
             messages.append(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from unicodedata import normalize
 from urllib.parse import parse_qsl, urlencode
 
+from django.core.paginator import Page, Paginator
+
 from distlock.inspection.tree import snapshot
 from distlock.text import printable
 
@@ -155,37 +157,27 @@ class LockList:
         return self.seen if whole else None
 
     @cached_property
-    def pages(self) -> int:
-        """The number of pages."""
-        return max(-(-len(self.found) // PAGE_SIZE), 1)
-
-    @cached_property
-    def page(self) -> int:
-        """The number of this page, or of the last one if there are fewer by now."""
-        return min(max(self.query.p, 1), self.pages)
-
-    @cached_property
-    def locks(self) -> list[Lock]:
-        """The locks on this page."""
-        return self.found[(self.page - 1) * PAGE_SIZE : self.page * PAGE_SIZE]
+    def page(self) -> Page[Lock]:
+        """This page, or the last one if there are fewer by now."""
+        return Paginator(self.found, PAGE_SIZE).get_page(self.query.p)
 
     def rows(self, address: Callable[[Lock], str]) -> list[Row]:
         """Return the rows of this page."""
         longest = max((lock.waiting for lock in self.found), default=0) or 1
         return [
             Row(lock=lock, address=address(lock), depth=-(-100 * lock.waiting // longest))
-            for lock in self.locks
+            for lock in self.page
         ]
 
     @property
     def before(self) -> str:
         """The address of the previous page, empty on the first one."""
-        return self.query.address(p=self.page - 1) if self.page > 1 else ""
+        return self.query.address(p=self.page.number - 1) if self.page.has_previous() else ""
 
     @property
     def next(self) -> str:
         """The address of the next page, empty on the last one."""
-        return self.query.address(p=self.page + 1) if self.page < self.pages else ""
+        return self.query.address(p=self.page.number + 1) if self.page.has_next() else ""
 
     @property
     def rest(self) -> str:

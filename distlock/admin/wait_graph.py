@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 #: The least time that the result of a look is shown, in seconds, and as a multiple of its duration.
 KNOWN_SECONDS: Final = 1.5
 KNOWN_TIMES: Final = 10
-#: The seconds for which a page tells how a deadlock ended.
-TOLD_SECONDS: Final = 60.0
 
 #: The way a deadlock will end: its newest waiter gives way ``soon``, or should have (``late``);
 #: detection is ``off``; or it is a ``semaphore``'s, which detection does not count.
@@ -27,28 +25,14 @@ Prospect: TypeAlias = Literal["soon", "late", "off", "semaphore"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A deadlock that ended between two looks.
-
-    :ivar gone: the wait whose node had gone, while those of all others were there
-    :ivar at: (`time.monotonic`) the time of the second look
-    """
-
-    gone: wait_graph.Link
-    at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Circles:
     """The result of a look at the wait-for graph.
 
-    :ivar ended: the deadlocks that ended a moment ago, as far as it is known how
     :ivar whole: False if not all keys could be read
     :ivar after: the setting ``DEADLOCK_AFTER``
     """
 
     cycles: list[wait_graph.Cycle]
-    ended: list[Ended]
     whole: bool
     after: float | None
 
@@ -67,7 +51,7 @@ _known: dict[tuple[int, str, str], tuple[float, Circles]] = {}
 
 
 def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
-    """Return the deadlocks, and those that ended a moment ago.
+    """Return the deadlocks.
 
     :param using: the alias in ``DISTLOCK``
     :param budget: seconds for the look
@@ -86,26 +70,10 @@ def circles(using: str, budget: float, seen: Snapshot | None = None) -> Circles:
     # Nodes read one after the other may show a cycle that never was: `deadlocks` looks again.
     found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(using, budget=each)
     now = time.monotonic()
-    ended = [*_ended(known, found, seen, now), *(known.ended if known else ())]
     known = Circles(
         cycles=found,
-        ended=[one for one in ended if now - one.at < TOLD_SECONDS],
         whole=not seen.cut,
         after=conf.deadlock_after,
     )
     _known[place] = now + max(KNOWN_SECONDS, KNOWN_TIMES * (now - started)), known
     return known
-
-
-def _ended(
-    before: Circles | None, found: list[wait_graph.Cycle], seen: Snapshot, now: float
-) -> list[Ended]:
-    """Return the deadlocks of the last look that ended because one waiter left."""
-    nodes = {cycle.nodes for cycle in found}
-    there = {one.participant.path for lock in seen.locks for one in lock.contenders}
-    ended = []
-    for cycle in before.cycles if before and not seen.cut else ():
-        gone = [link for link in cycle.links if link.waiter.participant.path not in there]
-        if cycle.nodes not in nodes and len(gone) == 1:
-            ended.append(Ended(gone=gone[0], at=now))
-    return ended

@@ -87,7 +87,6 @@ def snapshot(
     page_size: int = 10_000,
     depth: int | None = 1,
     budget: float = 3.0,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Snapshot:
     """Return the locks of a namespace that have holders or waiters, in order of their names.
 
@@ -103,14 +102,13 @@ def snapshot(
     :param depth: the number of a lock's holders, and of its waiters, to read, None for all; the
         counts include all
     :param budget: seconds for all of it; locks not read by then are missing, and `cut` is set
-    :param progress: called now and then with the number of keys read, and of all keys
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
     entries = sorted(_entries(reads, select), key=_place)
     coming = [entry for entry in entries if not after or _place(entry) > _place(after)]
     page, more = coming[:page_size], len(coming) > page_size
-    return _look_at(reads, page, len(entries), depth, more=more, progress=progress)
+    return _look_at(reads, page, len(entries), depth, more=more)
 
 
 def look(
@@ -172,7 +170,6 @@ def _look_at(
     depth: int | None,
     *,
     more: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Snapshot:
     session = reads.session
     clock = server_clock(session, min(reads.left, 1.0))
@@ -182,8 +179,6 @@ def _look_at(
         found = list(locks_of(reads, entries[start : start + BATCH], depth, clock))
         locks += chain.from_iterable(found)
         done += len(found)
-        if progress is not None:
-            progress(done, len(entries))
         if done < min(start + BATCH, len(entries)):
             break
     if entries and not done:

@@ -19,7 +19,6 @@ from .nodes import Term, parent_of_leases
 from .operation import remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
     from distlock.session.session import Session
@@ -39,28 +38,23 @@ class Swept(NamedTuple):
     unreadable: list[str]
 
 
-def sweep(using: str = "default", *, progress: Callable[[int, int], None] | None = None) -> Swept:
+def sweep(using: str = "default") -> Swept:
     """Remove the leases that have ended, by the server's clock.
 
     It keeps a lease that is renewed or taken over meanwhile. You may repeat it, and run it in
     several processes at a time. The server removes the empty parents, which are container nodes.
 
     :param using: the alias in ``DISTLOCK``
-    :param progress: called now and then with the number of nodes checked, and of all nodes
     :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused;
         leases removed before that stay removed
     """
     session = session_for(using)
     parent = parent_of_leases(session)
     (names,) = _answers(session, [session.ask(session.children, parent)])
-    names = names or []
-    remaining = iter(names)
-    swept, looked_at = Swept(0, 0, []), 0
+    remaining = iter(names or ())
+    swept = Swept(0, 0, [])
     while batch := [f"{parent}/{name}" for name in islice(remaining, BATCH)]:
         swept = _sweep_batch(session, parent, batch, swept)
-        looked_at += len(batch)
-        if progress is not None:
-            progress(looked_at, len(names))
     return swept
 
 

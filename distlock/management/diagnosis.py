@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +16,10 @@ from distlock.engine.bulk_reads import Reads
 from distlock.engine.deadline import TICKS
 from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
-from distlock.inspection.tree import snapshot
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
 from distlock.rules import ABOUT_EMBEDDED, REDIS
 from distlock.session import session as sessions
 from distlock.session.engines import members, shown
-from distlock.session.node_bytes import LENGTH
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS
@@ -86,8 +83,6 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
         yield failure("ACL", str(error), "Look at the servers above.")
         return
     yield _clock(session, reads)
-    if not redis:
-        yield _nodes(conf, reads)
 
 
 def _settings(conf: Configuration) -> Finding:
@@ -255,27 +250,4 @@ def _clock(session: Session, reads: Reads) -> Finding:
         "clock",
         message,
         "Locks do not go by it, but log lines and `since` do. Run NTP on both machines.",
-    )
-
-
-def _nodes(conf: Configuration, reads: Reads) -> Finding:
-    """Look for a session whose end would take a long message (ZOOKEEPER-4306)."""
-    try:
-        seen = snapshot(conf.alias, depth=None, budget=reads.left)
-    except LockUnavailable as error:
-        return warning("nodes", str(error), "Look at the permissions above.")
-    sizes: Counter[int] = Counter()
-    for lock in seen.locks:
-        for one in lock.contenders:
-            sizes[one.participant.session_id] += len(one.participant.path) + LENGTH
-    most = max(sizes.values(), default=0)
-    message = f"{most} bytes of paths in one session at most"
-    if most <= conf.max_node_bytes / 2:
-        return ok("nodes", f"{message}{' of those that were read' if seen.cut else ''}")
-    return warning(
-        "nodes",
-        f"{message}. A process gets TooManyLocks at MAX_NODE_BYTES = "
-        f"{conf.max_node_bytes}, and beyond jute.maxbuffer the end of such a session takes the "
-        "ensemble down.",
-        "Hold fewer locks at a time, or spread them over more processes.",
     )

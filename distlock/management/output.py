@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ from distlock.lease.nodes import LeaseHolder
 from distlock.text import clipped, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from distlock.inspection.state import Contender, Lock
 
@@ -33,7 +32,6 @@ EPILOG: Final = (
     "done; 2 for wrong usage; 69 when the lock server is not available; 78 when the settings are "
     "wrong; 130 after Ctrl-C."
 )
-_SECONDS_BETWEEN_LINES: Final = 2.0
 
 
 def add_options(parser: CommandParser) -> None:
@@ -152,26 +150,3 @@ def contender_as_json(contender: Contender) -> dict[str, Any]:
         "revoked": one.revoked,
         "readable": contender.readable,
     }
-
-
-# --- progress ------------------------------------------------------------------------------------
-
-
-def progress(
-    command: BaseCommand, what: str = "keys", *, always: bool = False
-) -> Callable[[int, int], None] | None:
-    """Return a function that shows the progress of long work now and then.
-
-    :param always: without a terminal, too; by default there is no function then
-    """
-    if not (always or command.stderr.isatty()):
-        return None
-    said_at = time.monotonic()
-
-    def show(looked_at: int, of: int) -> None:
-        nonlocal said_at
-        if looked_at < of and time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
-            said_at = time.monotonic()
-            command.stderr.write(f"{looked_at} of {of} {what} looked at")
-
-    return show

@@ -21,7 +21,7 @@ from distlock.session.session import Session
 from distlock.testing.ports import free_ports
 from distlock.testing.server import ZooKeeper
 from tests.commands.tools import run, run_json
-from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.inspection.tools import ONLY_NOBODY, cleared
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -66,7 +66,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
     assert {one.level for one in found.values()} == {"ok"}
     server = f"server {zookeeper.servers[0].address}"
     expected = ["settings", server, "session", "timeout", "ticks", "ACL", "namespace"]
-    assert list(found) == [*expected, "permissions", "clock", "nodes"]
+    assert list(found) == [*expected, "permissions", "clock"]
     assert found[server].message.startswith("standalone, 3.")
     assert all(f"{subject}: " in out for subject in expected)
     told = run_json("doctor")
@@ -272,16 +272,3 @@ def test_more_nodes_than_a_server_can_end_at_once_are_a_warning(
     finding = findings()["settings"]
     assert finding.level == "warning"
     assert "ZOOKEEPER-4306" in finding.message
-
-
-def test_a_session_with_many_nodes_is_warned_of(tree: Tree, settings: Settings) -> None:
-    with_options(settings, MAX_NODE_BYTES=1000)
-    with cleared(tree):
-        paths = [stand(tree, f"key{number}") for number in range(4)]
-        assert findings()["nodes"].level == "ok"
-        paths += [stand(tree, f"key{number}") for number in range(4, 8)]
-        found = findings()["nodes"]
-    assert found.level == "warning"
-    size = sum(len(path) + 4 for path in paths)
-    said = f"{size} bytes of paths in one session at most. A process gets TooManyLocks"
-    assert found.message.startswith(said)

@@ -14,7 +14,7 @@ from distlock.management.subcommands import show
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 from distlock.testing.ports import free_ports
-from tests.commands.tools import Terminal, run, run_json
+from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.tools import PATIENCE, within
 
@@ -155,19 +155,6 @@ def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.Monk
         for _ in range(5):
             stand(tree, "key")
         assert "and 2 more" in run("show", "key")[1]
-
-
-@pytest.mark.engines("zookeeper")
-def test_long_work_says_on_a_terminal_how_far_it_is(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "_SECONDS_BETWEEN_LINES", 0)
-    with cleared(tree):
-        for number in range(300):
-            tree.client.create_async(f"{tree.namespace}/{number}", makepath=True)
-        stand(tree, "key")
-        assert run("list", errors=Terminal())[2] == "250 of 301 keys looked at\n"
-        assert run("list")[2] == ""
 
 
 @pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"]])

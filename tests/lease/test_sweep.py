@@ -14,7 +14,6 @@ from django.core.management import CommandError, call_command
 from distlock import LockUnavailable, zk_lease
 from distlock.lease.persistent import sweep
 from distlock.lease.sweep import Swept
-from distlock.management import output
 from distlock.management.subcommands import sweep as subcommand
 from distlock.testing.ports import free_ports
 from tests.kit.helpers import eventually
@@ -48,10 +47,7 @@ def let_end(count: int) -> None:
 def test_a_thousand_ended_leases_are_swept_and_the_tree_is_as_it_was(tree: Tree) -> None:
     assert not tree.client.exists(tree.namespace)
     let_end(MANY)
-    told: list[tuple[int, int]] = []
-    swept = sweep(progress=lambda looked_at, of: told.append((looked_at, of)))
-    assert swept == Swept(MANY, 0, [])
-    assert told == [(hundreds, MANY) for hundreds in range(100, MANY + 1, 100)]
+    assert sweep() == Swept(MANY, 0, [])
     eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE)
 
 
@@ -133,14 +129,6 @@ def test_the_command_says_what_it_did(tree: Tree) -> None:
     let_end(2)
     assert run("--using", "other") == ("Removed 2 expired leases; 1 are live.\n", "")
     assert said(tree, "live")
-
-
-def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "_SECONDS_BETWEEN_LINES", 0)
-    let_end(250)
-    out, errors = run()
-    assert out == "Removed 250 expired leases; 0 are live.\n"
-    assert errors == "100 of 250 leases looked at\n200 of 250 leases looked at\n"
 
 
 def test_nodes_that_cannot_be_read_end_it_with_status_3(tree: Tree) -> None:

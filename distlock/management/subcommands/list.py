@@ -12,7 +12,6 @@ from distlock.management.output import (
     duration,
     exit_statuses,
     lock_as_json,
-    progress,
     table,
     write_json,
 )
@@ -62,7 +61,6 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             page_size=options["limit"],
             depth=None if options["deadlocks"] else 1,
             budget=options["budget"],
-            progress=progress(command),
         )
     locks = sorted(seen.locks, key=ORDERS[options["sort"]])
     found = cycles(locks) if options["deadlocks"] else []

@@ -15,7 +15,6 @@ from distlock.management.output import (
     USAGE,
     add_options,
     exit_statuses,
-    progress,
     table,
     write_json,
 )
@@ -59,7 +58,6 @@ def _list(command: BaseCommand, options: dict[str, Any], names: Collection[str])
         select=lambda key: bool(_task_of(key, names)),
         page_size=sys.maxsize,
         budget=options["budget"],
-        progress=progress(command),
     )
     found = [_facts(lock, one, names) for lock, one in _leases(seen)]
     if options["json"]:

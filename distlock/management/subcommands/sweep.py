@@ -10,7 +10,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.celery.tickets import sweep_tickets
 from distlock.exceptions import LockUnavailable
 from distlock.lease.sweep import sweep
-from distlock.management.output import progress
 
 HELP = "Remove leases (zk_lease) and tickets of lost tasks that have expired by the server's clock."
 
@@ -27,7 +26,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     try:
-        swept = sweep(options["using"], progress=progress(command, "leases", always=True))
+        swept = sweep(options["using"])
         tickets = sweep_tickets(options["using"])
     except KeyboardInterrupt:
         raise CommandError("Interrupted; run it again.", returncode=INTERRUPTED) from None
