@@ -20,6 +20,7 @@ from distlock.owner.owner import current
 from distlock.queue.semaphore import limits
 from distlock.testing.fixtures import zookeeper as real_zookeeper
 from distlock.testing.fixtures import zookeeper_embedded, zookeeper_ensemble
+from tests.kit import table
 from tests.kit.engines import pytest_generate_tests, zookeeper
 from tests.kit.helpers import ANSWER_SECONDS
 from tests.kit.rabbitmq import RabbitMQ, RabbitMQNotInstalled
@@ -57,7 +58,7 @@ USUAL: dict[signal.Signals, Any] = {
 
 
 def pytest_configure() -> None:
-    """Let signals reach the children of the tests, and hypothesis take its time."""
+    """Let signals reach the children of the tests; check each machine by its table."""
     if threading.current_thread() is threading.main_thread():
         for number, usual in USUAL.items():
             if signal.getsignal(number) is signal.SIG_IGN:
@@ -66,6 +67,7 @@ def pytest_configure() -> None:
     quiet = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
     settings_of_hypothesis.register_profile("any machine", settings_of_hypothesis(), **quiet)
     settings_of_hypothesis.load_profile("any machine")
+    table.hold_machines()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -165,6 +167,15 @@ def _nothing_is_held_on() -> Iterator[None]:
     left = [name for _, name, _ in held_permits._held]
     held_permits.clear()
     assert not left, f"The test leaves permits of {left}."
+
+
+@pytest.fixture(autouse=True)
+def _the_tables_of_states_are_true() -> Iterator[None]:
+    """Fail a test in which a machine got an event, or was in a state, that its table lacks."""
+    yield
+    found = table.faults.copy()
+    table.faults.clear()
+    assert not found
 
 
 @pytest.fixture

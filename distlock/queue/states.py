@@ -1,64 +1,44 @@
-"""The states of a contender, and what happens in which of them.
+"""The states of a contender, and what happens in which of them: `RULES`.
 
-An event that a state does not name changes nothing. "Looks" means: lists the line, or joins anew if
-the node belongs to an earlier session::
+From each state, what leads where; a test compares it with the rules, and these with all that a
+contender can do::
 
-    NEW          Join                → JOINING, or PARKED without a connection
-    PARKED       Connected           → JOINING
-    JOINING      Created             → LOOKING, or for one who follows another of us BEHIND it, or
-                                       READING_LINE; a missing line is made, and joined again
-                 Disconnected        → FINDING: the node may be there or not
-    FINDING      Connected           lists all that was acknowledged before
-                 Listed              → IDENTIFYING the node with our prefix, or joins anew
-    IDENTIFYING  NodeRead            looks
-                 Disconnected        → FINDING
-    READING_LINE LineRead            → BEHIND the neighbour with the number before ours, or looks
-    LOOKING      Connected           looks
-                 Listed              our turn            → HOLDING, or PROVING
-                                     a neighbour ahead   → BEHIND
-                                     another one ahead   → WAITING, or BUSY for one who tries only
-                                     does not queue      → ASIDE
-                                     the line is worn    → ASIDE, or CLEARING if nobody is in it
-                                     another family      → JUDGING
-                                     not in the list     joins anew
-    JUDGING      NodeRead            looks, or → REFUSED
-    PROVING      Proved              looks
-    WAITING      Changed, Watched    looks; if the only one ahead is gone: HOLDING, or PROVING
-    BEHIND       NeighbourLeft       → HOLDING if it hands over a grant that is valid; else looks
-                 HandedOver          → HOLDING, as the caller does already
-    ASIDE        Changed, Watched    → PEEKING
-    PEEKING      Listed              → ASIDE, or joins anew where nobody is, or → CLEARING
-    CLEARING     LineRead            removes the line, or → REFUSED
-                 LineRemoved         joins anew, or → PEEKING
-    HOLDING      Lapsed, Connected   → LOST if the session may have ended
-                 Changed, Watched    → LOST if our own node is gone
-                 HeldTooLong         → LOST, and the node is deleted; also if LOST before
-                 FoundBroken         → LOST
-                 Renewed             watches our own node; also WAITING for the only one ahead, or
-                                     BEHIND, where no list shows the node
-    JOINING      Leave               → LEAVING: the node is deleted as soon as it is known
-    FINDING,     Leave               → SEARCHING for the node, to delete it
-     IDENTIFYING
-    LEAVING      Created             → LEFT
-                 Disconnected        → SEARCHING
-    SEARCHING    Connected           lists all that was acknowledged before
-                 Listed, NodeRead,   → LEFT
-                 Created
-    any other    Leave               → LEFT; the node is deleted, the watch is taken back, and the
-                                       neighbour gets the lock or looks for itself
-    with a node  Disconnected        → LOOKING, unless granted
-                 our node is gone    joins anew, unless granted
-                 an unknown error    → REFUSED
-
-`RULES` is the same table for `machine`: which method applies which event.
+    NEW          Join → PARKED, JOINING, REFUSED; Leave → LEFT
+    PARKED       Connected → JOINING, REFUSED; Leave → LEFT
+    JOINING      Created → JOINING, REFUSED, READING_LINE, LOOKING, BEHIND, HOLDING;
+                 Disconnected → FINDING; Leave → LEAVING, SEARCHING
+    FINDING      Listed → JOINING, REFUSED, IDENTIFYING; Leave → SEARCHING
+    IDENTIFYING  Disconnected → FINDING; NodeRead → JOINING, REFUSED, LOOKING; Leave → SEARCHING
+    READING_LINE LineRead → LOOKING, BEHIND, HOLDING; Disconnected → LOOKING; Leave → LEFT
+    LOOKING      Connected → JOINING, REFUSED, LOOKING; Listed → JOINING, REFUSED, LOOKING,
+                 JUDGING, PROVING, WAITING, BEHIND, BUSY, ASIDE, CLEARING, HOLDING; Leave → LEFT
+    JUDGING      NodeRead → LOOKING, REFUSED; Disconnected → LOOKING; Leave → LEFT
+    PROVING      Proved → LOOKING; Disconnected → LOOKING; Leave → LEFT
+    WAITING      Changed → JOINING, LOOKING, PROVING, WAITING, HOLDING; Watched → JOINING,
+                 REFUSED, LOOKING, WAITING; Disconnected → LOOKING; Leave → LEFT
+    BEHIND       NeighbourLeft → LOOKING, HOLDING; HandedOver → HOLDING; Changed → JOINING,
+                 BEHIND; Watched → JOINING, BEHIND; Disconnected → LOOKING; Leave → LEFT
+    BUSY         Leave → LEFT
+    ASIDE        Changed → ASIDE, PEEKING; Watched → ASIDE, PEEKING, REFUSED;
+                 Disconnected → PEEKING; Leave → LEFT
+    PEEKING      Listed → JOINING, REFUSED, BUSY, ASIDE, CLEARING; Leave → LEFT
+    CLEARING     Disconnected → PEEKING; LineRead → JOINING, REFUSED, CLEARING;
+                 LineRemoved → JOINING, REFUSED, PEEKING; Leave → LEFT
+    HOLDING      Connected → HOLDING, LOST; Lapsed → HOLDING, LOST; Changed → HOLDING, LOST;
+                 Watched → HOLDING, LOST; FoundBroken → LOST; HeldTooLong → LOST; Leave → LEFT
+    LOST         Leave → LEFT
+    REFUSED      Leave → LEFT
+    LEAVING      Disconnected → SEARCHING; Created → LEFT
+    SEARCHING    Created → LEFT; Listed → SEARCHING, LEFT; NodeRead → LEFT
 """
 
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import Any
+from typing import Final, get_args
 
 from . import events as e
+from .table import Rule
 
 
 class State(IntEnum):
@@ -104,85 +84,94 @@ class State(IntEnum):
     LEFT = auto()
 
 
-_WITH_NODE = (
-    State.READING_LINE,
-    State.LOOKING,
-    State.JUDGING,
-    State.PROVING,
-    State.WAITING,
-    State.BEHIND,
+S = State
+#: Without a node it joins; a reader in the place of a writer is refused when that one is lost.
+_ANEW = (S.JOINING, S.REFUSED)
+_LOOKS = (S.READING_LINE, S.LOOKING, S.JUDGING, S.PROVING)
+_ASIDE = (S.ASIDE, S.PEEKING, S.CLEARING)
+_LEAVING = (S.LEAVING, S.SEARCHING)
+#: The outcomes, for the caller.
+_OVER = (S.BUSY, S.LOST, S.REFUSED)
+#: Its requests are answered, and what was posted for it arrives.
+_AFTER_LEAVING = {*get_args(e.Event)} - {e.Join, e.Created, e.HandedOver}
+
+RULES: Final = (
+    # Getting a node, also after a lost reply.
+    Rule(S.NEW, e.Join, "_join", S.PARKED, *_ANEW),
+    Rule(S.PARKED, e.Connected, "_join_parked", *_ANEW),
+    Rule(S.JOINING, e.LineMade, "_line_made"),
+    Rule(S.JOINING, e.Created, "_created", *_ANEW, S.READING_LINE, S.LOOKING, S.BEHIND, S.HOLDING),
+    Rule((S.JOINING, S.IDENTIFYING), e.Disconnected, "_lose_reply", S.FINDING),
+    Rule((S.FINDING, S.SEARCHING), e.Connected, "_find"),
+    Rule(S.FINDING, e.Listed, "_found", *_ANEW, S.IDENTIFYING),
+    Rule(S.IDENTIFYING, e.NodeRead, "_identified", *_ANEW, S.LOOKING),
+    # In line.
+    Rule(S.READING_LINE, e.LineRead, "_line_read", S.LOOKING, S.BEHIND, S.HOLDING),
+    Rule(S.LOOKING, e.Connected, "_connected", *_ANEW, S.LOOKING),
+    Rule(
+        S.LOOKING,
+        e.Listed,
+        "_listed",
+        *(*_ANEW, S.LOOKING, S.JUDGING, S.PROVING, S.WAITING, S.BEHIND),
+        *(S.BUSY, S.ASIDE, S.CLEARING, S.HOLDING),
+    ),
+    Rule(S.JUDGING, e.NodeRead, "_judged", S.LOOKING, S.REFUSED),
+    Rule(S.PROVING, e.Proved, "_look", S.LOOKING),
+    Rule(_LOOKS, e.Changed, "_own_changed"),
+    Rule(_LOOKS, e.Watched, "_own_read"),
+    Rule(
+        S.WAITING,
+        e.Changed,
+        "_ahead_changed",
+        *(S.JOINING, S.LOOKING, S.PROVING, S.WAITING, S.HOLDING),
+    ),
+    Rule(S.WAITING, e.Watched, "_ahead_watched", *_ANEW, S.LOOKING, S.WAITING),
+    Rule(S.BEHIND, e.NeighbourLeft, "_neighbour_left", S.LOOKING, S.HOLDING),
+    Rule(S.BEHIND, e.HandedOver, "_handed_over", S.HOLDING),
+    Rule(S.BEHIND, e.Changed, "_own_changed", S.JOINING, S.BEHIND),
+    Rule(S.BEHIND, e.Watched, "_own_read", S.JOINING, S.BEHIND),
+    Rule((*_LOOKS, S.WAITING, S.BEHIND), e.Disconnected, "_disconnected", S.LOOKING),
+    Rule((S.WAITING, S.BEHIND, S.HOLDING), e.Renewed, "_renewed"),
+    # Without a node, behind others or before a line that has to begin anew.
+    Rule(S.ASIDE, e.Changed, "_first_changed", S.ASIDE, S.PEEKING),
+    Rule(S.ASIDE, e.Watched, "_first_watched", S.ASIDE, S.PEEKING, S.REFUSED),
+    Rule(_ASIDE, e.Disconnected, "_disconnected_aside", S.PEEKING),
+    Rule(S.PEEKING, e.Connected, "_peek"),
+    Rule(S.PEEKING, e.Listed, "_peeked", *_ANEW, S.BUSY, S.ASIDE, S.CLEARING),
+    Rule(S.CLEARING, e.LineRead, "_clear", *_ANEW, S.CLEARING),
+    Rule(S.CLEARING, e.LineRemoved, "_cleared", *_ANEW, S.PEEKING),
+    # Granted.
+    Rule(S.HOLDING, e.Disconnected, "_disconnected"),
+    Rule(S.HOLDING, e.Connected, "_check", S.HOLDING, S.LOST),
+    Rule(S.HOLDING, e.Lapsed, "_check", S.HOLDING, S.LOST),
+    Rule(S.HOLDING, e.Changed, "_own_changed", S.HOLDING, S.LOST),
+    Rule(S.HOLDING, e.Watched, "_own_read", S.HOLDING, S.LOST),
+    Rule(S.HOLDING, e.FoundBroken, "_found_broken", S.LOST),
+    Rule((S.HOLDING, S.LOST), e.HeldTooLong, "_held_too_long", S.LOST),
+    # Leaving.
+    Rule(
+        (S.NEW, S.PARKED, *_LOOKS, S.WAITING, S.BEHIND, *_ASIDE, S.HOLDING, *_OVER),
+        e.Leave,
+        "_leave",
+        S.LEFT,
+    ),
+    Rule(S.JOINING, e.Leave, "_leave_while_joining", *_LEAVING),
+    Rule((S.FINDING, S.IDENTIFYING), e.Leave, "_search", S.SEARCHING),
+    Rule(S.LEAVING, e.Disconnected, "_search", S.SEARCHING),
+    Rule(_LEAVING, e.Created, "_created_in_vain", S.LEFT),
+    Rule(S.SEARCHING, e.Listed, "_found_in_vain", S.SEARCHING, S.LEFT),
+    Rule(S.SEARCHING, e.NodeRead, "_read_in_vain", S.LEFT),
+    # Too late, or for all of the session.
+    Rule(_OVER, e.Connected),
+    Rule((S.PARKED, S.FINDING, S.SEARCHING, *_OVER), e.Disconnected),
+    Rule((S.JOINING, S.FINDING, S.IDENTIFYING, *_LOOKS, *_ASIDE, *_OVER, *_LEAVING), e.Renewed),
+    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER, *_LEAVING), e.Changed),
+    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER, *_LEAVING), e.Watched),
+    Rule((S.JOINING, S.REFUSED, S.LEAVING), e.Listed),
+    Rule((S.REFUSED, *_LEAVING), e.LineMade),
+    Rule([s for s in S if s not in (S.NEW, S.HOLDING, S.LEFT)], e.Lapsed),
+    Rule((S.HOLDING, S.LOST), e.NeighbourLeft),
+    Rule(S.LOST, e.FoundBroken),
+    Rule(_LEAVING, e.Leave),
+    *(Rule(S.LEFT, event) for event in _AFTER_LEAVING),
 )
-_ASIDE = (State.ASIDE, State.PEEKING, State.CLEARING)
-_LEAVING = (State.LEAVING, State.SEARCHING, State.LEFT)
-
-#: The table in the docstring: events → the states in which they change something → the method.
-RULES: dict[type, dict[tuple[State, ...], str]] = {
-    e.Join: {(State.NEW,): "_join"},
-    e.Created: {
-        (State.JOINING,): "_created",
-        (State.LEAVING, State.SEARCHING): "_created_in_vain",
-    },
-    e.LineMade: {(State.JOINING,): "_line_made"},
-    e.Listed: {
-        (State.FINDING,): "_found",
-        (State.LOOKING,): "_listed",
-        (State.PEEKING,): "_peeked",
-        (State.SEARCHING,): "_found_in_vain",
-    },
-    e.NodeRead: {
-        (State.IDENTIFYING,): "_identified",
-        (State.JUDGING,): "_judged",
-        (State.SEARCHING,): "_read_in_vain",
-    },
-    e.LineRead: {(State.READING_LINE,): "_line_read", (State.CLEARING,): "_clear"},
-    e.LineRemoved: {(State.CLEARING,): "_cleared"},
-    e.Proved: {(State.PROVING,): "_look"},
-    e.Changed: {
-        (State.WAITING,): "_ahead_changed",
-        (State.ASIDE,): "_first_changed",
-        (*(s for s in _WITH_NODE if s is not State.WAITING), State.HOLDING): "_own_changed",
-    },
-    e.Watched: {
-        (State.WAITING,): "_ahead_watched",
-        (State.ASIDE,): "_first_watched",
-        (*(s for s in _WITH_NODE if s is not State.WAITING), State.HOLDING): "_own_read",
-    },
-    e.NeighbourLeft: {(State.BEHIND,): "_neighbour_left"},
-    e.HandedOver: {(State.BEHIND,): "_handed_over"},
-    e.Renewed: {(State.WAITING, State.BEHIND, State.HOLDING): "_renewed"},
-    e.Lapsed: {(State.HOLDING,): "_check"},
-    e.HeldTooLong: {(State.HOLDING, State.LOST): "_held_too_long"},
-    e.FoundBroken: {(State.HOLDING,): "_found_broken"},
-    e.Disconnected: {
-        (State.JOINING, State.IDENTIFYING): "_lose_reply",
-        (*_WITH_NODE, State.HOLDING): "_disconnected",
-        _ASIDE: "_disconnected_aside",
-        (State.LEAVING,): "_search",
-    },
-    e.Connected: {
-        (State.PARKED,): "_join_parked",
-        (State.FINDING, State.SEARCHING): "_find",
-        (State.LOOKING,): "_connected",
-        (State.PEEKING,): "_peek",
-        (State.HOLDING,): "_check",
-    },
-    e.Leave: {
-        (State.JOINING,): "_leave_while_joining",
-        (State.FINDING, State.IDENTIFYING): "_search",
-        tuple(
-            state
-            for state in State
-            if state not in (State.JOINING, State.FINDING, State.IDENTIFYING, *_LEAVING)
-        ): "_leave",
-    },
-}
-
-
-def methods_of(cls: type) -> list[dict[type, Any]]:
-    """Return the methods of a class by state and event."""
-    found: list[dict[type, Any]] = [{} for _ in range(len(State) + 1)]
-    for event, names in RULES.items():
-        for states, name in names.items():
-            for state in states:
-                found[state][event] = getattr(cls, name)
-    return found

@@ -163,8 +163,9 @@ class CountingContender(Counting, QueuedContender):
     """The same of one who has a node of its own."""
 
     def be_woken_for_nothing(self) -> None:
-        """Hear of a change of the one ahead."""
-        self.hear(Changed(self.machine._watched, deleted=False))
+        """Hear of a change of the one ahead, if that is watched."""
+        if self.machine._watched in self._watchers:
+            self.hear(Changed(self.machine._watched, deleted=False))
 
     def hear_that_it_is_gone(self, name: str) -> None:
         """Hear that a node is gone, by the watch and by the answer to it."""

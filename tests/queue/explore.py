@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from distlock.queue import policies
 from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
+from tests.kit import table
 from tests.kit.helpers import without_garbage_collection
 from tests.queue.invariants import violation
 from tests.queue.steps import steps
@@ -197,6 +198,7 @@ def main(scopes: Mapping[str, Any] = SCOPES, explore: Callable[..., Exploration]
     parser.add_argument("--scope", action="append", choices=scopes)
     parser.add_argument("--slow", action="store_true")
     options = parser.parse_args()
+    table.hold_machines()
     for name in options.scope or scopes:
         start = scopes[name].beginning(slow=options.slow)
         print(f"{name}: {explore(start, options.depth, options.seconds)}", flush=True)  # noqa: T201

@@ -381,7 +381,7 @@ MUTATIONS = [
     Mutation(WatchByExists, scope(), "a watch is still there"),
     Mutation(HandOverWithoutSessionCheck, scope(3, homes=(0, 0, 1), lapses=1, expiries=1), IN_VAIN),
     Mutation(OfferIsNotTakenBack, scope(homes=TOGETHER, releases=1, cuts=1), TOKENS),
-    Mutation(HandOverIsNotNoted, scope(homes=TOGETHER, releases=1), TOKENS),
+    Mutation(HandOverIsNotNoted, scope(homes=TOGETHER, releases=1), SLEEPS),
     Mutation(NumberWithoutAgeOfLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
     Mutation(AnyNumberIsOfThisLine, scope(3, homes=(0, 0, 1), removals=1), TOKENS),
     Mutation(DistanceOfTransactions, replace(RENEWED, begins_at=2), TOKENS),

@@ -12,7 +12,6 @@ from distlock.queue.semaphore import events as s
 from distlock.queue.semaphore.events import LEASES, LOCKS, At
 from distlock.queue.semaphore.limits import Limit
 from distlock.queue.semaphore.machine import SemaphoreMachine
-from distlock.queue.semaphore.queueing import Queueing
 from distlock.queue.semaphore.states import SemaphoreState
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Faults, Process, Server, World, Wrong, _copier, _decides, clone
@@ -41,12 +40,14 @@ UNSURE = frozenset(
 )
 COPIED = tuple(
     name
-    for name in Queueing.__slots__
+    for name in SemaphoreMachine.__slots__
     if name not in ("_effects", "limit", "new_prefix", "nodes", "permits", "queue", "session")
 )
 _plain = attrgetter(*(name for name in COPIED if name not in ("ahead", "seen")))
 _copy = _copier(COPIED)
 _FOR_PERMITS = (e.Connected, e.Disconnected, e.Renewed, e.Lapsed, e.Leave)
+#: Events of one permit's node.
+_OF_A_PERMIT = (e.Changed, e.Watched)
 
 
 class Taker:
@@ -90,10 +91,11 @@ class Taker:
     def apply(self, event: Any) -> Sequence[Any]:
         """Apply an event to the contender, or to its permits, or to both."""
         event = self._addressed(event)
-        effects = self.machine.apply(event)
         where, what = event if type(event) is At else (None, event)
-        if self.machine.permits and (where == LEASES or type(what) in _FOR_PERMITS):
-            effects = list(effects)
+        effects: list[Any] = []
+        if type(what) is not e.Lapsed and not (where == LEASES and type(what) in _OF_A_PERMIT):
+            effects += self.machine.apply(event)
+        if type(what) in _FOR_PERMITS or (where == LEASES and type(what) in _OF_A_PERMIT):
             for permit in self.machine.permits:
                 effects += [At(LEASES, effect) for effect in permit.apply(what)]
         return effects

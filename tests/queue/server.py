@@ -31,6 +31,8 @@ def deliver(world: World, process: Process, number: int, event: e.Event) -> None
     if caller.given is not None:
         process.callers[number] = caller._replace(given=None)
         contender.apply(e.HandedOver(caller.given))
+        if type(event) is e.NeighbourLeft:
+            return
     before = contender.state
     carry_out(world, process, number, contender.apply(event))
     _check_grant(world, number, contender, before)

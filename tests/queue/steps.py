@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distlock.queue import events as e
 from distlock.queue.semaphore.limits import limit_in, setting
 from distlock.queue.states import State
+from tests.kit import table
 from tests.queue.server import (
     carry_out,
     deliver,
@@ -46,6 +47,8 @@ def _after(world: World, number: int, what: str, act: Callable[[World, Process],
         act(then, then.own(number))
     except Wrong as wrong:
         then.wrong = str(wrong)
+    if table.faults:
+        then.wrong = table.faults.pop()
     return what, then
 
 

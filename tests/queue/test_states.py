@@ -1,43 +1,55 @@
-"""The table of the states, in words and as `RULES`."""
+"""The tables of states say what the machines do, no more and no less."""
 
 from __future__ import annotations
 
-from typing import get_args
+from types import ModuleType
 
 import pytest
 
 from distlock.queue import events as e
-from distlock.queue import states
+from distlock.queue import policies, states
 from distlock.queue.machine import Machine
+from distlock.queue.semaphore import states as semaphore_states
 from distlock.queue.states import RULES, State
+from tests.kit import table
+from tests.kit.helpers import without_garbage_collection
+from tests.queue import alone
+from tests.queue.explore import DOWNGRADED
 
 
-@pytest.mark.parametrize("state", [state for state in State if state < State.HOLDING])
-def test_the_docstring_has_a_row_for_each_state_that_waits(state: State) -> None:
-    rows = [line.split()[0] for line in (states.__doc__ or "").splitlines() if line.strip()]
-    assert state.name in (row.rstrip(",") for row in rows) or state is State.BUSY
+@without_garbage_collection()
+def test_the_rules_are_all_that_a_contender_can_do() -> None:
+    found = alone.transitions(policies.MUTEX, 6)
+    found |= alone.transitions(policies.MUTEX, 6, try_only=True)
+    found |= alone.transitions(policies.MUTEX, 5, revocable=True)
+    found |= alone.transitions(policies.MUTEX, 5, revocable=True, try_only=True)
+    found |= alone.transitions(DOWNGRADED, 6)
+    assert found == table.transitions(RULES)
 
 
-@pytest.mark.parametrize("event", [event for event in RULES if event is not e.LineMade])
-def test_the_docstring_names_each_event(event: type) -> None:
-    assert event.__name__ in (states.__doc__ or "")
+@pytest.mark.parametrize("module", [states, semaphore_states], ids=["queue", "semaphore"])
+def test_the_docstring_has_the_table(module: ModuleType) -> None:
+    """If it fails, paste what it expects."""
+    assert f"::\n\n{table.shown(module.RULES)}\n" in (module.__doc__ or "")
 
 
-def test_each_event_has_a_rule() -> None:
-    assert set(RULES) == set(get_args(e.Event))
+@pytest.mark.parametrize("module", [states, semaphore_states], ids=["queue", "semaphore"])
+def test_no_two_rules_are_for_one_event_in_one_state(module: ModuleType) -> None:
+    pairs = [(state, rule.event) for rule in module.RULES for state in rule.states]
+    assert len(pairs) == len(set(pairs))
 
 
-def test_no_two_rules_are_for_one_event_in_one_state() -> None:
-    for methods in RULES.values():
-        named = [state for group in methods for state in group]
-        assert len(named) == len(set(named))
+def test_an_event_that_a_state_does_not_know_is_a_fault() -> None:
+    machine = alone.beginning(policies.MUTEX).contenders[alone.OUR]
+    assert machine.apply(e.Proved()) == ()
+    assert [fault.split(",")[0] for fault in table.faults] == ["NEW gets Proved() and is NEW then"]
+    table.faults.clear()
 
 
-def test_each_state_but_the_last_ends_by_leaving() -> None:
-    leaves = {state for group in RULES[e.Leave] for state in group}
-    assert set(State) - leaves == {State.LEAVING, State.SEARCHING, State.LEFT}
-
-
-@pytest.mark.parametrize("event", RULES)
-def test_each_rule_names_a_method(event: type) -> None:
-    assert all(hasattr(Machine, name) for name in RULES[event].values())
+def test_a_state_that_the_table_does_not_allow_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = alone.beginning(policies.MUTEX).contenders[alone.OUR]
+    method = lambda self, _: setattr(self, "state", State.HOLDING)  # noqa: E731
+    monkeypatch.setitem(Machine._methods[State.NEW], e.Join, method)
+    machine.apply(e.Join())
+    assert len(table.faults) == 1
+    assert "HOLDING" in table.faults.pop()

@@ -21,7 +21,6 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distlock.queue.joining import Joining
 from distlock.queue.local_line import Local, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
@@ -37,7 +36,7 @@ REPORTED = frozenset({"ahead", "seen", "head", "before", "_effects", "_do"})
 #: Attributes that belong to the process, and those that never change.
 BOUND = frozenset({"local", "new_prefix", "session"})
 FIXED = frozenset({"me", "policy", "revocable", "try_only"})
-COPIED = tuple(name for name in Joining.__slots__ if name not in BOUND)
+COPIED = tuple(name for name in Machine.__slots__ if name not in BOUND)
 KEY = tuple(name for name in COPIED if name not in FIXED | REPORTED)
 #: The states that no event of the server leads out of.
 AT_REST = frozenset({State.NEW, State.BUSY, State.HOLDING, State.LOST, State.REFUSED, State.LEFT})

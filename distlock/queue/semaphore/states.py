@@ -1,143 +1,123 @@
-"""The states of a semaphore's contender, and what happens in which of them.
+"""The states of a semaphore's contender, and what happens in which of them: `RULES`.
 
-An event that a state does not name changes nothing. "Our turn" means: first in the queue. The queue
-has a machine of its own, whose `Grant`, `Lose` and `Refuse` are events here::
+The queue has a machine of its own, whose `Grant`, `Lose` and `Refuse` are events here. From each
+state, what leads where; a test compares it with the rules::
 
-    NEW          Join                → COUNTING, and comes to the queue in the same go
-    COUNTING     LimitRead           our turn             → MAKING
-                                     not our turn         → QUEUEING
-                                     too few are free     → BUSY for one who tries only
-    QUEUEING     Grant               → MAKING, or COUNTING again for one who tries only
-    MAKING       Created             notes the node, or the error
-                 Listed, the last    all permits are there, and within the limit
-                                                          → HOLDING, or PROVING
-                                     beyond the limit     → WAITING, or BUSY
-                                     one is not there     makes all of them anew
-                                     no node of permits   makes it, and all of them anew
-                 Disconnected        → FINDING: some may be there
-    FINDING      Connected           lists all that was acknowledged before
-                 Listed              deletes ours, and makes all of them anew
-    LOOKING      Connected           lists
-                 Listed              as in MAKING
-    PROVING      Proved              → LOOKING
-    WAITING      NamesChanged,       → LOOKING
-                  LimitChanged
-                 Listed              as in MAKING
-    COUNTING,    Lose                comes to the queue anew; MAKING and FINDING do so later
-     LOOKING,    Connected           the same if the queue's node was of an earlier session
-     PROVING,
-     WAITING
-    COUNTING,    Refuse              → REFUSED
-     QUEUEING
-    MAKING       Leave               → LEAVING: a node is deleted as soon as it is known
-    FINDING      Leave               → SEARCHING for the nodes, to delete them
-    LEAVING      Created, the last   → LEFT
-                 Disconnected        → SEARCHING
-    SEARCHING    Connected           lists all that was acknowledged before
-                 Listed              → LEFT
-    any other    Leave               → LEFT; the nodes are deleted, the watches are taken back
-    with nodes   Disconnected        → LOOKING, unless granted
-                 an unknown error    → REFUSED
-                 a limit below what is wanted             → REFUSED
-
-A caller may give its permits back one after the other, and may lose one of them. So from the grant
-on each permit is a contender of its own, a `distlock.queue.machine`, and this one has nothing to do
-any more but to leave.
-
-`RULES` is the same table for `machine`: which method applies which event.
+    NEW          Join → COUNTING; Leave → LEFT
+    COUNTING     LimitRead → QUEUEING, MAKING, BUSY, REFUSED; Refuse → REFUSED; Leave → LEFT
+    QUEUEING     Refuse → REFUSED; Grant → COUNTING, MAKING; Leave → LEFT
+    MAKING       Listed → COUNTING, MAKING, PROVING, WAITING, BUSY, HOLDING, REFUSED;
+                 Disconnected → FINDING; Leave → LEAVING, LEFT
+    FINDING      Listed → COUNTING, MAKING; Leave → SEARCHING
+    LOOKING      Lose → COUNTING; Connected → COUNTING, LOOKING; Listed → COUNTING, MAKING,
+                 PROVING, WAITING, BUSY, HOLDING, REFUSED; LimitChanged → COUNTING, LOOKING;
+                 NamesChanged → COUNTING, LOOKING; Leave → LEFT
+    PROVING      Lose → COUNTING; Proved → LOOKING; Listed → COUNTING, MAKING, PROVING, WAITING,
+                 BUSY, HOLDING, REFUSED; LimitChanged → COUNTING, LOOKING;
+                 NamesChanged → COUNTING, LOOKING; Disconnected → LOOKING; Leave → LEFT
+    WAITING      Lose → COUNTING; Listed → COUNTING, MAKING, PROVING, WAITING, BUSY, HOLDING,
+                 REFUSED; LimitChanged → COUNTING, LOOKING; NamesChanged → COUNTING, LOOKING;
+                 Disconnected → LOOKING; Leave → LEFT
+    BUSY         Leave → LEFT
+    HOLDING      Leave → LEFT
+    REFUSED      Leave → LEFT
+    LEAVING      Created → LEAVING, LEFT; Disconnected → SEARCHING
+    SEARCHING    Listed → LEFT
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any
+from enum import IntEnum, auto
+from typing import Final
 
 from distlock.queue import events as e
+from distlock.queue.table import Rule
 
 from . import events as s
 
 
-class SemaphoreState(Enum):
+class SemaphoreState(IntEnum):
     """Where a semaphore's contender is between joining and leaving."""
 
     #: Nothing has been sent.
-    NEW = "new"
+    NEW = auto()
     #: The limit is being read, or there is no connection; it may be our turn already.
-    COUNTING = "counting"
+    COUNTING = auto()
     #: It waits for its turn.
-    QUEUEING = "queueing"
+    QUEUEING = auto()
     #: It is our turn; the creates are under way, and a list.
-    MAKING = "making"
+    MAKING = auto()
     #: The answer to a create is lost; the list is under way, or there is no connection.
-    FINDING = "finding"
+    FINDING = auto()
     #: The list is under way, or there is no connection.
-    LOOKING = "looking"
+    LOOKING = auto()
     #: The permits are within the limit; the session is being proven.
-    PROVING = "proving"
+    PROVING = auto()
     #: The permits are beyond the limit; it watches them and the limit.
-    WAITING = "waiting"
+    WAITING = auto()
     #: Too few permits are free, and the caller is about to leave.
-    BUSY = "busy"
-    HOLDING = "holding"
-    REFUSED = "refused"
+    BUSY = auto()
+    HOLDING = auto()
+    REFUSED = auto()
     #: The caller has left; creates are under way.
-    LEAVING = "leaving"
+    LEAVING = auto()
     #: The caller has left; whether there are nodes is being found out.
-    SEARCHING = "searching"
-    LEFT = "left"
+    SEARCHING = auto()
+    LEFT = auto()
 
 
-_S = SemaphoreState
-_WITH_NODES = (_S.LOOKING, _S.PROVING, _S.WAITING)
+S = SemaphoreState
+_AMONG = (S.LOOKING, S.PROVING, S.WAITING)
+_LEAVING = (S.LEAVING, S.SEARCHING)
+#: The outcomes, for the caller. From the grant on each permit is a contender of its own, a
+#: `distlock.queue.machine`: a caller may give them back one by one, and may lose one of them.
+_OVER = (S.BUSY, S.HOLDING, S.REFUSED)
+#: A list shows whether all permits are there, how many others are, and what the limit allows.
+_SEEN = (S.COUNTING, S.MAKING, S.PROVING, S.WAITING, *_OVER)
 
-#: The table in the docstring: events → the states in which they change something → the method.
-RULES: dict[type, dict[tuple[SemaphoreState, ...], str]] = {
-    e.Join: {(_S.NEW,): "_come_to_queue"},
-    e.Grant: {(_S.QUEUEING,): "_have_turn"},
-    e.Lose: {(_S.COUNTING, *_WITH_NODES): "_start_anew"},
-    e.Refuse: {(_S.COUNTING, _S.QUEUEING): "_refused"},
-    s.LimitRead: {
-        (_S.COUNTING,): "_counted",
-        (_S.QUEUEING, _S.MAKING, *_WITH_NODES): "_limit_read",
-    },
-    s.LimitChanged: {_WITH_NODES: "_limit_changed"},
-    s.NamesChanged: {_WITH_NODES: "_names_changed"},
-    e.LineMade: {(_S.COUNTING, _S.QUEUEING, _S.MAKING): "_line_made"},
-    e.Created: {(_S.MAKING,): "_created", (_S.LEAVING,): "_created_in_vain"},
-    e.Listed: {
-        (_S.MAKING,): "_made",
-        (_S.FINDING,): "_found",
-        _WITH_NODES: "_listed",
-        (_S.SEARCHING,): "_found_in_vain",
-    },
-    e.Proved: {(_S.PROVING,): "_look"},
-    e.Disconnected: {
-        (_S.MAKING,): "_lose_reply",
-        _WITH_NODES: "_disconnected",
-        (_S.LEAVING,): "_search",
-    },
-    e.Connected: {
-        (_S.COUNTING,): "_count",
-        (_S.FINDING, _S.SEARCHING): "_find",
-        (_S.LOOKING,): "_look",
-    },
-    e.Leave: {
-        (_S.MAKING,): "_leave_while_making",
-        (_S.FINDING,): "_search",
-        tuple(
-            state
-            for state in _S
-            if state not in (_S.MAKING, _S.FINDING, _S.LEAVING, _S.SEARCHING, _S.LEFT)
-        ): "_leave",
-    },
-}
-
-
-def methods_of(cls: type) -> dict[tuple[SemaphoreState, type], Any]:
-    """Return the methods of a class by state and event."""
-    return {
-        (state, event): getattr(cls, name)
-        for event, names in RULES.items()
-        for states, name in names.items()
-        for state in states
-    }
+_RULES = (
+    Rule(S.NEW, e.Join, "_come_to_queue", S.COUNTING),
+    # In the queue.
+    Rule(S.COUNTING, e.Connected, "_count"),
+    Rule(S.COUNTING, s.LimitRead, "_counted", S.QUEUEING, S.MAKING, S.BUSY, S.REFUSED),
+    Rule((S.COUNTING, *_AMONG), e.Lose, "_start_anew", S.COUNTING),
+    Rule((S.COUNTING, S.QUEUEING), e.Refuse, "_refused", S.REFUSED),
+    Rule((S.COUNTING, S.QUEUEING, S.MAKING), e.LineMade, "_line_made"),
+    Rule(S.QUEUEING, e.Grant, "_have_turn", S.COUNTING, S.MAKING),
+    # Making the permits.
+    Rule((S.QUEUEING, S.MAKING, *_AMONG), s.LimitRead, "_limit_read"),
+    Rule(S.MAKING, e.Created, "_created"),
+    Rule(S.MAKING, e.Listed, "_made", *_SEEN),
+    Rule(S.MAKING, e.Disconnected, "_lose_reply", S.FINDING),
+    Rule((S.FINDING, S.SEARCHING), e.Connected, "_find"),
+    Rule(S.FINDING, e.Listed, "_found", S.COUNTING, S.MAKING),
+    # Among the permits.
+    Rule(S.LOOKING, e.Connected, "_look", S.COUNTING, S.LOOKING),
+    Rule(S.PROVING, e.Proved, "_look", S.LOOKING),
+    Rule(_AMONG, e.Listed, "_listed", *_SEEN),
+    Rule(_AMONG, s.LimitChanged, "_limit_changed", S.COUNTING, S.LOOKING),
+    Rule(_AMONG, s.NamesChanged, "_names_changed", S.COUNTING, S.LOOKING),
+    Rule(_AMONG, e.Disconnected, "_disconnected", S.LOOKING),
+    # Leaving.
+    Rule((S.NEW, S.COUNTING, S.QUEUEING, *_AMONG, *_OVER), e.Leave, "_leave", S.LEFT),
+    Rule(S.MAKING, e.Leave, "_leave_while_making", S.LEAVING, S.LEFT),
+    Rule(S.FINDING, e.Leave, "_search", S.SEARCHING),
+    Rule(S.LEAVING, e.Created, "_created_in_vain", S.LEAVING, S.LEFT),
+    Rule(S.LEAVING, e.Disconnected, "_search", S.SEARCHING),
+    Rule(S.SEARCHING, e.Listed, "_found_in_vain", S.LEFT),
+    # Too late, or again.
+    Rule((*_LEAVING, S.LEFT), e.Leave),
+    Rule((*_OVER, S.LEFT), s.LimitChanged),
+    Rule((*_OVER, S.LEFT), s.NamesChanged),
+    Rule((*_OVER, S.LEFT), e.Created),
+)
+#: The session's events, which come to all, the queue's, and answers from an earlier go.
+_ANY_TIME = (
+    *(e.Connected, e.Disconnected, e.Renewed, e.Grant, e.Lose, e.Refuse),
+    *(e.Listed, e.LineMade, e.Proved, s.LimitRead),
+)
+_KNOWN = {(state, rule.event) for rule in _RULES for state in rule.states}
+RULES: Final = _RULES + tuple(
+    Rule([state for state in S if state is not S.NEW and (state, event) not in _KNOWN], event)
+    for event in _ANY_TIME
+)

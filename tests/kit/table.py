@@ -1,0 +1,74 @@
+"""Holds each machine of this process to its table of states, in every test."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from distlock.queue import states
+from distlock.queue.machine import Machine
+from distlock.queue.semaphore import states as semaphore_states
+from distlock.queue.semaphore.machine import SemaphoreMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from enum import IntEnum
+
+    from distlock.queue.table import Rule
+
+    Transition = tuple[IntEnum, type, IntEnum]
+
+#: What was found since the last test: on any thread, so an exception would not fail the test.
+faults: list[str] = []
+
+
+def hold_machines() -> None:
+    """Check each event of each machine, and the state after it, from now on."""
+    _hold(Machine, "apply", states.RULES)
+    _hold(SemaphoreMachine, "_happen", semaphore_states.RULES)
+
+
+def _hold(cls: Any, apply: str, rules: Sequence[Rule]) -> None:
+    """Check a machine, but no mutation of it.
+
+    :param apply: the method that applies an event
+    """
+    unchecked = getattr(cls, apply)
+    known = {(state, rule.event): rule.then or (state,) for rule in rules for state in rule.states}
+
+    def checked(self: Any, event: Any) -> Any:
+        before = self.state
+        effects = unchecked(self, event)
+        if type(self) is cls and self.state not in known.get((before, type(event)), ()):
+            faults.append(f"{before.name} gets {event} and is {self.state.name} then")
+        return effects
+
+    setattr(cls, apply, checked)
+
+
+def transitions(rules: Sequence[Rule]) -> set[Transition]:
+    """Return all transitions that the rules allow."""
+    return {
+        (state, rule.event, then)
+        for rule in rules
+        for state in rule.states
+        for then in rule.then or (state,)
+    }
+
+
+def shown(rules: Sequence[Rule]) -> str:
+    """Return the table for a docstring: what leads from each state to others."""
+    states = {state for rule in rules for state in rule.states}
+    lines = []
+    for state in sorted(states):
+        ways = [
+            f"{rule.event.__name__}\xa0→\xa0{', '.join(then.name for then in rule.then)}"
+            for rule in rules
+            if state in rule.states and rule.then not in ((), (state,))
+        ]
+        if ways:
+            first = f"    {state.name:13}"
+            lines.append(
+                fill("; ".join(ways), 98, initial_indent=first, subsequent_indent=" " * 17)
+            )
+    return "\n".join(lines).replace("\xa0", " ")
