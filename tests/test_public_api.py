@@ -1,64 +1,34 @@
-"""The public names: a list that changes only on purpose, each with a docstring."""
+"""The public names: those of `public_names.txt`, each with a docstring."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
 from django.dispatch import Signal
 
 import distlock
+import distlock.inspection
+import distlock.testing
 from distlock import Hold, Mutex, signals, zk_lock, zk_locked, zk_rwlock, zk_semaphore_mutex
+from tests import public_names
 
-PUBLIC = [
-    "DeadlockDetected",
-    "DistlockError",
-    "FenceField",
-    "FencedModel",
-    "Hold",
-    "IncompatiblePeer",
-    "Leader",
-    "LockBusy",
-    "LockInTransaction",
-    "LockKeyError",
-    "LockLost",
-    "LockUnavailable",
-    "Mutex",
-    "NotOwner",
-    "StaleToken",
-    "TooManyLocks",
-    "escape_key",
-    "kazoo_client",
-    "lock_acquired",
-    "lock_at_risk",
-    "lock_contended",
-    "lock_failed",
-    "lock_lost",
-    "lock_released",
-    "lock_safe",
-    "release_on_sigterm",
-    "revoke",
-    "zk_leader",
-    "zk_lease",
-    "zk_lock",
-    "zk_locked",
-    "zk_multilock",
-    "zk_rwlock",
-    "zk_semaphore",
-    "zk_semaphore_mutex",
-]
+PUBLIC = distlock.__all__
 
 
-def test_the_public_names_are_these() -> None:
-    assert distlock.__all__ == PUBLIC
+def test_the_public_names_are_those_of_the_list() -> None:
+    """A change of the list is a change for users. ``python -m tests.public_names`` writes it."""
+    assert public_names.LIST.read_text(encoding="utf-8") == public_names.public_names()
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_is_there(name: str) -> None:
-    assert getattr(distlock, name) is not None
+@pytest.mark.parametrize("module", [distlock, distlock.inspection, distlock.testing])
+def test_the_list_has_all_names_that_a_module_gives(module: ModuleType) -> None:
+    listed = re.findall(r"(?m)^([\w.]+)", public_names.LIST.read_text(encoding="utf-8"))
+    assert {f"{module.__name__}.{name}" for name in module.__all__} <= set(listed)
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:

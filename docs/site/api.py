@@ -56,6 +56,12 @@ def names_in(page: str) -> list[str]:
     return names.replace("()", "").split()
 
 
+def stubs(page: str) -> dict[str, str]:
+    """Return the source of the objects that the page shows, as it shows them, by their names."""
+    names = [name for part in _PART.findall(page) for name in part[1].split()]
+    return {name.removesuffix("()"): _stub(name) for name in names}
+
+
 def _page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
