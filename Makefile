@@ -1,7 +1,7 @@
 # Every target does its own set-up: `make demo` and `make test` work on a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel setup clean
+.PHONY: help demo serve test test-all kazoo matrix valkey screenshots bench growth reliability celerylocks celerypolicies herd lint audit types api tutorial docs wheel release setup clean
 
 SALE := .venv/bin/python manage.py sale --stock 10 --buyers 100 --processes 4
 SHOP := .venv/bin/python manage.py serve_demo
@@ -117,6 +117,9 @@ docs: .venv/.ready  ## the documentation as a site: build/site/index.html
 wheel: .venv/.ready  ## the packages as a file each, to install elsewhere: dist/
 	.venv/bin/python -m build --no-isolation --wheel
 	.venv/bin/python -m build --no-isolation --wheel --outdir dist django-distlock-chaos
+
+release: .venv/.ready  ## build, check and tag the version of the change log: dist/; uploads nothing
+	.venv/bin/python .ci/release.py $(ARGS)
 
 setup: .venv/.ready  ## only the set-up of all the above
 	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
