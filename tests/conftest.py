@@ -15,8 +15,6 @@ from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
 from distlock.contenders import waiting
-from distlock.locks import held_permits
-from distlock.owner.owner import current
 from distlock.queue.semaphore import limits
 from distlock.testing.fixtures import zookeeper as real_zookeeper
 from distlock.testing.fixtures import zookeeper_embedded, zookeeper_ensemble
@@ -28,7 +26,7 @@ from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotIn
 from tests.kit.skips import pytest_make_collect_report, pytest_runtest_makereport
 from tests.kit.versions import pytest_report_header
 
-pytest_plugins = ["tests.kit.fixtures", "tests.interop.fixtures"]
+pytest_plugins = ["tests.kit.leftovers", "tests.kit.fixtures", "tests.interop.fixtures"]
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -154,19 +152,6 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if not {"as_shipped", *FAULTS} & set(request.fixturenames):
         monkeypatch.setattr(waiting, "ANSWER_SECONDS", ANSWER_SECONDS)
         monkeypatch.setattr(Hold.verify, "__kwdefaults__", {"timeout": ANSWER_SECONDS})
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_held_on() -> Iterator[None]:
-    """What one test has left to the main thread is no concern of the next.
-
-    Whoever leaves permits fails: they belong to the process, and any later test could find them.
-    """
-    yield
-    current().release_all()
-    left = [name for _, name, _ in held_permits._held]
-    held_permits.clear()
-    assert not left, f"The test leaves permits of {left}."
 
 
 @pytest.fixture(autouse=True)
