@@ -29,6 +29,8 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 
 # Without bytecode, each of the hundreds of processes of a run would compile the package again.
 test: export PYTHONDONTWRITEBYTECODE =
+# Folders, files and tests come in random order. The first lines name its seed: to repeat an order,
+# make test ARGS=--randomly-seed=SEED; without: ARGS="-p no:randomly".
 test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
 	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -37,7 +39,7 @@ test-all: test kazoo  ## all tests, and kazoo's own: what .ci/run calls
 
 kazoo: .venv/.ready  ## kazoo's own tests, which are in its package, on the embedded server
 	.venv/bin/python -m pip install --quiet 'objgraph~=3.6'
-	.venv/bin/python -m pytest --config-file /dev/null --rootdir . -p no:cacheprovider --disable-warnings \
+	.venv/bin/python -m pytest --config-file /dev/null --rootdir . -p no:cacheprovider -p no:randomly --disable-warnings \
 	  --timeout 120 -n $(WORKERS) -p tests.interop.kazoo_suite --pyargs kazoo.tests $(ARGS)
 
 matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper that this machine has

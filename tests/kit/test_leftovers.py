@@ -106,7 +106,7 @@ def test_hooks():
 def test_who_leaves_something_fails_and_the_next_does_not(tmp_path: Path) -> None:
     (tmp_path / "test_leaving.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    arguments = ["-p", "tests.kit.leftovers", "-rE", tmp_path.name]
+    arguments = ["-p", "tests.kit.leftovers", "-p", "no:randomly", "-rE", tmp_path.name]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments],
         cwd=tmp_path.parent,
