@@ -60,23 +60,23 @@ screenshots: .venv/.ready  ## the pictures of the admin page: docs/images/; ARGS
 	.venv/bin/python -m pip install --quiet 'pillow>=11'
 	.venv/bin/python -m tests.browser.screenshots $(ARGS)
 
-bench: .venv/.ready  ## distlock beside other locks: docs/performance.md; ARGS=--quick only prints
+bench: .venv/.ready  ## distlock beside other locks: benchmarks/performance.md; ARGS=--quick only prints
 	@.ci/setup zookeeper
 	@.ci/setup --optional redis postgresql curator
 	.venv/bin/python -m pip install --quiet --editable '.[bench]'
 	.venv/bin/python -m benchmarks.bench $(or $(ARGS),--write)
 
-growth: .venv/.ready  ## up to 1,000 waiters, 100,000 keys, 500 sessions: docs/scaling.md
+growth: .venv/.ready  ## up to 1,000 waiters, 100,000 keys, 500 sessions: benchmarks/scaling.md
 	@.ci/setup zookeeper
 	.venv/bin/python -m pip install --quiet --editable '.[bench]'
 	.venv/bin/python -m benchmarks.growth $(or $(ARGS),--write)
 
-reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: docs/reliability.md
+reliability: .venv/.ready  ## faults, and what Curator, kazoo and distlock do: benchmarks/reliability.md
 	@.ci/setup zookeeper
 	@.ci/setup --optional curator
 	.venv/bin/python -m benchmarks.reliability --runs 3 --write
 
-celerylocks: .venv/.ready  ## celery-once and celery-singleton beside ours: docs/discussion/celery-locks.md
+celerylocks: .venv/.ready  ## celery-once and celery-singleton beside ours: benchmarks/celery-locks.md
 	@.ci/setup zookeeper redis
 	.venv/bin/python -m pip install --quiet --editable '.[bench]'
 	.venv/bin/python -m benchmarks.celery_locks --write
@@ -85,7 +85,7 @@ celerypolicies: .venv/.ready  ## many short Celery tasks on few keys under each 
 	@.ci/setup zookeeper redis rabbitmq
 	.venv/bin/python -m benchmarks.celery_policies $(ARGS)
 
-herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: docs/discussion/fairness.md
+herd: .venv/.ready  ## what a release costs with up to 1,000 waiters: benchmarks/herd.md
 	@.ci/setup zookeeper
 	.venv/bin/python -m benchmarks.herd --write
 
@@ -96,7 +96,7 @@ lint: .venv/.ready  ## ruff, import-linter, bandit, zizmor, codespell: rules, la
 	.venv/bin/python -m bandit --quiet --configfile pyproject.toml --recursive $(SHIPPED)
 	.venv/bin/zizmor --quiet --offline .github
 	.venv/bin/codespell README.md CHANGELOG.md docs .github .ci tests $(SHIPPED)
-	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/README.md example_project/README.md distlock django-distlock-chaos
+	.venv/bin/python .ci/prose.py README.md CHANGELOG.md docs .github benchmarks/*.md example_project/README.md distlock django-distlock-chaos
 
 audit: .venv/.ready  ## pip-audit: known holes in what is installed; asks a public database
 	.venv/bin/python -m pip install --quiet 'pip-audit~=2.10'

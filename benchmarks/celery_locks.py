@@ -23,7 +23,7 @@ from benchmarks.celery_workers import PATIENCE, ROOT, until, worker
 from distlock.testing.server import ZooKeeper
 from tests.kit.services import Redis
 
-PAGE = ROOT / "docs" / "discussion" / "celery-locks.md"
+PAGE = ROOT / "benchmarks" / "celery-locks.md"
 
 #: Whose tasks are measured: the names of the tasks in `contenders.celery_app`.
 BASELINE = "none"

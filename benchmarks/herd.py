@@ -25,8 +25,8 @@ from benchmarks.plot import log_log
 from distlock.testing.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "discussion" / "fairness.md"
-PLOT = PAGE.with_name("herd.svg")
+PAGE = ROOT / "benchmarks" / "herd.md"
+PLOT = PAGE.with_suffix(".svg")
 
 #: How many sessions one process carries.
 CROWD = 125

@@ -36,7 +36,7 @@ from benchmarks.faults import (
 )
 
 LIBRARIES = ("Curator", "kazoo", "distlock")
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "benchmarks" / "reliability.md"
 
 _HEAD = (
     "lock",

@@ -19,8 +19,8 @@ from benchmarks.bench.page import ratios, text
 from benchmarks.bench.run import PARTS, Run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "performance.md"
-PLOT = PAGE.parent / "images" / "performance.png"
+PAGE = ROOT / "benchmarks" / "performance.md"
+PLOT = PAGE.with_suffix(".png")
 #: A thousand sessions take their time.
 QUICK_PARTS = [part for part in PARTS if part != "crowds"]
 

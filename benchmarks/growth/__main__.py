@@ -17,8 +17,8 @@ from benchmarks.growth import measure
 from benchmarks.growth.page import Growth, draw, text
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = ROOT / "docs" / "scaling.md"
-PLOT = PAGE.parent / "images" / "scaling.png"
+PAGE = ROOT / "benchmarks" / "scaling.md"
+PLOT = PAGE.with_suffix(".png")
 NUMBERS = {
     "waiters": [1, 10, 100, 1000],
     "sessions": [1, 10, 100, 500],

@@ -26,8 +26,10 @@ project = "distlock"
 copyright = "the distlock authors"  # noqa: A001 - Sphinx's name
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
+#: The pages whose lists of links make the navigation.
+FIRST_PAGES = {root_doc, "benchmarks/README"}
 include_patterns = [
-    *("README.md", "CHANGELOG.md", "benchmarks/README.md", "example_project/README.md"),
+    *("README.md", "CHANGELOG.md", "benchmarks/*.md", "example_project/README.md"),
     "docs/**",
 ]
 exclude_patterns = ["docs/site/**"]
@@ -51,11 +53,13 @@ html_copy_source = False
 
 
 def nav(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Make the navigation of the lists of links on the first page: one part for each heading."""
-    if page != root_doc:
+    """Make the navigation of the lists of links on a first page: one part for each heading."""
+    if page not in FIRST_PAGES:
         return
     for caption, part in re.findall(r"(?ms)^## ([^\n]+)\n(.*?)(?=^## |\Z)", source[0]):
         links = re.findall(r"(?m)^- \[([^\]]+)\]\(([^)#]+\.md)\)", part)
+        if not links:
+            continue
         tree = "\n".join(f"{text} <{link.removesuffix('.md')}>" for text, link in links)
         source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{tree}\n```\n"
 

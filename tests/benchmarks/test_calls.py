@@ -37,7 +37,7 @@ def test_an_acquire_and_a_release_stay_within_the_budget(zookeeper: ZooKeeper) -
 
 
 def test_the_page_tells_the_budget() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text()
+    page = (ROOT / "benchmarks" / "performance.md").read_text()
     assert f"A test allows {calls.MOST_CALLS} calls and ten frames." in page
 
 
