@@ -1,6 +1,6 @@
 """What ``@zk_locked`` refuses: at decoration where it can be seen there, else at the call.
 
-Bad input of issue 2: None and empty values, malformed templates, impossible timeouts.
+Bad input: None and empty values, malformed templates, impossible timeouts.
 """
 
 from __future__ import annotations
