@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: The version of the format that docs/reference/chaos-history.md describes.
+#: The version of the format that django-distlock-chaos/README.md describes.
 FORMAT = 1
 #: One event: its name is in "event", its time (CLOCK_MONOTONIC, nanoseconds) in "at".
 Event = dict[str, Any]

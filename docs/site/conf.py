@@ -29,7 +29,8 @@ root_doc = "docs/index"
 #: The pages whose lists of links make the navigation.
 FIRST_PAGES = {root_doc, "benchmarks/README"}
 include_patterns = [
-    *("README.md", "CHANGELOG.md", "benchmarks/*.md", "example_project/README.md"),
+    *("README.md", "CHANGELOG.md", "benchmarks/*.md"),
+    *("django-distlock-chaos/README.md", "example_project/README.md"),
     "docs/**",
 ]
 exclude_patterns = ["docs/site/**"]

@@ -17,7 +17,7 @@ from tests.kit.helpers import ROOT
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()
-CHAOS = (ROOT / "benchmarks/chaos.md").read_text()
+CHAOS = (ROOT / "django-distlock-chaos/README.md").read_text()
 
 
 def shown(pattern: str) -> list[tuple[str, str]]:
