@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
     for path in [
-        *(ROOT / f"{folder}README.md" for folder in ("", "django-distlock-chaos/", "example_project/")),
+        *(ROOT / f"{folder}README.md" for folder in ("", "example_project/")),
+        ROOT / "django-distlock-chaos/README.md",
         *ROOT.glob("benchmarks/*.md"),
         *ROOT.glob("docs/**/*.md"),
     ]
