@@ -108,7 +108,7 @@ types: .venv/.ready  ## mypy, strict
 api: .venv/.ready  ## the signatures of docs/reference/api.md, from the source
 	.venv/bin/python -m docs.site.api
 
-tutorial: .venv/.ready  ## type docs/tutorial.md, and write the seconds of each command into it
+tutorial: .venv/.ready  ## type docs/tutorial.md, and write into it how long that takes
 	@.ci/setup curl
 	.venv/bin/python -m tests.packaging.tutorial
 

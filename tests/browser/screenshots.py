@@ -8,10 +8,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
@@ -81,17 +79,7 @@ BUSY = [
         path=detail("stock:camera"),
         ready="""document.querySelector("tr[data-state=holds]") !== null &&
             document.querySelectorAll("tr[data-state=waits]").length >= 4""",
-        heights={1280: 1000, 390: 960},
-    ),
-]
-#: With a deadlock.
-STUCK = [
-    Picture(
-        name="admin-deadlock",
-        path=detail("account:bob"),
-        ready="document.querySelector('.distlock-deadlock') !== null &&"
-        " document.querySelector('.distlock-deadlock-drawing svg') !== null",
-        heights={1280: 1000, 390: 1515},
+        heights={1280: 1000},
     ),
 ]
 
@@ -103,13 +91,11 @@ def main(names: list[str]) -> None:
     django.setup()
     # Django's models can be imported from here on.
     from example_project.shop.management.commands import fill_shelves  # noqa: PLC0415
-    from example_project.shop.tangle import tangled  # noqa: PLC0415
     from example_project.shop.traffic import Traffic  # noqa: PLC0415
     from tests.browser.crew import Crew  # noqa: PLC0415
 
-    shop, busy, stuck = (
-        [one for one in pictures if not names or one.name in names]
-        for pictures in (SHOP, BUSY, STUCK)
+    shop, busy = (
+        [one for one in pictures if not names or one.name in names] for pictures in (SHOP, BUSY)
     )
     with ExitStack() as stack:
         stack.enter_context(backing(temporary_database=True, zookeeper=True))
@@ -131,17 +117,11 @@ def main(names: list[str]) -> None:
                     crew.wait("stock:camera")
                 for picture in shop:
                     take(tabs, picture)
-        if not (busy or stuck):
+        if not busy:
             return
         stack.enter_context(Traffic(server.port, customers=CUSTOMERS))
-        if busy:
-            one = tabs["light"]
-            one(lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))
+        tabs["light"](lambda page: page.wait_for_timeout(HISTORY_SECONDS * 1000))
         for picture in busy:
-            take(tabs, picture)
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(tangled(Path(folder)))
-        for picture in stuck:
             take(tabs, picture)
 
 

@@ -1,4 +1,4 @@
-"""The page about the queue: a killed consumer's item comes again, and nothing is lost."""
+"""The queue of the page about kazoo: a killed consumer's item comes again, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.docs.names import Names
 
-PAGE = "docs/how-to/queue.md"
+PAGE = "docs/how-to/kazoo.md"
 
 CONSUMES = """
 from distlock import kazoo_client
@@ -25,7 +25,7 @@ def print_label(order):
     hear()
 
 names = {"kazoo_client": kazoo_client, "print_label": print_label}
-python_blocks(sys.argv[3])[1].run(names)
+python_blocks(sys.argv[3])[-1].run(names)
 """
 
 
@@ -33,7 +33,7 @@ python_blocks(sys.argv[3])[1].run(names)
 def test_the_item_of_a_killed_consumer_comes_again(
     page: str, names: Names, zookeeper: ZooKeeper, namespace: str
 ) -> None:
-    produce, consume = python_blocks(page)
+    *_, produce, consume = python_blocks(page)
     produce.run(names)
     with program(CONSUMES, zookeeper.hosts, namespace, page, session_timeout=2) as process:
         assert heard(process) == "order-1"

@@ -63,13 +63,6 @@ def test_each_block_of_a_page_has_a_purpose(page: Path) -> None:
     assert 2 * len(list(blocks(page))) == len(fences)
 
 
-def test_the_page_says_how_long_each_command_took() -> None:
-    commands = [
-        line for block in blocks(TUTORIAL) if block.kind == "sh" for line in block.text.splitlines()
-    ]
-    assert re.findall(r"(?m)^\| `(.+)` \| [\d.]+ \|$", TUTORIAL.read_text("utf-8")) == commands
-
-
 @pytest.mark.parametrize(
     "block", ["A line.\n\n```python\npass\n```", "A line.\n\n```\nls\n```", "```sh\nls\n```"]
 )
