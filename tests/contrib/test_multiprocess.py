@@ -35,10 +35,10 @@ class Site(WebServer):
         """The sum of the samples of that name which have these labels."""
         # A worker that starts opens its files first, and gives them their size then
         # (prometheus_client, `MmapedDict.__init__`): in between, nobody can read them.
-        text = eventually(lambda: self.request("GET", "/metrics/")[1].get("text"), PATIENCE)
+        said = eventually(lambda: self.request("GET", "/metrics/")[1], PATIENCE)
         return sum(
             sample.value
-            for family in text_string_to_metric_families(text)
+            for family in text_string_to_metric_families(said["text"])
             for sample in family.samples
             if sample.name == f"distlock_{name}" and labels.items() <= sample.labels.items()
         )
