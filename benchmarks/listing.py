@@ -68,7 +68,7 @@ def listed(hosts: str) -> str:
         waiting = sum(lock.waiting for lock in seen.locks)
         lines.append(
             f"{len(seen.locks)} locks, {waiting} waiting: {took:.2f} s, "
-            f"of which {work:.2f} s at work; {most:.0f} MB at most {seen.cut}\n"
+            f"of which {work:.2f} s at work; {most:.0f} MB at most{', cut' if seen.cut else ''}\n"
         )
     return "".join(lines)
 

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from distlock.inspection.state import Lock, Snapshot
 
-#: The locks on a page, and the keys read for it: their order is known only when all have been read.
+#: The locks on a page.
 PAGE_SIZE: Final = 100
-KEYS: Final = 10_000
 #: The longest text to search for.
 TEXT: Final = 200
 
@@ -42,7 +41,6 @@ class Query:
     contended: str = ""
     o: str = _FIRST
     p: int = 1
-    after: str = ""
 
     @classmethod
     def of(cls, said: Mapping[str, str], using: str) -> Query:
@@ -54,7 +52,6 @@ class Query:
             contended="1" if said.get("contended") else "",
             o=order if order.removeprefix("-") in ORDERS else _FIRST,
             p=int(page) if page.isdecimal() and page.isascii() and len(page) < 6 else 1,
-            after=said.get("after", "")[: 2 * TEXT],
         )
 
     def address(self, **changes: Any) -> str:
@@ -70,13 +67,13 @@ class Query:
     @property
     def hidden(self) -> list[tuple[str, str]]:
         """The parameters that the search form keeps."""
-        kept = parse_qsl(self.address(q="", after="").removeprefix("?"))
+        kept = parse_qsl(self.address(q="").removeprefix("?"))
         return [(name, value) for name, value in kept if name != "q"]
 
     @property
     def everything(self) -> str:
         """The address of all locks."""
-        return self.address(q="", contended="", after="")
+        return self.address(q="", contended="")
 
     @property
     def any_queue(self) -> str:
@@ -137,8 +134,6 @@ class LockList:
         self.seen: Snapshot = snapshot(
             query.using,
             select=lambda key: needle in key.casefold(),
-            after=query.after,
-            page_size=KEYS,
             depth=None,
             budget=budget,
         )
@@ -153,7 +148,7 @@ class LockList:
     def all_of_it(self) -> Snapshot | None:
         """All locks of the namespace, None if only some were read."""
         query = self.query
-        whole = not (query.q or query.after or self.seen.cut)
+        whole = not (query.q or self.seen.cut)
         return self.seen if whole else None
 
     @cached_property
@@ -178,16 +173,6 @@ class LockList:
     def next(self) -> str:
         """The address of the next page, empty on the last one."""
         return self.query.address(p=self.page.number + 1) if self.page.has_next() else ""
-
-    @property
-    def rest(self) -> str:
-        """The address of the keys that were not read, empty if all were."""
-        return self.query.address(after=self.seen.next) if self.seen.cut else ""
-
-    @property
-    def from_the_start(self) -> str:
-        """The address of the first keys, empty if these were read."""
-        return self.query.address(after="") if self.query.after else ""
 
     # --- counts ---------------------------------------------------------------------------------
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["mutex", "read/write", "semaphore", "lease", "leader", "unknown"]
 #: The purpose of a contender's node: to hold alone, to read, to write, or a lease.
 Mode: TypeAlias = Literal["lock", "read", "write", "lease"]
-#: The reason why a snapshot lacks locks: there is another page, or the time was up.
-Cut: TypeAlias = Literal["", "page", "budget"]
 
 #: The parent of leases under the namespace, and the prefix of a leader's name there. They are here
 #: since the recipes (`lease.nodes`, `leader`) import users of this module.
@@ -68,7 +66,7 @@ class Lock:
     """One lock that somebody holds or waits for.
 
     :ivar key: its key; for a long key, the part that the tree has kept, and ``…``
-    :ivar name: its place under the namespace; pages continue after it
+    :ivar name: its place under the namespace
     :ivar path: the path of its node
     :ivar kind: ``mutex``, ``read/write``, ``semaphore`` (also a `zk_semaphore_mutex`), ``lease``,
         ``leader``, or ``unknown``: only foreign nodes, or nodes that we may not list
@@ -126,9 +124,7 @@ class Snapshot:
     :ivar namespace: the setting ``NAMESPACE``, below which the locks are
     :ivar locks: the locks, in order of their names, leases last
     :ivar keys: the number of selected keys, in use or not
-    :ivar cut: the reason why `locks` are not all: ``page`` (there are more), ``budget`` (the time
-        was up), or empty
-    :ivar next: the `after` of the next page, if cut
+    :ivar cut: whether the time was up before all were read
     :ivar taken_at: the time of the snapshot, by the server's clock
     :ivar exact: False if the server's time was not available, and waits are by our own clock
     """
@@ -137,8 +133,7 @@ class Snapshot:
     namespace: str
     locks: tuple[Lock, ...]
     keys: int
-    cut: Cut = ""
-    next: str = ""
+    cut: bool = False
     taken_at: datetime
     exact: bool
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import NodeName
     from distlock.session.session import Session
 
-    from .state import Cut, Lock
+    from .state import Lock
 
 
 def participants(
@@ -83,8 +83,6 @@ def snapshot(
     using: str = "default",
     *,
     select: Callable[[str], bool] | None = None,
-    after: str = "",
-    page_size: int = 10_000,
     depth: int | None = 1,
     budget: float = 3.0,
 ) -> Snapshot:
@@ -97,8 +95,6 @@ def snapshot(
 
     :param using: the alias in ``DISTLOCK``
     :param select: returns whether to read a key; by default all are read
-    :param after: continue after the lock of this `name`: the `next` of the previous page
-    :param page_size: the number of keys to read
     :param depth: the number of a lock's holders, and of its waiters, to read, None for all; the
         counts include all
     :param budget: seconds for all of it; locks not read by then are missing, and `cut` is set
@@ -106,9 +102,7 @@ def snapshot(
     """
     reads = Reads(session_for(using), budget)
     entries = sorted(_entries(reads, select), key=_place)
-    coming = [entry for entry in entries if not after or _place(entry) > _place(after)]
-    page, more = coming[:page_size], len(coming) > page_size
-    return _look_at(reads, page, len(entries), depth, more=more)
+    return _look_at(reads, entries, depth)
 
 
 def look(
@@ -129,7 +123,7 @@ def look(
     entries = [name, f"{LEADER}{name}", f"{LEASES}/{name}"]
     if key not in entries and _may_be_a_name(key):
         entries.append(key)
-    return _look_at(reads, entries, len(entries), depth)
+    return _look_at(reads, entries, depth)
 
 
 def _may_be_a_name(key: str) -> bool:
@@ -163,14 +157,7 @@ def _place(entry: str) -> tuple[bool, str]:
     return entry.startswith(LEASES), entry
 
 
-def _look_at(
-    reads: Reads,
-    entries: Sequence[str],
-    keys: int,
-    depth: int | None,
-    *,
-    more: bool = False,
-) -> Snapshot:
+def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapshot:
     session = reads.session
     clock = server_clock(session, min(reads.left, 1.0))
     locks: list[Lock] = []
@@ -183,14 +170,12 @@ def _look_at(
             break
     if entries and not done:
         raise session.unavailable(session.root)
-    cut: Cut = "budget" if done < len(entries) else "page" if more else ""
     return Snapshot(
         using=session.conf.alias,
         namespace=session.conf.namespace,
         locks=tuple(locks),
-        keys=keys,
-        cut=cut,
-        next=entries[done - 1] if cut else "",
+        keys=len(entries),
+        cut=done < len(entries),
         taken_at=time_at(clock.now()),
         exact=clock.exact,
     )

@@ -112,7 +112,7 @@ def test_a_search_text_of_10000_characters_is_cut_and_that_is_said(operator: Cli
     assert "é" * 201 not in markup(page)
 
 
-@pytest.mark.parametrize("query", ["q=%00%ff&after=%00", "p=99999999999&o=%00"])
+@pytest.mark.parametrize("query", ["q=%00%ff", "p=99999999999&o=%00"])
 def test_parameters_that_make_no_sense_do_no_harm(operator: Client, query: str) -> None:
     assert operator.get(f"{LIST}?{query}").status_code == 200
 
@@ -172,22 +172,6 @@ def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) ->
         assert keys(last) == ["key-4"]
         assert "Previous" in said(last)
         assert "Next" not in said(last)
-
-
-def test_keys_beyond_one_look_are_said_and_can_be_had(
-    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock_list, "KEYS", 2)
-    with cleared(tree):
-        for number in range(3):
-            stand(tree, f"key-{number}")
-        page = operator.get(f"{LIST}?o=key")
-        assert keys(page) == ["key-0", "key-1"]
-        assert "There are too many keys to read all of them. There are 3 keys." in said(page)
-        assert 'href="?o=key&amp;after=key-1" id="distlock-rest"' in markup(page)
-        rest = operator.get(f"{LIST}?o=key&after=key-1")
-        assert keys(rest) == ["key-2"]
-        assert 'href="?o=key" id="distlock-start"' in markup(rest)
 
 
 def test_a_time_that_is_up_is_said(

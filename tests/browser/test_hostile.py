@@ -74,10 +74,9 @@ def test_markup_in_keys_labels_and_nodes_is_shown_as_text(
 
 def test_markup_in_an_address_is_text(site: Site, operator: Callable[..., Tab]) -> None:
     tab = operator(site)
-    for name in ("q", "after"):
-        tab.go(f"{LIST}?{name}=%22%3E{IMAGE}{SCRIPT}")
-        tab.sees("#distlock-live")
-        assert tab(lambda page: page.evaluate(FOUND)) == NOTHING
+    tab.go(f"{LIST}?q=%22%3E{IMAGE}{SCRIPT}")
+    tab.sees("#distlock-live")
+    assert tab(lambda page: page.evaluate(FOUND)) == NOTHING
     tab.go(detail(f"{IMAGE}{QUOTES}"))
     tab.sees("#distlock-nothing")
     assert tab(lambda page: page.evaluate(FOUND)) == NOTHING

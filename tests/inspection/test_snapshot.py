@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timezone
-from itertools import chain
 
 import pytest
 
@@ -34,7 +33,7 @@ pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", 
 
 def test_where_nothing_is_there_are_no_locks(tree: Tree) -> None:
     empty = found()
-    assert (empty.locks, empty.keys, empty.cut, empty.next) == ((), 0, "", "")
+    assert (empty.locks, empty.keys, empty.cut) == ((), 0, False)
     assert empty.namespace == tree.namespace
     assert look("key").locks == ()
     assert not tree.client.exists(tree.namespace)
@@ -238,29 +237,7 @@ def test_the_time_is_asked_for_once_a_minute() -> None:
     assert server_time._clocks[session_for()] is not old
 
 
-# --- pages, depth, budget ------------------------------------------------------------------------
-
-
-def test_pages_join_to_the_whole(tree: Tree) -> None:
-    with cleared(tree):
-        for number in range(7):
-            stand(tree, f"key-{number}")
-        tree.client.create(f"{tree.namespace}/idle")
-        assert zk_lease("lease", 600, owner="me").acquire()
-        pages, after = [], ""
-        while True:
-            page = found(page_size=2, after=after)
-            assert page.keys == 9
-            pages.append([lock.name for lock in page.locks])
-            if not page.cut:
-                break
-            assert page.cut == "page"
-            after = page.next
-        assert len(pages) == 5
-        joined = list(chain.from_iterable(pages))
-        assert joined == [lock.name for lock in found().locks]
-        assert joined[-1] == "@leases/lease"
-        assert "idle" not in joined
+# --- depth ----------------------------------------------------------------------------------------
 
 
 def test_keys_are_selected(tree: Tree) -> None:

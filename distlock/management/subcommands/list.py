@@ -15,7 +15,6 @@ from distlock.management.output import (
     table,
     write_json,
 )
-from distlock.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -42,10 +41,6 @@ def add_arguments(parser: CommandParser) -> None:
         "--sort", choices=ORDERS, default="key", help="by key (default), waiters, wait or age"
     )
     parser.add_argument(
-        "--limit", type=_count, default=10_000, metavar="N", help="look at N keys (default 10000)"
-    )
-    parser.add_argument("--after", default="", metavar="NAME", help="the `next` of the page before")
-    parser.add_argument(
         "--deadlocks", action="store_true", help="read all who wait, and tell who waits in a circle"
     )
     add_options(parser)
@@ -57,8 +52,6 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         seen = snapshot(
             options["using"],
             select=lambda key: key.startswith(prefix),
-            after=options["after"],
-            page_size=options["limit"],
             depth=None if options["deadlocks"] else 1,
             budget=options["budget"],
         )
@@ -91,8 +84,7 @@ def row(lock: Lock) -> tuple[object, ...]:
 def remarks(seen: Snapshot) -> Iterable[str]:
     """Yield remarks on a snapshot that is not whole or not exact."""
     if seen.cut:
-        why = "The time was up" if seen.cut == "budget" else "There is more"
-        yield f"{why}; go on with --after {printable(seen.next)}"
+        yield "The time was up, and not all was read. Give it more with --budget, or name a prefix."
     if seen.locks and not seen.exact:
         yield "The server's time is not known, so times are by the clock of this machine."
 
@@ -109,7 +101,6 @@ def _as_json(seen: Snapshot, locks: list[Lock], found: list[Cycle]) -> dict[str,
         "exact": seen.exact,
         "keys": seen.keys,
         "cut": seen.cut,
-        "next": seen.next,
         "locks": [lock_as_json(lock) for lock in locks],
         "deadlocks": [
             [
@@ -123,10 +114,3 @@ def _as_json(seen: Snapshot, locks: list[Lock], found: list[Cycle]) -> dict[str,
             for cycle in found
         ],
     }
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -56,7 +55,6 @@ def _list(command: BaseCommand, options: dict[str, Any], names: Collection[str])
     seen = snapshot(
         options["using"],
         select=lambda key: bool(_task_of(key, names)),
-        page_size=sys.maxsize,
         budget=options["budget"],
     )
     found = [_facts(lock, one, names) for lock, one in _leases(seen)]
