@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
 from distlock.exceptions import DeadlockDetected, LockBusy, LockUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from django.dispatch import Signal
+
+#: The ends of the signals' names.
+EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "safe", "lost", "released")
 
 
 @contextmanager
@@ -29,7 +34,10 @@ def extra(name: str) -> Iterator[None]:
 
 
 class Receivers:
-    """Receivers of all lock signals, connected and disconnected together."""
+    """Receivers of all lock signals, connected and disconnected together.
+
+    A subclass has a method for each of `EVENTS`, such as ``_acquired``.
+    """
 
     def connect(self) -> None:
         """Begin to receive. Any number of calls are fine."""
@@ -41,24 +49,8 @@ class Receivers:
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
 
-    def _receivers(self) -> list[tuple[Any, Any]]:
-        return [
-            (signals.lock_acquired, self._acquired),
-            (signals.lock_contended, self._contended),
-            (signals.lock_failed, self._failed),
-            (signals.lock_at_risk, self._at_risk),
-            (signals.lock_safe, self._safe),
-            (signals.lock_lost, self._lost),
-            (signals.lock_released, self._released),
-        ]
-
-    _acquired: Any
-    _contended: Any
-    _failed: Any
-    _at_risk: Any
-    _safe: Any
-    _lost: Any
-    _released: Any
+    def _receivers(self) -> list[tuple[Signal, Any]]:
+        return [(getattr(signals, f"lock_{event}"), getattr(self, f"_{event}")) for event in EVENTS]
 
 
 _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected: "deadlock"}
