@@ -139,8 +139,7 @@ class MemoryTree:
         :param sequential: append the number that the parent has counted
         :param container: it goes when its last child has gone
         :param ttl: the milliseconds after which it goes, if it has no children and nobody writes it
-        :raises Refused: there is one already
-        :raises Refused: its parent is one
+        :raises Refused: there is one already, or its parent is ephemeral
         """
         with self.transaction():
             if owner and owner not in self.listeners:
@@ -195,8 +194,7 @@ class MemoryTree:
     def delete(self, path: str, version: int = -1) -> None:
         """Remove a node.
 
-        :raises Refused: it has another version
-        :raises Refused: it has children
+        :raises Refused: it has another version, or children
         """
         with self.transaction():
             self.check(path, version)
