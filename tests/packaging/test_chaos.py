@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -64,11 +65,12 @@ def test_the_wheel_holds_all_files_of_the_app_and_no_others(built_chaos: Built) 
     assert {name for name in names if ".dist-info/" not in name} == files
 
 
-def test_it_requires_the_distlock_of_its_own_version(built: Built, built_chaos: Built) -> None:
+def test_its_metadata_is_right(built: Built, built_chaos: Built) -> None:
     (ours, theirs) = (metadata(one) for one in (built, built_chaos))
     assert ours.version == theirs.version
     (required,) = (one for one in theirs.requires_dist or () if one.marker is None)
     assert str(required) == f"django-distlock=={ours.version}"
+    assert not re.search(r"\]\((?!https?:)", theirs.description or "links lead nowhere](")
 
 
 def metadata(built: Built) -> Metadata:
