@@ -13,6 +13,7 @@ from unittest.mock import patch
 from uuid import uuid4
 
 from celery import Celery
+from kombu import pools
 
 from distlock.testing.guard import GuardedProcess
 from tests.testproject.tasks import Stage
@@ -122,13 +123,19 @@ class Fleet:
         finally:
             worker.end()
 
-    def close(self) -> None:
-        """Give back the app's connections."""
+    def disconnect(self) -> None:
+        """Close the app's connections; the next use connects again."""
         backend = self.app.backend
         if hasattr(backend, "client"):
             backend.client.connection_pool.disconnect()  # close() would leave some
             # Results that are collected later would connect again to unsubscribe.
             backend.result_consumer._pubsub = None
+        pools.reset()
+        self.app._after_fork()  # forgets the pools
+
+    def close(self) -> None:
+        """Take it apart."""
+        self.disconnect()
         self.app.close()
 
 

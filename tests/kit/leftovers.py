@@ -17,10 +17,13 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures.thread import _worker
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.logging import LogCaptureHandler
 from django.conf import settings
 from django.utils import translation
 
@@ -49,7 +52,7 @@ def _leaves_nothing() -> Iterator[None]:
     while (new := _new(things)) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
-        if pause > GRACE:  # asgiref leaves the threads of its executors to the garbage collector
+        if pause > GRACE:
             gc.collect()
     left += [f"{kind}: {_described(kind, one)}" for kind, some in new.items() for one in some]
     current().release_all()
@@ -72,10 +75,10 @@ def _state() -> dict[str, Any]:
     return {
         "environment": environment,
         "working directory": os.getcwd(),  # noqa: PTH109 - cheaper
-        "sys.path": sys.path.copy(),
+        "sys.path": list(dict.fromkeys(sys.path)),  # Celery adds "." again for each app
         "signal handlers": [_signal.getsignal(number) for number in _SIGNALS],
         "loggers": {
-            one.name: (one.level, one.propagate, one.disabled, *one.handlers, *one.filters)
+            one.name: (one.level, one.propagate, one.disabled, *_handlers(one), *one.filters)
             for one in loggers
             if isinstance(one, logging.Logger)
         },
@@ -96,17 +99,15 @@ def _things() -> dict[str, set[Any]]:
         "hold": set(current().held.values()),
         "permit": set(held_permits._held),
         "session": set(sessions()),
-        "thread": _threads(),
+        "thread": set(threading.enumerate()),
         "open file": _open_files(),
         "child process": set(_CHILDREN.read_text().split()),
     }
 
 
-def _threads() -> set[threading.Thread]:
-    """Those of a session are left with it, and the timer is the process's, for all its life."""
-    ours = tuple(f"distlock-{session.conf.alias}" for session in sessions())
-    threads = {thread for thread in threading.enumerate() if not thread.name.startswith(ours)}
-    return threads - {timer._timer}
+def _handlers(one: logging.Logger) -> list[logging.Handler]:
+    """Return a logger's handlers but those that pytest adds and removes around each fixture."""
+    return [handler for handler in one.handlers if not isinstance(handler, LogCaptureHandler)]
 
 
 def _open_files() -> set[str]:
@@ -135,7 +136,28 @@ def _changes(before: dict[str, Any]) -> list[str]:
 
 
 def _new(before: dict[str, set[Any]]) -> dict[str, set[Any]]:
-    return {kind: new for kind, some in _things().items() if (new := some - before[kind])}
+    new = {kind: more for kind, some in _things().items() if (more := some - before[kind])}
+    if "thread" in new:
+        new["thread"] = set(_busy(new["thread"]))
+    # multiprocessing starts one for the process, and keeps it.
+    tracker = resource_tracker._resource_tracker
+    for kind, one in (("child process", tracker._pid), ("open file", tracker._fd)):
+        new.get(kind, set()).discard(str(one))
+    return {kind: some for kind, some in new.items() if some}
+
+
+def _busy(threads: set[threading.Thread]) -> Iterator[threading.Thread]:
+    """Yield those that do something which is of no session, and not the timer of the process.
+
+    An idle thread of a pool ends when the garbage collector finds the pool; asgiref keeps one.
+    """
+    frames = sys._current_frames()
+    ours = tuple(f"distlock-{session.conf.alias}" for session in sessions())
+    for thread in threads - {timer._timer}:
+        frame = frames.get(thread.ident or 0)  # None for a thread that Python has not started
+        idle = frame is None or frame.f_code is _worker.__code__
+        if not idle and not thread.name.startswith(ours):
+            yield thread
 
 
 def _described(kind: str, one: Any) -> str:

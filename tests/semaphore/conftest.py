@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.locks import held_permits
 from distlock.session.registry import close_sessions
 from distlock.testing.server import ZooKeeper
 
@@ -28,13 +27,3 @@ def own_ensemble(two_sessions: Settings) -> Iterator[ZooKeeper]:
         two_sessions.DISTLOCK = {"default": options, "other": options}
         yield ensemble
         close_sessions()
-
-
-@pytest.fixture(autouse=True)
-def _this_process_has_nothing() -> Iterator[None]:
-    """What a failed test has left must not fail the next."""
-    yield
-    for name, there in list(held_permits._held.items()):
-        for held in list(there):
-            held.grant.leave()
-            held_permits.forget(name, held)

@@ -10,7 +10,6 @@ from celery import Celery
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from distlock.owner.owner import current
 from tests.kit.celery_tools import Fleet, fleet
 
 if TYPE_CHECKING:
@@ -75,6 +74,8 @@ def key() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _this_thread_holds_nothing() -> Iterator[None]:
+def _disconnects(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The fleet of a module keeps no connection of a test."""
     yield
-    current().release_all()
+    if "module_fleet" in request.fixturenames:
+        request.getfixturevalue("module_fleet").disconnect()

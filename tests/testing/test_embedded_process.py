@@ -12,7 +12,7 @@ import pytest
 from django.test import SimpleTestCase, override_settings
 
 from distlock import zk_lease, zk_lock, zk_semaphore
-from distlock.session.registry import session_for
+from distlock.session.registry import close_sessions, session_for
 from distlock.testing import (
     EmbeddedProcess,
     EmbeddedZooKeeperTestCase,
@@ -108,6 +108,7 @@ class TestWithProcesses(EmbeddedZooKeeperTestCase, SimpleTestCase):
         count_together(self.zookeeper.hosts, "/distlock", self.folder, "spawn")
 
     def test_this_process_uses_it_too(self) -> None:
+        self.addCleanup(close_sessions)
         with zk_lock("key", timeout=PATIENCE):
             assert_locked("key")
         assert session_for().conf.hosts == self.zookeeper.hosts
