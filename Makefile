@@ -12,6 +12,8 @@ INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
 # The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process. Each worker takes whole folders, and so starts fewer servers.
 WORKERS ?= 5
+# Those take long: the shop's processes, Celery's workers, each line of a recipe, most pages, chaos.
+DEPTH := -m "not deep"
 # Users run these; the tests have assertions and passwords of their own.
 SHIPPED := distlock django-distlock-chaos example_project benchmarks manage.py
 
@@ -31,11 +33,12 @@ serve: .venv/.ready  ## the shop and its locks in your browser; make serve ARGS=
 test: export PYTHONDONTWRITEBYTECODE =
 # Folders, files and tests come in random order. The first lines name its seed: to repeat an order,
 # make test ARGS=--randomly-seed=SEED; without: ARGS="-p no:randomly".
-test: .venv/.ready  ## all tests; make test ARGS="-k mutex -x"
+test: .venv/.ready  ## the tests that most changes need; make test ARGS="-k mutex -x"
 	@.ci/setup --optional ps curl zookeeper postgresql redis rabbitmq faults curator newer-curator chromium axe
-	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal $(DEPTH) $(ARGS)
 
-test-all: test kazoo  ## all tests, and kazoo's own: what .ci/run calls
+test-all: DEPTH :=
+test-all: test kazoo  ## all tests, also the long ones, and kazoo's own: what .ci/run calls
 
 kazoo: .venv/.ready  ## kazoo's own tests, which are in its package, on the embedded server
 	.venv/bin/python -m pip install --quiet 'objgraph~=3.6'

@@ -77,7 +77,7 @@ def _check(**_: Any) -> None:
 
 def _worker_starts(conf: Any, **_: Any) -> None:
     """Start the reaper before the pool is forked, with logging set up."""
-    if conf.get("distlock_session_reaper", conf.get("distlock_undertaker", True)):
+    if conf.get("distlock_session_reaper", True):
         start_session_reaper()
 
 

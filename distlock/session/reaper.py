@@ -179,6 +179,3 @@ def _log_files() -> list[str]:
         ]
         one = one.parent if one.propagate else None
     return files
-
-
-start_undertaker = start_session_reaper  # its earlier name

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 KEY = "key"
 SYNC = ["holds_sync", "forgets_sync"]

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 
 #: ZooKeeper grants 40 s, so a session that nobody ends is there for longer than this.
 AT_ONCE = 20.0

@@ -18,6 +18,8 @@ from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 COSTS = Costs(session=5000, lock=2000, writes=4000)
 
 

@@ -12,6 +12,8 @@ import pytest
 from benchmarks import herd
 from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
 
+pytestmark = pytest.mark.deep
+
 COSTS: herd.Costs = {
     "fair": {1: herd.Cost(1, 2), 1000: herd.Cost(1, 2)},
     "unfair": {1: herd.Cost(1, 3), 1000: herd.Cost(1000, 3999)},

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.browser.crew import Crew
     from tests.browser.site import Site, Sites
 
+pytestmark = pytest.mark.deep
+
 OVERFLOW = """
 () => {
     const width = document.documentElement.clientWidth;

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
+
 from distlock.keys.templates import znode_name
 from tests.browser.site import LIST, NAMESPACE, detail
 from tests.kit.helpers import raw_client
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
     from tests.browser.site import Site
+
+pytestmark = pytest.mark.deep
 
 IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "</script><script>alert(2)</script>"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.browser.crew import Crew
     from tests.browser.site import Site
 
+pytestmark = pytest.mark.deep
+
 REMEMBER = "window.loaded = 'once'"
 SELECT = "selector => getSelection().selectAllChildren(document.querySelector(selector))"
 #: The key of the row with the focus, and whether the selection has the work of its holder.

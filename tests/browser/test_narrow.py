@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tests.browser.crew import Crew
     from tests.browser.site import Site
 
+pytestmark = pytest.mark.deep
+
 NARROW = {"width": 390, "height": 800}
 #: The cells of all tables without the title of their column, or outside of the screen.
 BAD_CELLS = """

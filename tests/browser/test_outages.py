@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.browser.chromium import Tab
     from tests.browser.site import Sites
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def _sessions_end() -> Iterator[None]:

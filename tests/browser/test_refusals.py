@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.browser.chromium import Chromium, Tab
 
+pytestmark = pytest.mark.deep
+
 KEY = "stock:42"
 #: The methods of the requests for the lock.
 asked: list[str] = []

@@ -11,6 +11,8 @@ from tests.kit.helpers import spawn_python
 if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.deep
+
 PARTS = {
     "prometheus": ("prometheus_client", "prometheus"),
     "opentelemetry": ("opentelemetry", "otel"),

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     Call = Callable[[], Awaitable[None]]
 
+pytestmark = pytest.mark.deep
+
 TTL = 600
 
 late_or_not = pytest.mark.parametrize("late", [False, True])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.deep
+
 KEY = "key"
 #: Long enough for an election on a busy machine.
 LONG = 30.0

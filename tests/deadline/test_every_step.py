@@ -54,7 +54,7 @@ BODY_OF_EXIT = 1 + next(
     if linecache.getline(EXIT.co_filename, number).strip() == "try:"
 )
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 
 class SoftLimit(BaseException):

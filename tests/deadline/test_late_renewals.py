@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import Server, ZooKeeper
 
+pytestmark = pytest.mark.deep
+
 KEY = "key"
 T = 6.0
 

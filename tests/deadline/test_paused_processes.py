@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 KEY = "key"
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 # Stops itself while its main thread runs, so that this thread is the first to run again and kazoo's
 # cannot have noticed anything before the first check.

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.borrowed import RECIPES, borrow
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 #: They want a fixture of their module.
 NOT_EMBEDDED = (

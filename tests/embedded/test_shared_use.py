@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.kit.services import Redis
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("folder")]
 
 COMMAND = """
 import sys

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
+pytestmark = pytest.mark.deep
+
 SESSION_TIMEOUT = 10.0
 #: How long a new session may take once the old one must be over, in seconds.
 SOON = 5.0

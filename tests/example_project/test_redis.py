@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 NOWHERE = "redis://127.0.0.1:1/0"
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Postgres, Redis
 
+pytestmark = pytest.mark.deep
+
 SMALL = ("--stock", "3", "--buyers", "16", "--processes", "2", "--json")
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 LAMP = """
 from example_project.shop.models import Product
 Product.objects.create(sku="lamp", name="Lamp", quantity=3)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def demo_settings(settings: Settings, zookeeper: ZooKeeper, namespace: str) -> str:

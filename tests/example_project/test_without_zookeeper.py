@@ -15,6 +15,8 @@ from tests.kit.helpers import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.deep
+
 EMBEDDED = "(embedded; for development: one process, nothing on disk, no replication)\n"
 
 

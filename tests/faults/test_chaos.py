@@ -30,6 +30,8 @@ from tests.kit.helpers import alive, eventually, spawn_python
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.deep
+
 SEED = 6082
 SECONDS = 34
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
 
+pytestmark = pytest.mark.deep
+
 KEY = "key"
 
 

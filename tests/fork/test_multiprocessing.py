@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 KEY = "key"
 
-pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.usefixtures("tree"),
+    pytest.mark.engines("zookeeper", "redis"),
+]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

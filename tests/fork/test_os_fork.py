@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 KEY = "key"
 
-pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.usefixtures("tree"),
+    pytest.mark.engines("zookeeper", "redis"),
+]
 
 # The child leaves the block that its parent has entered.
 LEAVES_AN_INHERITED_BLOCK = """

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.kit.services import Redis
     from tests.servers.site import Site
 
+pytestmark = pytest.mark.deep
+
 __all__ = ["database", "site"]
 
 PREAMBLE = """

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.kit.tools import MakeOwner, Tree
 
+pytestmark = pytest.mark.deep
+
 SECONDS = float(os.environ.get("DISTLOCK_CONTENTION_SECONDS", "3"))
 #: How much longer the last round may take, in seconds.
 LAST_ROUND = 60

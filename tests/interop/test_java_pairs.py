@@ -21,7 +21,10 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = pytest.mark.parametrize("newer", [True], indirect=True, ids=["5.7"])
+pytestmark = [
+    pytest.mark.deep,
+    pytest.mark.parametrize("newer", [True], indirect=True, ids=["5.7"]),
+]
 
 #: Families of recipes that exclude within themselves.
 MUTEXES = ("mutex", "selector")

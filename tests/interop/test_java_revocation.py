@@ -14,6 +14,8 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree
 if TYPE_CHECKING:
     from tests.interop.tools import JavaPeer
 
+pytestmark = pytest.mark.deep
+
 
 def test_java_is_told_that_python_asks_for_its_lock(contender: NewContender, tree: Tree) -> None:
     holder, waiter = contender("Java"), contender("Python")

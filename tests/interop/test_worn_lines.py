@@ -26,6 +26,8 @@ from tests.kit.tools import PATIENCE, MakeOwner
 if TYPE_CHECKING:
     from pytest_django import Settings
 
+pytestmark = pytest.mark.deep
+
 SOURCE = Path(__file__).with_name("CountFrom.java")
 SECONDS = 2.0
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.kit.tools import Tree
 
+pytestmark = pytest.mark.deep
+
 #: How long an acquire may take after an interrupted one: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
 

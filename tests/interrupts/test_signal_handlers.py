@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
+pytestmark = pytest.mark.deep
+
 #: How long a handler may take: a new connection, and no timeout.
 PROMPT_SECONDS = 2.0
 

@@ -2,6 +2,7 @@
 
 ``pytestmark = pytest.mark.engines("zookeeper", "redis")`` in a module runs each test that asks for
 the fixture `zookeeper` once with each kind; the same mark on a test says which of them it is for.
+`make test` runs it with the first kind, and `make test-all` with each.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the fixture `zookeeper` each kind of server that the closest mark names."""
     mark = metafunc.definition.get_closest_marker("engines")
     if mark is not None and "zookeeper" in metafunc.fixturenames:
-        metafunc.parametrize("zookeeper", mark.args, indirect=True, scope="module")
+        first, *others = mark.args
+        kinds = [first, *(pytest.param(kind, marks=pytest.mark.deep) for kind in others)]
+        metafunc.parametrize("zookeeper", kinds, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
 
+pytestmark = pytest.mark.deep
+
 #: Until when a leader is told of what an operator did, in seconds: before its session's deadline.
 AT_ONCE = 2.0
 

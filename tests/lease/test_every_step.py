@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from distlock_chaos.proxy import TcpProxy
 
+pytestmark = pytest.mark.deep
+
 
 EXIT = PersistentLease.__exit__.__code__
 BODY_OF_EXIT = 1 + next(

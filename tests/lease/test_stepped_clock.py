@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distlock.lease.persistent import LeaseHold
     from distlock.testing.server import Server
 
-pytestmark = pytest.mark.usefixtures("two_sessions")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("two_sessions")]
 
 #: More than any lease here lasts, in seconds.
 STEP = 2 * LONG

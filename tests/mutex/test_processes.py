@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 # Adds to a number in a file, without any care, and tells the history of its holds.
 COUNTS = """

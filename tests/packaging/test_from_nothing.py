@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.packaging.environment import Environment
 
+pytestmark = pytest.mark.deep
+
 CHECK = "python manage.py check"
 DOCTOR = "python manage.py distlock doctor"
 APP = 'INSTALLED_APPS += ["distlock"]\n'

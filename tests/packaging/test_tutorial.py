@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.packaging.conftest import Built
 
+pytestmark = pytest.mark.deep
+
 #: What the environment of the test stands for.
 INSTALLATION = (
     "python3 -m venv .venv",

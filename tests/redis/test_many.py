@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 #: The nodes that one call removes, as tree.lua says.
 MANY = 200
 

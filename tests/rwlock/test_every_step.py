@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from tests.kit.tools import MakeOwner, Tree
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 
 def read() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 import pytest
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 REQUESTS = 120
 CLIENTS = 12

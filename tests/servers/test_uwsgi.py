@@ -15,7 +15,7 @@ from tests.kit.tools import PATIENCE
 if TYPE_CHECKING:
     from tests.servers.site import Site
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 REQUESTS = 60
 CLIENTS = 12

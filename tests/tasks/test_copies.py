@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 TASKS = "tests.testproject.locked_tasks"
 #: How long a dead holder's session lives; a copy waits one and a half times that.
 SESSION_SECONDS = 8

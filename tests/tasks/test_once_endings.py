@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 TASKS = "tests.testproject.once_tasks"
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tests.kit.celery_tools import Fleet
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 TASKS = "tests.testproject.locked_tasks"
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from tests.kit.services import Redis
 
+pytestmark = pytest.mark.deep
+
 PROCESSES = 3
 
 

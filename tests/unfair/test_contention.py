@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distlock.testing.server import ZooKeeper
 
-pytestmark = pytest.mark.usefixtures("patient", "tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("patient", "tree")]
 
 
 @pytest.mark.parametrize("fairness", [(False,), (True, False)], ids=["not fair", "mixed"])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.kit.services import Redis
     from tests.kit.tools import Tree
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 LIFE = "tests.testproject.life_tasks"
 SESSION_SECONDS = 20

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 import pytest
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 __all__ = ["database", "site"]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.kit.services import Redis
     from tests.kit.tools import Tree
 
-pytestmark = pytest.mark.engines("zookeeper", "redis")
+pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 
 SESSION_SECONDS = 20
 #: Far from the session timeout, and from what it takes.
