@@ -14,9 +14,9 @@ from django.core.checks import Warning as CheckWarning
 from django.db import connections
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from . import rules
+from .conf import rules
+from .conf.redis_urls import is_encrypted, is_sentinel
 from .decorators import declared
-from .engine.redis.urls import is_encrypted, is_sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

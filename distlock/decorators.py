@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
@@ -225,7 +226,7 @@ class Locked:
             # Every request makes a new bound function.
             declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
-            from .celery import receivers  # noqa: F401, PLC0415 - sets `task_runner`
+            import_module("distlock.celery.receivers")  # sets `task_runner`
         return call
 
     @property

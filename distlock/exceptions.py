@@ -20,13 +20,12 @@ pickling (Celery and multiprocessing send exceptions between processes).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .text import printable
 
 if TYPE_CHECKING:
     from .keys.znodes import Participant
-    from .owner.hold import Hold
 
 
 #: The most characters of a message: a key may have millions.
@@ -103,6 +102,19 @@ class TooManyLocks(LockUnavailable):
     """
 
 
+class LostHold(Protocol):
+    """What a lost `Hold` tells; see there."""
+
+    key: str
+    using: str
+    template: str
+    path: str
+    token: int
+
+    @property
+    def lost_reason(self) -> str: ...
+
+
 class LockLost(DistlockError):
     """The lock was held, and is no longer: see `reason`.
 
@@ -118,7 +130,7 @@ class LockLost(DistlockError):
         self,
         message: str = "The lock is not held any more.",
         *,
-        hold: Hold | None = None,
+        hold: LostHold | None = None,
         reason: str = "",
     ) -> None:
         super().__init__(message)

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from django.dispatch import Signal
 
-from .exceptions import DistlockError
 from .logs.loggers import safe
-
-if TYPE_CHECKING:
-    from .contenders.waiting import Attempt
-    from .owner.hold import Hold
-    from .queue.events import Node
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -70,21 +64,3 @@ def announce(signal: Signal, sender: type, about: Subject, **facts: Any) -> None
     for receiver, answer in signal.send_robust(sender, **facts):
         if isinstance(answer, Exception):
             logger.error("signal receiver %r failed", receiver, exc_info=answer)
-
-
-def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
-    """Send the signal for a change of a hold."""
-    facts = {"reason": hold.lost_reason} if signal is lock_lost else {}
-    announce(signal, sender, hold, hold=hold, **facts)
-
-
-def outcome(attempt: Attempt[Any], sender: type, about: Subject) -> Node | None:
-    """Return the node of an attempt, None for a busy lock; announce a failure."""
-    try:
-        node = attempt.outcome()
-    except DistlockError as error:
-        announce(lock_failed, sender, about, waited=attempt.waited, error=error)
-        raise
-    if node is None:
-        announce(lock_contended, sender, about, waited=attempt.waited)
-    return node

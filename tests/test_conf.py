@@ -18,8 +18,7 @@ from kazoo.hosts import collect_hosts
 from kazoo.security import make_digest_acl
 
 from distlock.conf import Configuration, configuration, seconds
-from distlock.engine.zookeeper.ensemble import hosts_error
-from distlock.rules import problems
+from distlock.conf.rules import hosts_error, problems
 
 if TYPE_CHECKING:
     from pytest_django import Settings

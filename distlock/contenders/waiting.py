@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
+from distlock.exceptions import DistlockError
+from distlock.signals import announce, lock_contended, lock_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
     from distlock.contenders.contender import QueuedContender
     from distlock.contenders.semaphore import SemaphoreContender
     from distlock.engine.calls import Steps, Wake
-    from distlock.locks.deadlocks import DeadlockDetector
     from distlock.queue.events import Node
+    from distlock.signals import Subject
 
     #: A wait in a line; and any.
     InLine: TypeAlias = QueuedContender | BatchMember
@@ -33,6 +35,16 @@ LOOK_SECONDS = 1.0
 #: The seconds after the end of its time for which an attempt stays, where its caller does not come
 #: back: the event loop is stopped, or blocked.
 OVERDUE_SECONDS = 5.0
+
+
+class Detector(Protocol):
+    """Looks for a deadlock while somebody waits; see `locks.deadlocks`."""
+
+    def turn(self, contender: Any, wake: Wake) -> float:
+        """Do what is due, and return the seconds to the next turn."""
+
+    def end(self) -> None:
+        """Look no more."""
 
 
 class Attempt(Generic[_W]):
@@ -54,7 +66,7 @@ class Attempt(Generic[_W]):
         self,
         contender_for: Callable[..., _W],
         timeout: float | None,
-        detector: DeadlockDetector | None = None,
+        detector: Detector | None = None,
     ) -> None:
         self._contender_for = contender_for
         self.started = time.monotonic()
@@ -175,3 +187,14 @@ class Attempt(Generic[_W]):
         ):
             raise contender.session.unavailable(contender.key)
         return None
+
+    def announced(self, sender: type, about: Subject) -> Node | None:
+        """Return the `outcome`, and send the signal of a busy lock or a failure."""
+        try:
+            node = self.outcome()
+        except DistlockError as error:
+            announce(lock_failed, sender, about, waited=self.waited, error=error)
+            raise
+        if node is None:
+            announce(lock_contended, sender, about, waited=self.waited)
+        return node

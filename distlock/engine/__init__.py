@@ -6,9 +6,9 @@ failed.
 
 Every thread writes its own requests to the `wire`; one thread a connection reads (`serving`), and
 `guard` keeps it alive. `deadline` measures until when the servers cannot have ended the session.
-`bulk_reads` reads many nodes against one deadline. The `timer` calls what is due, on one thread for
-the process. `calls` runs a call that waits, blocking or awaiting. `session_reaper` is a program of
-its own, which needs only the standard library and `distlock.jute`.
+The `timer` calls what is due, on one thread for the process. `calls` runs a call that waits,
+blocking or awaiting. `session_reaper` is a program of its own, which needs only the standard
+library and `distlock.jute`.
 """
 
 from __future__ import annotations

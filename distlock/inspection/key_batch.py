@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.engine.bulk_reads import FORBIDDEN, GONE, UNREAD
 from distlock.keys import znodes
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore.limits import limit_in
+from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD
 from distlock.session.server_time import time_at
 
 from .state import LEASES, Contender, Lock, key_of
@@ -17,7 +17,7 @@ from .state import LEASES, Contender, Lock, key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from distlock.engine.bulk_reads import Outcome, Reads
+    from distlock.session.bulk_reads import Outcome, Reads
     from distlock.session.server_time import Clock
 
     from .state import Mode

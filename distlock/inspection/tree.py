@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
 from distlock.engine.errors import NoNode
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import Participant, in_line
+from distlock.session.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
 

@@ -1,10 +1,16 @@
-"""Gives the owner of a lease its token, and tells in each process how long the lease is sure."""
+"""Gives the owner of a lease its token, and tells in each process how long the lease is sure.
+
+It also keeps the running ``with`` blocks on a lease, by thread or task. An interrupt may land
+between any two steps. Then `Blocks.leave` undoes a begun block. So a block is an object of its own,
+which may be removed more than once.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from os import getpid
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -15,8 +21,10 @@ from django.core.signals import setting_changed
 from distlock import process, signals
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
-from distlock.exceptions import LockLost, NotOwner
-from distlock.owner.hold import Hold
+from distlock.exceptions import LockLost, LockUnavailable, NotOwner
+from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold, announce_change
+from distlock.owner.owner import current
 
 from .nodes import Term
 
@@ -24,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from .blocks import Block
     from .operation import Renewal
+
+logger = safe(logging.getLogger("distlock"))
 
 #: The part by which the server's clock may run faster than ours: twice the most that NTP corrects.
 DRIFT: Final = 0.001
@@ -146,7 +155,7 @@ class LeaseHold(Hold):
         """
         told, self._gone = self._gone or self._released, True
         if tell and not told:
-            signals.announce_change(self._sender, self, signals.lock_lost)
+            announce_change(self._sender, self, signals.lock_lost)
 
     def end(self) -> None:
         """Note that the lease was released. Repeating it is fine."""
@@ -230,3 +239,79 @@ def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
 
 
 setting_changed.connect(_forget_all)
+
+
+class Block:
+    """One ``with`` block on a lease, compared by identity.
+
+    :ivar hold: its hold, None before the grant
+    """
+
+    __slots__ = ("hold",)
+
+    def __init__(self) -> None:
+        self.hold: LeaseHold | None = None
+
+
+class Blocks:
+    """The blocks of one `PersistentLease`."""
+
+    def __init__(self) -> None:
+        #: The blocks of each thread or task, by its id, the innermost last.
+        self._blocks: dict[str, list[Block]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+    def enter(self, block: Block, hold: LeaseHold) -> None:
+        """Begin a block of this thread or task."""
+        block.hold = hold
+        hold.blocks.add(block)
+        self._blocks.setdefault(current().id, []).append(block)
+
+    def innermost(self) -> Block | None:
+        """Return the innermost block of this thread or task."""
+        blocks = self._blocks.get(current().id)
+        return blocks[-1] if blocks else None
+
+    def leave(self, block: Block) -> bool:
+        """Forget a block; return whether no other block needs its hold. Repeating it is fine."""
+        here = current().id
+        blocks = self._blocks.get(here, [])
+        with suppress(ValueError):
+            blocks.remove(block)
+        if not blocks:
+            self._blocks.pop(here, None)
+        hold = block.hold
+        if hold is None:
+            return False
+        with hold.lock:
+            hold.blocks.discard(block)
+            return not hold.blocks
+
+
+@contextmanager
+def after_body(hold: LeaseHold, error: BaseException | None, *, proven: bool) -> Iterator[None]:
+    """Release a lease after the body of a block, whose own exception takes precedence.
+
+    :param error: the exception of the body
+    :param proven: whether the lease was held to the end of the body
+    """
+    try:
+        yield
+    except LockLost:
+        if error is None:
+            raise
+    except LockUnavailable as problem:
+        if error is None and not proven:
+            raise LockLost(
+                f"Nobody knows whether the lease {hold.key!r} was held to the end: its time was "
+                f"up, and {problem}",
+                hold=hold,
+            ) from problem
+        logger.warning(
+            "The lease %r could not be released. It ends by itself at %s: %s",
+            hold.key,
+            hold.expires,
+            problem,
+        )

@@ -19,7 +19,6 @@ from uuid import uuid4
 from distlock.engine.deadline import now
 from distlock.engine.errors import BadVersion, ConnectionLost, NodeExists, NoNode, SessionOver
 from distlock.exceptions import LockLost, NotOwner
-from distlock.session.lease_clock import ask_time
 
 from .nodes import LeaseHolder, Term, encode, parent_of_leases
 
@@ -119,7 +118,7 @@ class LeaseOperation:
     def _look(self) -> None:
         """Ask for the time and the node in one go. The answers come in this order."""
         self.asked_at = time.monotonic()
-        ask_time(self.session, self.parent, self._time_read)
+        self.session.ask_time(self.parent, self._time_read)
         self._read()
 
     def _read(self) -> None:

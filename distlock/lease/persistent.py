@@ -31,8 +31,17 @@ from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
 from .acquisition import LeaseAcquisition
-from .blocks import Block, Blocks, after_body
-from .hold import Identity, LeaseHold, forget, forgotten_if_lost, known, note
+from .hold import (
+    Block,
+    Blocks,
+    Identity,
+    LeaseHold,
+    after_body,
+    forget,
+    forgotten_if_lost,
+    known,
+    note,
+)
 from .nodes import LeaseHolder, check_owner, check_ttl
 from .operation import LeaseOperation, Renewal, Return
 from .sweep import sweep
@@ -227,7 +236,7 @@ class PersistentLease:
 
         def taken(attempt: Attempt[Any]) -> LeaseHold | None:
             operation: LeaseAcquisition = attempt.contender
-            if signals.outcome(attempt, PersistentLease, self) is None:
+            if attempt.announced(PersistentLease, self) is None:
                 if block is not None:
                     raise self._busy(operation, attempt)
                 return None

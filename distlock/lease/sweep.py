@@ -12,7 +12,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.engine.errors import BadVersion, NoNode
-from distlock.session.lease_clock import ask_time
 from distlock.session.registry import session_for
 
 from .nodes import Term, parent_of_leases
@@ -59,7 +58,7 @@ def sweep(using: str = "default") -> Swept:
 
 
 def _sweep_batch(session: Session, parent: str, paths: list[str], swept: Swept) -> Swept:
-    asked = [session.ask(partial(ask_time, session), parent)]
+    asked = [session.ask(session.ask_time, parent)]
     asked += [session.ask(session.read, path) for path in paths]
     clock, *nodes = _answers(session, asked)
     if clock is None:  # the parent has gone, and so have its children

@@ -28,7 +28,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from distlock.engine.bulk_reads import BATCH
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.engine.reply import ignore
 from distlock.exceptions import DeadlockDetected
@@ -37,6 +36,7 @@ from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import participant
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import parse, read_json
+from distlock.session.bulk_reads import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

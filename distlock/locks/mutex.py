@@ -293,7 +293,7 @@ class Mutex(KeyLock):
 
     def _conclude(self, owner: Owner, attempt: Attempt[InLine]) -> Hold | None:
         """Return the hold, which `owner` has now, or None if the lock is busy."""
-        node = signals.outcome(attempt, Mutex, self)
+        node = attempt.announced(Mutex, self)
         if node is None:
             return None
         contender = attempt.contender

@@ -203,7 +203,7 @@ class Permits(KeyLock):
         return Attempt(contender_for, limit)
 
     def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
-        if signals.outcome(attempt, type(self), self) is None:
+        if attempt.announced(type(self), self) is None:
             return None
         for permit in attempt.contender.permits:
             node = cast("Node", permit.node)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distlock.engine.redis.urls import is_sentinel
+from distlock.conf.redis_urls import is_sentinel
 
 from .finding import failure, ok, warning
 

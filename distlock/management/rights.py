@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from distlock.engine.bulk_reads import FORBIDDEN
+from distlock.conf.rules import REDIS
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.exceptions import LockUnavailable
 from distlock.keys.znodes import LOCK, protected_prefix
-from distlock.rules import REDIS
+from distlock.session.bulk_reads import FORBIDDEN
 from distlock.session.session import Session
 from distlock.text import clipped
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
-    from distlock.engine.bulk_reads import Reads
+    from distlock.session.bulk_reads import Reads
 
     from .finding import Finding
 

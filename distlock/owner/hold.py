@@ -15,7 +15,7 @@ from django.db import Error, transaction
 from distlock.engine.deadline import now
 from distlock.engine.errors import NoNode
 from distlock.exceptions import LockLost
-from distlock.signals import announce, announce_change, lock_released
+from distlock.signals import announce, lock_lost, lock_released
 from distlock.transactions import interruption
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from django.db.transaction import Atomic
+    from django.dispatch import Signal
 
     from distlock.contenders.grant import Grant
 
@@ -173,6 +174,12 @@ def lost(
     """Return the error that reports the loss of `hold`, with its reason."""
     why = REASONS[hold.lost_reason or "session"]
     return LockLost(f"The lock {hold.key!r} is lost: {why}. {advice}", hold=hold)
+
+
+def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
+    """Send the signal for a change of a hold."""
+    facts = {"reason": hold.lost_reason} if signal is lock_lost else {}
+    announce(signal, sender, hold, hold=hold, **facts)
 
 
 class Held:

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 from django.views.decorators.debug import sensitive_variables
 
+from distlock.conf.rules import REDIS
 from distlock.engine import session_reaper
 from distlock.engine.zookeeper.ensemble import servers
-from distlock.rules import REDIS
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration

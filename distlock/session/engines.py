@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 
+from distlock.conf.rules import REDIS, ZOOKEEPER, is_redis
 from distlock.engine.zookeeper import ensemble
 from distlock.engine.zookeeper.client import Client
-from distlock.rules import REDIS, ZOOKEEPER, is_redis
 
 if TYPE_CHECKING:
     from collections.abc import Callable

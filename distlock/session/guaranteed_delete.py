@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from distlock.engine.protocol import EngineClient
 
-    from .session import Session
+    from .requests import SessionRequests
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -37,7 +37,7 @@ REFUSED_SECONDS = 0.5, 30.0
 class GuaranteedDelete:
     """The deletes of one session that are not done yet."""
 
-    def __init__(self, session: Session, client: EngineClient) -> None:
+    def __init__(self, session: SessionRequests, client: EngineClient) -> None:
         self._session = session
         self._client = client
         #: For each path, the function to call when it is known to be gone.
@@ -51,8 +51,7 @@ class GuaranteedDelete:
         #: undoes no transaction before the last one of a session that it keeps (``connect`` in
         #: ``tree.lua``), so a later delete of ours settles them.
         self._broken: dict[str, int] = {}
-        #: The containers that this process has made, with their czxid, and since when they idle.
-        self._made_parents: dict[str, int] = {}
+        #: The containers that this process has made, and since when they idle.
         self._idle_parents: dict[str, float] = {}
 
     def delete(self, path: str, session_id: int, gone: Callable[[], None] | None = None) -> None:
@@ -68,10 +67,6 @@ class GuaranteedDelete:
             self._send(path, session_id)
         else:
             self._session.when_connected(partial(self._send, path, session_id))
-
-    def made_parent(self, path: str, czxid: int) -> None:
-        """Note that this process has made a container, so it may remove it."""
-        self._made_parents[path] = czxid
 
     def _send(self, path: str, session_id: int) -> None:
         if self._session.id != session_id:  # the node went with its session
@@ -135,13 +130,13 @@ class GuaranteedDelete:
         """
         now = time.monotonic()
         self._idle_parents.pop(used, None)
-        if used in self._made_parents:
+        if used in self._session.made_parents:
             self._idle_parents[used] = now
         for path, since in list(islice(self._idle_parents.items(), 2)):
             if now - since < IDLE_PARENT_SECONDS:
                 break
             del self._idle_parents[path]
-            made = self._made_parents.pop(path)
+            made = self._session.made_parents.pop(path)
             self._session.read(path, partial(self._remove_parent, path, made))
 
     def _remove_parent(

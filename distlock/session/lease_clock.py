@@ -22,15 +22,9 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from distlock.engine.deadline import now
-
-if TYPE_CHECKING:
-    from distlock.engine.reply import Done
-    from distlock.lease.nodes import Term
-
-    from .session import Session
 
 #: A server tells its time in milliseconds, rounded down.
 _ROUNDING: Final = 0.001
@@ -38,6 +32,19 @@ _ROUNDING: Final = 0.001
 _DRIFT: Final = 0.0001
 #: The number of readings kept. Two for each step are enough.
 _KEPT: Final = 16
+
+
+class Lease(Protocol):
+    """A lease as one version of its node has it; see `lease.nodes.Term`."""
+
+    @property
+    def zxid(self) -> int: ...
+    @property
+    def mtime(self) -> int: ...
+    @property
+    def ttl(self) -> float: ...
+    @property
+    def sent_here(self) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class LeaseClock:
             kept = kept[:-1]
         self._readings = (*kept[1 - _KEPT :], reading)
 
-    def age(self, term: Term) -> float:
+    def age(self, term: Lease) -> float:
         """Return the least age of a term, in seconds."""
         readings = self._readings
         later = [reading for reading in readings if reading.zxid >= term.zxid]
@@ -109,25 +116,13 @@ class LeaseClock:
         )
         return age if term.sent_here is None else min(age, now() - term.sent_here)
 
-    def remaining(self, term: Term) -> float:
+    def remaining(self, term: Lease) -> float:
         """Return the most seconds that a term lasts; 0 just before its end."""
         return term.ttl - self.age(term)
 
-    def ended(self, term: Term) -> bool:
+    def ended(self, term: Lease) -> bool:
         """Whether a term has surely ended, given that the server rounds its times down."""
         return self.remaining(term) < -_ROUNDING / 2
-
-
-def ask_time(session: Session, path: str, done: Done) -> None:
-    """Take a reading by a write to a node whose data nobody needs."""
-    sent = now()
-
-    def answered(stat: Any, error: BaseException | None) -> None:
-        if error is None:
-            session.lease_clock.note(stat, sent)
-        done(stat, error)
-
-    session.write(path, b"", -1, answered)
 
 
 @cache

@@ -39,14 +39,11 @@ if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
-
-    from .guaranteed_delete import GuaranteedDelete
+    from distlock.engine.zookeeper.shared_client import SharedClient
 
 
 class SessionRequests:
     """Sends the requests of a session, each on the connection of now; `Session` has the rest."""
-
-    deletes: GuaranteedDelete
 
     def __init__(self, conf: Configuration, client: EngineClient) -> None:
         self.conf = conf
@@ -65,6 +62,10 @@ class SessionRequests:
         self.make: Requests = client
         #: The nodes that end with the session.
         self.nodes = NodeBytes(conf.max_node_bytes)
+        #: The containers that this process has made, with their czxid: it may remove them.
+        self.made_parents: dict[str, int] = {}
+        #: kazoo's client on this session, once a user has asked for it.
+        self.kazoo: SharedClient | None = None
         #: One entry for each create under way.
         self._creating: set[object] = set()
 
@@ -186,7 +187,7 @@ class SessionRequests:
 
         def created_last(value: Any, error: BaseException | None) -> None:
             if error is None:
-                self.deletes.made_parent(path, value[1].czxid)
+                self.made_parents[path] = value[1].czxid
             created(value, error)
             there = error is None or isinstance(error, NodeExists)
             done(None, errors[0] if errors and not there else None)

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import wait
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.errors import NotConnected, refusal
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
-    from distlock.contenders.contender import QueuedContender
-    from distlock.contenders.driver import Driver
-    from distlock.contenders.turns import Batch
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
     from distlock.queue.local_line import Line, Local
@@ -57,6 +54,13 @@ Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"
 observers: list[Observer] = []
 
 
+class Listener(Protocol):
+    """Hears of the session's connections."""
+
+    def connection_changed(self) -> None:
+        """Take note of a connection that was lost, or of a new one."""
+
+
 class Session(SessionRequests):
     """This process's session with one ensemble.
 
@@ -72,17 +76,15 @@ class Session(SessionRequests):
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
-        #: kazoo's client on this session, once a user has asked for it.
-        self.kazoo: SharedClient | None = None
         self.deletes = GuaranteedDelete(self, client)
         #: Rises with each connection that comes or goes.
         self.connection = 0
         #: The contenders that hear of it; changed on the connection thread.
-        self.contenders: set[Driver] = set()
+        self.contenders: set[Listener] = set()
         #: The last contender that came to a line, by its path. A guess: any thread changes it.
-        self.newest: dict[str, QueuedContender] = {}
+        self.newest: dict[str, Any] = {}
         #: The batches of this process, by the path of their line.
-        self.batches: dict[str, Batch] = {}
+        self.batches: dict[str, Any] = {}
         #: The nodes of this process in all lines; changed on the connection thread.
         self.local_nodes: dict[tuple[str, int], Local] = {}
         #: The own nodes of lines that this process watches, by path; likewise.
@@ -171,6 +173,17 @@ class Session(SessionRequests):
 
         # Ahead of a burst of ours, so that a busy link does not look like a dead one.
         self.send(request, answered, first=True)
+
+    def ask_time(self, path: str, done: Done) -> None:
+        """Take a reading for `lease_clock` by a write to a node whose data nobody needs."""
+        sent = now()
+
+        def answered(stat: Any, error: BaseException | None) -> None:
+            if error is None:
+                self.lease_clock.note(stat, sent)
+            done(stat, error)
+
+        self.write(path, b"", -1, answered)
 
     # --- watches and deletes ---------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distlock.rules import REDIS
+from distlock.conf.rules import REDIS
 
 from .registry import session_for
 

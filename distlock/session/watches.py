@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distlock.engine.protocol import EngineClient
     from distlock.engine.reply import Done
 
-    from .session import Session
+    from .requests import SessionRequests
 
     #: Called with whether the watched node was deleted, or its watch lost with the session.
     Watcher: TypeAlias = Callable[[bool], None]
@@ -30,7 +30,7 @@ Watched: TypeAlias = tuple[str, bool]
 class SharedWatches:
     """The watches of one session."""
 
-    def __init__(self, session: Session, client: EngineClient) -> None:
+    def __init__(self, session: SessionRequests, client: EngineClient) -> None:
         self._session = session
         self._client = client
         self.watchers: dict[Watched, set[Watcher]] = {}

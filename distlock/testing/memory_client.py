@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distlock.conf.rules import REDIS
 from distlock.engine.zookeeper.client import Client
-from distlock.rules import REDIS
 
 if TYPE_CHECKING:
     import socket

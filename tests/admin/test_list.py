@@ -10,9 +10,9 @@ import pytest
 
 from distlock import zk_lease, zk_lock, zk_semaphore
 from distlock.admin import lock_list
-from distlock.engine.bulk_reads import UNREAD, Reads
 from distlock.inspection import tree as inspection
 from distlock.inspection.wait_graph import deadlocks
+from distlock.session.bulk_reads import UNREAD, Reads
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.helpers import eventually

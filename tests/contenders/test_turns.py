@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.contenders import turns
-from distlock.contenders.batch import BatchMember
-from distlock.contenders.turns import BatchNode
+from distlock.contenders import batch
+from distlock.contenders.batch import BatchMember, BatchNode
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-ROOM = str(Path(turns.__file__).parent)
+ROOM = str(Path(batch.__file__).parent)
 #: How many scenes one test plays.
 MANY = 40
 

@@ -14,7 +14,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.contenders.turns import Batch
+    from distlock.contenders.batch import Batch
     from tests.kit.fake_session import Counting
 
 KEY = "key"

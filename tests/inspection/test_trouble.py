@@ -8,10 +8,10 @@ import pytest
 from kazoo.security import Permissions
 
 from distlock import LockKeyError, LockUnavailable, escape_key, zk_lock
-from distlock.engine.bulk_reads import GONE, UNREAD, Reads
 from distlock.inspection import key_batch
 from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
+from distlock.session.bulk_reads import GONE, UNREAD, Reads
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, names, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within

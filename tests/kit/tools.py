@@ -18,11 +18,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from distlock.conf.rules import REDIS
 from distlock.contenders import waiting
 from distlock.engine.redis.requests import Request, Step
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
-from distlock.rules import REDIS
 from distlock.session.ending import end_session
 from distlock.session.registry import session_for, sessions
 

@@ -9,8 +9,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock import zk_lock
-from distlock.engine.redis.client import RedisClient
-from distlock.engine.redis.connection import RedisConnection
+from distlock.engine.redis.client import RedisClient, RedisConnection
 from distlock.engine.redis.requests import packed
 from distlock.engine.reply import Reply
 from tests.kit.helpers import eventually

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.engine.redis.connection import RedisConnection
+from distlock.engine.redis.client import RedisConnection
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually

@@ -114,7 +114,7 @@ with memory_zookeeper():
 
 
 def test_no_setting_switches_it_on() -> None:
-    from distlock.engine.zookeeper.ensemble import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
+    from distlock.conf.rules import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
 
     assert hosts_error("memory://")
     assert hosts_error("memory") is None  # a host of this name

@@ -39,6 +39,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
+from distlock.exceptions import LostHold
 from distlock.fencing import FencedQuerySet
 from distlock.keys.znodes import Participant
 from distlock.lease.hold import LeaseHold
@@ -188,7 +189,7 @@ def errors() -> str:
     except LockUnavailable as unavailable:
         return unavailable.key
     except LockLost as lost:
-        assert_type(lost.hold, Hold | None)
+        assert_type(lost.hold, LostHold | None)
         assert_type(lost.reason, str)
     except DistlockError:
         raise

@@ -7,8 +7,8 @@
 ``redis+sentinel://s1:26379,s2:26379/service/0``     the primary that the Sentinels name
 ===================================================  ==============================================
 
-`urls` has the options that may follow the ``?``. A user and password before the Sentinels' names
-are those of the primary; ``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
+`redis_urls` has the options that may follow the ``?``. A user and password before the Sentinels'
+names are the primary's; ``sentinel_username`` and ``sentinel_password`` are for the Sentinels.
 With ``rediss+sentinel://`` those are asked over TLS too, unless ``sentinel_ssl=false`` says not.
 """
 
@@ -23,7 +23,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from .urls import SENTINEL
+from distlock.conf.redis_urls import SENTINEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,29 +1,53 @@
 """A client whose server is Redis; stands in for `distlock.engine.zookeeper.client.Client`.
 
-As there, everything happens on the connection thread: requests are answered in order, watches fire
-between the answers where the changes were, and no callback runs in the thread of a caller.
+As there, everything happens on the connection thread, which connects, serves, and connects again:
+requests are answered in order, watches fire between the answers where the changes were, and no
+callback runs in the thread of a caller. It speaks RESP3, in which the events of watches come on the
+connection of the requests, in order with the replies.
 """
 
 from __future__ import annotations
 
+import random
+import secrets
+import select
+import socket
+import ssl
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+import hiredis
 from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.protocol.connection import ConnectionDropped
+from redis.exceptions import RedisError
 
+from distlock.engine.calls import this_thread
 from distlock.engine.deadline import SessionDeadline, now
-from distlock.engine.guard import guarded
+from distlock.engine.guard import guarded, report_once
 from distlock.engine.reply import Reply
-from distlock.engine.serving import Submitting
+from distlock.engine.serving import MANY, WOULD_BLOCK, Serving, Submitting
+from distlock.engine.wire import Wire
 from distlock.logs.outages import Outage
 
-from .address import where
-from .connection import RedisConnection
-from .errors import RedisRefused
-from .joining import joined
-from .requests import LIST, Asked, Requests, good_bye
+from .address import address, where
+from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
+from .joining import also_told, joined, path_in
+from .library import CODE
+from .requests import (
+    LIST,
+    Asked,
+    Request,
+    Requests,
+    beginning,
+    call,
+    good_bye,
+    packed,
+    prefix,
+    session_arguments,
+)
 from .tls import check_files
 
 if TYPE_CHECKING:
@@ -36,6 +60,385 @@ _DELETED: Final = "D"
 _CHANGED: Final = "C"
 #: The message by which the server asks for a ping.
 _PING: Final = "P"
+#: The seconds between two tries to connect: the first time, and at most.
+_PAUSE_SECONDS: Final = (0.05, 0.75)
+#: The shortest time between two pings, in seconds.
+_LEAST_PING_SECONDS: Final = 0.005
+#: The words of a server that is no longer the one for these locks.
+_ELSEWHERE: Final = ("READONLY", "MASTERDOWN", "MOVED", "NOAUTH")
+#: The reader returns it while an answer is not complete.
+_MORE: Final = object()
+#: Where there is no answer of a function yet.
+_NONE: Final = object()
+
+
+class RedisConnection(Serving):
+    """Stays connected, with one session after the other, until its client stops.
+
+    Its requests are calls of functions. Where replicas must confirm one, a ``WAIT`` goes along, and
+    two answers come.
+    """
+
+    def __init__(self, client: RedisClient, conf: Configuration) -> None:
+        self.client = client
+        self._conf = conf
+        self.negotiated_timeout = conf.session_timeout
+        #: The seconds that a server may take for each step of a connection.
+        self._patience = max(conf.connect_timeout / 2, 0.2)
+        #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
+        milliseconds = int(min(conf.session_timeout / 10, 1.0) * 1000)
+        self._wait = packed(b"WAIT", b"%d" % conf.replicas, b"%d" % milliseconds)
+        #: Why there is no connection, and why trying again will not help.
+        self.failure: BaseException | None = None
+        self.trouble: BaseException | None = None
+        #: The socket that was closed on this side because the server gave no answer.
+        self.given_up: Any = None
+        self._socket: Any = None
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        #: The answer of a function whose ``WAIT`` is not answered yet.
+        self._unconfirmed: Any = _NONE
+        #: Events that have come since that answer: their watches are set when it is settled.
+        self._events: deque[str] = deque()
+        self._reported: set[tuple[Any, ...]] = set()
+        #: When the ping was sent that is not answered yet (`time.monotonic`).
+        self._pinged_at: float | None = None
+        self.session_id = 0
+        self.password = b""
+        #: The first arguments of each call over this connection.
+        self._session_arguments: tuple[bytes, ...] = ()
+        #: The number of this connection, which rises.
+        self._number = 0
+        #: When the last request was sent that has renewed the session
+        #: (`distlock.engine.deadline.now`).
+        self.renewed_at = 0.0
+        #: The number of the session's last transaction.
+        self._last = 0
+        self._read_sock, self._write_sock = socket.socketpair()
+        self._read_sock.setblocking(False)
+        self._write_sock.setblocking(False)
+        self.routine = threading.Thread(
+            target=self._run, name=f"distlock-{conf.alias}", daemon=True
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        if self.given_up is not None and self.given_up is self._socket:
+            return "no answer in time"
+        text = str(self.trouble or self.failure or "it was closed")
+        return text.rstrip(".")
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self.thread = threading.get_ident()
+        this_thread.ours = True
+        pause, longest = _PAUSE_SECONDS
+        try:
+            while not self.client.stopped:
+                if self._attempt():
+                    pause = _PAUSE_SECONDS[0]
+                else:
+                    self._pause(pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
+                    pause = min(pause * 2, longest)
+        finally:
+            self.client.ended()
+            self.close()
+
+    def close(self) -> None:
+        """Close the sockets that wake the thread, once it has ended or could not be started."""
+        waking, self._write_sock = self._write_sock, None
+        if waking is not None:
+            waking.close()
+        self._read_sock.close()
+
+    def _attempt(self) -> bool:
+        """Connect and serve until the connection ends; return whether there was one."""
+        connected = False
+        try:
+            self._connect()
+            connected = True
+            self.client.connected()
+            self.serve(self._patience)
+        except Exception as error:  # noqa: BLE001 - the session would end with the thread
+            self._note(error)
+        self.client.disconnected()
+        self._leave()
+        return connected
+
+    def _note(self, error: Exception) -> None:
+        """Keep the reason of a failure for messages; log one that nobody has foreseen."""
+        self.failure = error
+        self.trouble = error if isinstance(error, RedisRefused) else refusal(error, self._where)
+        usual = RedisRefused | RedisError | OSError | ConnectionDropped | hiredis.ProtocolError
+        if not isinstance(error, usual):
+            report_once(error, self._reported)
+
+    @property
+    def _where(self) -> str:
+        return where(self._conf)
+
+    def _connect(self) -> None:
+        """Connect, and begin a session, or carry one on."""
+        self.client.fail_queued()
+        greeted = address(self._conf.hosts).connect(self._patience)
+        taken: Any
+        taken, greeted._sock = greeted._sock, None  # its parser reads no further
+        taken.setblocking(False)
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._unconfirmed = _NONE
+        self._events.clear()
+        self._socket = taken
+        # OpenSSL allows no two threads in one connection, one that sends and one that reads.
+        if not isinstance(taken, ssl.SSLSocket):
+            self._socket = Wire(taken, self.packed)
+        self._check()
+        self._begin()
+        self._busy_since = self._pinged_at = None
+        self.failure = self.trouble = self.given_up = None
+        if isinstance(self._socket, Wire):
+            self.client._pending = self._socket.unanswered
+            self.wire = self._socket
+
+    def _check(self) -> None:
+        """Refuse a server that cannot serve locks.
+
+        :raises RedisRefused: it is too old, or a replica
+        """
+        facts = self._ask(b"HELLO", b"3")
+        if int(facts[b"version"].split(b".")[0]) < 7:
+            raise error_of("ERR unknown command `HELLO`", self._where)
+        if facts[b"role"] not in (b"master", b"primary"):
+            raise error_of("READONLY", self._where)
+
+    def _begin(self) -> None:
+        """Carry on the session if it lives, and begin another one if not."""
+        if self.session_id and self._subscribe_and_call(beginning(self._conf, self._last)):
+            return
+        if self.session_id:
+            self.client.session_over()
+        self.session_id = 0
+        self._new_session()
+        self._subscribe_and_call(beginning(self._conf, None))
+
+    def _new_session(self) -> None:
+        self.session_id = secrets.randbits(62) | 1 << 61
+        self.password = secrets.token_hex(16).encode()
+        self._last = 0
+
+    def _subscribe_and_call(self, request: Request) -> bool:
+        """Return whether the session lives."""
+        self._ask(b"SUBSCRIBE", self._channel)
+        self._number += 1
+        self._session_arguments = session_arguments(
+            self._conf, self.session_id, self.password, self._number
+        )
+        sent_at = now()
+        try:
+            self._ask(*call(self._session_arguments, request))
+        except RedisRefused as error:
+            if "SESSIONOVER" in str(error):
+                self._ask(b"UNSUBSCRIBE", self._channel)
+                return False
+            if "Function not found" not in str(error):
+                raise
+            self._load()
+            return self._subscribe_and_call(request)
+        self.renewed_at = sent_at
+        return True
+
+    def _load(self) -> None:
+        try:
+            self._ask(b"FUNCTION", b"LOAD", CODE)
+        except RedisRefused as error:
+            if "already exists" not in str(error):  # another process was faster
+                raise
+
+    @property
+    def _channel(self) -> bytes:
+        return prefix(self._conf) + b"events:%d" % self.session_id
+
+    def _ask(self, *command: bytes) -> Any:
+        """Send a command and return its answer, before the connection serves requests.
+
+        :raises RedisRefused: the server answered with an error
+        """
+        deadline = time.monotonic() + self._patience
+        self._finish(packed(*command), self._patience)
+        while True:
+            answer: Any = self._reader.gets()
+            if answer is _MORE:
+                self._await(select.POLLIN, deadline - time.monotonic())
+                self._reader.feed(self._chunk())
+            elif isinstance(answer, hiredis.ReplyError):
+                raise error_of(str(answer), self._where)
+            elif not isinstance(answer, hiredis.PushNotification) or answer[0] != b"message":
+                return answer
+
+    def _await(self, event: int, seconds: float) -> None:
+        ready = select.poll()
+        ready.register(self._socket, event)
+        pending = event == select.POLLIN and getattr(self._socket, "pending", int)()
+        if not pending and not ready.poll(max(seconds, 0) * 1000):
+            raise ConnectionDropped("The server does not answer.")
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, unless somebody wakes this thread."""
+        woken = select.poll()
+        woken.register(self._read_sock, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        while not self.client.stopped and (left := deadline - time.monotonic()) > 0:
+            self.asleep = True
+            if self.client.stopped:
+                break
+            if woken.poll(left * 1000):
+                self._read_sock.recv(MANY)
+        self.asleep = False
+
+    def _leave(self) -> None:
+        """Close the socket of a connection that has ended."""
+        gone, self._socket, self.wire = self._socket, None, None
+        if gone is not None:
+            gone.close()
+
+    # --- serving ---------------------------------------------------------------------------------
+
+    def packed(self, request: Any) -> tuple[int, bytes]:
+        """Return how many answers a request has, and the request as bytes."""
+        message = packed(*call(self._session_arguments, request))
+        if not (request.counts and self._conf.replicas):
+            return 1, message
+        return 2, message + self._wait
+
+    def _chunk(self) -> bytes:
+        try:
+            chunk: bytes = self._socket.recv(MANY)
+        except WOULD_BLOCK:
+            return b""
+        if not chunk:
+            raise ConnectionDropped("The server has closed the connection.")
+        return chunk
+
+    def _receive(self) -> None:
+        chunk = self._chunk()
+        if not chunk:
+            return
+        self._reader.feed(chunk)
+        while (answer := self._reader.gets()) is not _MORE and not self.closed_session:
+            if not isinstance(answer, hiredis.PushNotification):
+                self._answer(answer)
+            elif answer[0] == b"message":
+                self._events.append(answer[2].decode())
+            while self._events and self._unconfirmed is _NONE:
+                guarded(self.client.fire, self._events.popleft())
+
+    def _answer(self, answer: Any) -> None:
+        """Settle the oldest request, once all of its answers are there."""
+        pending = self.client._pending
+        if not pending:
+            raise ConnectionDropped("The server sent an answer to nothing.")
+        request, reply, answers = pending[0]
+        if isinstance(answer, hiredis.ReplyError):
+            self._heed(str(answer))
+        if answers == 2 and self._unconfirmed is _NONE:
+            self._unconfirmed = answer
+            return
+        confirmed = None
+        if answers == 2:
+            answer, confirmed, self._unconfirmed = self._unconfirmed, answer, _NONE
+        pending.popleft()
+        if reply is None:  # to the request that ends the session
+            self.closed_session = True
+            return
+        self._settle(request, reply, answer, confirmed)
+
+    def _heed(self, refusal: str) -> None:
+        """End the connection where the next one will do better.
+
+        :raises ConnectionDropped: the session is over, or the functions have to be loaded again
+        :raises RedisRefused: the server is not the primary any more, which a managed service says
+            by nothing but its name, or it has forgotten who asks
+        """
+        if refusal.startswith(_ELSEWHERE):
+            raise error_of(refusal, self._where)
+        if refusal.startswith("SESSIONOVER"):
+            raise ConnectionDropped("The session is over.")
+        if "Function not found" in refusal:
+            raise ConnectionDropped("The server has lost the functions.")
+
+    def _settle(self, request: Any, reply: Reply, answer: Any, confirmed: Any) -> None:
+        value: Any = None
+        error: BaseException | None = None
+        if isinstance(answer, hiredis.ReplyError):
+            error = self._error(str(answer))
+        else:
+            try:
+                value = request.read(answer)
+            except Exception as refusal:  # noqa: BLE001 - goes to the caller
+                error = refusal
+            if request.changes and len(answer) > 2:
+                self._last = answer[2]
+        if error is None and confirmed is not None:
+            error = self._unconfirmed_error(request, value, confirmed)
+        if error is None and request.watcher is not None:
+            self.client.watch(request)
+        if error is None and type(value) is int:
+            self._plan(value / 1000)
+        told = {} if error else also_told(request, answer)
+        self.client.deliver(told, reply.settle, None if error else value, error)
+
+    def _error(self, text: str) -> BaseException:
+        known = REFUSALS.get(text.encode().split()[0])
+        return known() if known is not None else error_of(text, self._where)
+
+    def _unconfirmed_error(self, request: Any, value: Any, confirmed: Any) -> BaseException | None:
+        count = confirmed if isinstance(confirmed, int) else 0
+        if count >= self._conf.replicas:
+            return None
+        message = (
+            f"{self._where}: {count} of the {self._conf.replicas} replicas that REPLICAS asks for "
+            "confirmed the lock in time. Look at `INFO replication` there."
+        )
+        if getattr(request, "name", "") != "create":
+            return NotConfirmed(message)
+        self.client.give_back(path_in(value))
+        return TooFewReplicas(message)
+
+    def _plan(self, seconds: float) -> None:
+        """Ask again when the next session of all may have ended, if anybody waits for that.
+
+        Or soon, if there is more to clear away than one ping does.
+        """
+        if self.client.watching or not seconds:
+            at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
+            self._ping_at = min(self._ping_at, at)
+
+    def _ping(self, timeout: float) -> None:
+        now = time.monotonic()
+        if self._pinged_at is None:
+            self._pinged_at = now
+            self.client.ping()
+        elif now - self._pinged_at > self.negotiated_timeout / 4:
+            raise ConnectionDropped("The server does not answer.")
+
+    def answered_ping(self, sent_at: float | None) -> None:
+        """Note that the server has answered a ping.
+
+        :param sent_at: since when it has renewed the session, None if it has not
+        """
+        self._pinged_at = None
+        if sent_at is not None:
+            self.renewed_at = sent_at
+
+    def _finish(self, message: bytes, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while message:
+            try:
+                message = message[self._socket.send(message) :]
+            except WOULD_BLOCK:
+                self._await(select.POLLOUT, deadline - time.monotonic())
+            except OSError as error:
+                raise ConnectionDropped(f"A request could not be sent: {error}.") from error
 
 
 class RedisClient(Submitting, Requests):

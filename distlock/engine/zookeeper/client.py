@@ -44,8 +44,6 @@ from .requests import Requests, access_list
 if TYPE_CHECKING:
     from distlock.conf import Configuration
 
-    from .shared_client import SharedClient
-
 # The first getaddrinfo() imports this codec. On the connection thread that would leave the import
 # lock taken in a child forked meanwhile, which could then never connect.
 importlib.import_module("encodings.idna")
@@ -117,7 +115,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         #: Whether it will never connect again.
         self.stopped = False
         #: The client on the same session that users have.
-        self.shared: SharedClient | None = None
+        self.shared: KazooClient | None = None
 
     def _session_callback(self, state: str) -> None:
         """Report a loss before kazoo fails what is pending, and a connection when it is usable."""

@@ -1,4 +1,4 @@
-"""Reads ``HOSTS``, and asks its servers one by one: which answer, and which of them leads.
+"""Asks the servers of ``HOSTS`` one by one: which answer, and which of them leads.
 
 It sends ``srvr``, the only one of ZooKeeper's four-letter words that is allowed by default. A
 server that refuses the word is reachable, and its role is unknown.
@@ -13,8 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from ipaddress import IPv6Address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -28,41 +27,11 @@ if TYPE_CHECKING:
 
     from distlock.conf import Configuration
 
-_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
 _FACT = re.compile(r"^(Zookeeper version|Mode|Connections): *([^,\r\n]*)", re.MULTILINE)
 _TICK = re.compile(r"^tickTime=(\d+)", re.MULTILINE)
 _NO_QUORUM = "not currently serving requests"
 #: The bytes read of an answer; the answer to ``srvr`` has a few lines.
 _READ = 4096
-
-
-def joined(hosts: Any) -> str:
-    """Return a ``HOSTS`` value as one text, without spaces around servers, as kazoo needs it."""
-    text = hosts if isinstance(hosts, str) else ",".join(hosts)
-    return ",".join(server.strip() for server in text.split(","))
-
-
-def hosts_error(hosts: object) -> str | None:
-    """Return the mistake in a ``HOSTS`` value, or None."""
-    parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
-    if not parts or not all(isinstance(part, str) for part in parts):
-        return "not a string"
-    servers, _, chroot = joined(parts).partition("/")
-    for server in servers.split(","):
-        found = _SERVER.fullmatch(server)
-        if not found or not 0 < int(found["port"] or 2181) < 65536:
-            return f"{server!r} is no host:port"
-        if found["v6"] and not _is_ipv6(found["v6"]):
-            return f"{server!r} is no IPv6 address"
-    if chroot and any(name in ("", ".", "..") for name in chroot.split("/")):
-        return f"/{chroot} is no path"
-    return None
-
-
-def _is_ipv6(text: str) -> bool:
-    with suppress(ValueError):
-        return bool(IPv6Address(text))
-    return False
 
 
 def hosts(conf: Configuration) -> str:

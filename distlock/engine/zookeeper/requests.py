@@ -16,11 +16,11 @@ from kazoo.protocol.serialization import (
 from kazoo.protocol.states import EventType
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
+from distlock.conf.roles import ROLES, bits
 from distlock.jute import pack_integer, pack_text
 from distlock.keys.limits import LONGEST_MESSAGE
 
 from .messages import AccessList, Create2, Delete, GetChildren, GetData
-from .roles import ROLES, bits
 
 if TYPE_CHECKING:
     from distlock.conf import Configuration

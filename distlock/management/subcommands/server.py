@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.conf.rules import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
-from distlock.rules import ABOUT_EMBEDDED
 from distlock.testing.install import ServerNotInstalled, WrongHome
 from distlock.testing.ports import require_free
 from distlock.testing.server import ServerError, ZooKeeper

@@ -1,25 +1,28 @@
 """Says which values the settings may have, and finds mistakes in them.
 
-The system checks report `problems`; `distlock.conf.configuration` refuses them.
+The system checks report `problems`; `configuration` refuses them.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
+from ipaddress import IPv6Address
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from django.conf import settings
 
-from . import process
-from .engine.redis.urls import url_error
-from .engine.zookeeper.ensemble import hosts_error, joined
-from .engine.zookeeper.roles import is_roles
-from .keys import templates
+from distlock import process
+from distlock.keys import templates
+
+from .redis_urls import url_error
+from .roles import is_roles
 
 IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")
@@ -34,6 +37,8 @@ ZOOKEEPER: Final = "distlock.engine.zookeeper"
 REDIS: Final = "distlock.engine.redis"
 #: The limits of an embedded server, in a few words.
 ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
+
+_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
 
 
 class Problem(NamedTuple):
@@ -104,6 +109,35 @@ def is_redis(options: Mapping[Any, Any]) -> bool:
     """Return whether ``HOSTS`` is a URL."""
     hosts = options.get("HOSTS")
     return isinstance(hosts, str) and "://" in hosts
+
+
+def joined(hosts: Any) -> str:
+    """Return a ``HOSTS`` value as one text, without spaces around servers, as kazoo needs it."""
+    text = hosts if isinstance(hosts, str) else ",".join(hosts)
+    return ",".join(server.strip() for server in text.split(","))
+
+
+def hosts_error(hosts: object) -> str | None:
+    """Return the mistake in a ``HOSTS`` value, or None."""
+    parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
+    if not parts or not all(isinstance(part, str) for part in parts):
+        return "not a string"
+    servers, _, chroot = joined(parts).partition("/")
+    for server in servers.split(","):
+        found = _SERVER.fullmatch(server)
+        if not found or not 0 < int(found["port"] or 2181) < 65536:
+            return f"{server!r} is no host:port"
+        if found["v6"] and not _is_ipv6(found["v6"]):
+            return f"{server!r} is no IPv6 address"
+    if chroot and any(name in ("", ".", "..") for name in chroot.split("/")):
+        return f"/{chroot} is no path"
+    return None
+
+
+def _is_ipv6(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(IPv6Address(text))
+    return False
 
 
 def _hosts(value: object) -> bool:

@@ -1,6 +1,6 @@
 """Reads the only setting, ``DISTLOCK``: a dict of aliases, like ``DATABASES``.
 
-Reading it never connects. `distlock.rules` finds mistakes, which `configuration` refuses.
+Reading it never connects. `rules` finds mistakes, which `configuration` refuses.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.views.decorators.debug import sensitive_variables
 
-from .engine.zookeeper.ensemble import joined
-from .rules import EMBEDDED, REDIS, ZOOKEEPER, embedded_problems, problems
+from .rules import EMBEDDED, REDIS, ZOOKEEPER, embedded_problems, joined, problems
 
 
 class _Unset(Enum):

@@ -11,13 +11,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .errors import NoAuth, NoNode
+from distlock.engine.errors import NoAuth, NoNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from distlock.exceptions import LockUnavailable
-    from distlock.session.session import Session
+
+    from .session import Session
 
 #: The number of requests under way at a time.
 BATCH: Final = 250
