@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import django
 
-from distlock import rules
+from distlock.conf import rules
 from distlock.management import subcommands
 from distlock.testing import fixtures
 from docs.site import api
