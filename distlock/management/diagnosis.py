@@ -73,7 +73,7 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
         yield failure("session", str(error), "Look at the servers above, credentials and TLS.")
         return
     took = time.monotonic() - started
-    yield ok("session", f"granted after {took:.2f} s")
+    yield ok("session", f"granted after {took:.2f} s by {session.server}")
     yield _session_timeout(session)
     if not redis:
         yield _ticks(session, reads)

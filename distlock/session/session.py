@@ -105,11 +105,6 @@ class Session(SessionRequests):
         client.connect()
 
     @property
-    def began(self) -> bool:
-        """Whether it has ever had a connection."""
-        return bool(self._deadline_of)
-
-    @property
     def server(self) -> str:
         """Host and port of the connected server, empty without a connection."""
         return self._client.server

@@ -16,7 +16,7 @@ from kazoo.security import Permissions
 from distlock.checks import MIDDLEWARE
 from distlock.management.diagnosis import diagnose
 from distlock.session import server_time
-from distlock.session.registry import close_sessions
+from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock.testing.ports import free_ports
 from distlock.testing.server import ZooKeeper
@@ -95,6 +95,7 @@ def test_one_server_that_is_down_is_a_warning(
     assert found[f"server {down}"].level == "warning"
     assert "cannot be reached" in found[f"server {down}"].message
     assert found["session"].level == "ok"
+    assert found["session"].message.endswith(f" s by {session_for().server}")
     # A server that stands alone beside another one is none of its ensemble.
     assert found["ensemble"].level == "error"
     assert "does not exclude" in found["ensemble"].message
