@@ -5,11 +5,9 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 
 - `shared`: finds or starts the server that all processes of a user share
 - `__main__`: runs a server as a process of its own
-- `server`: listens, and ends sessions and nodes whose time is over, on one thread
-- `connection`: one client: cuts its bytes into messages, and closes it when it misbehaves
-- `sessions`: the sessions, which outlive connections
+- `server`: listens, cuts the bytes of clients into messages, and ends sessions and nodes whose time
+  is over, on one thread
 - `requests`: carries out the requests of a connection on the tree, with its ACLs and errors
-- `words`: the four-letter words, such as ``ruok``
 - `tree`, `node`, `acl`, `watches`: the nodes, who may do what with them, and who watches them
 
 `distlock.jute` reads and writes the fields of messages.

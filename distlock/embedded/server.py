@@ -1,25 +1,62 @@
-"""The server: listens on loopback, and ends what has had its time, all on one thread."""
+"""The server: it listens on loopback, and ends what has had its time, all on one thread.
+
+A connection cuts the bytes of its client into messages, and carries them out one after the other. A
+client that breaks the protocol is disconnected, with a line in the log. One that sends requests and
+never reads the replies is not read either, until its session's time is over. A session has a
+password, a timeout, and at most one connection.
+
+Of the four-letter words, which ask a server how it is, it knows those that clients and our tests
+ask. The answers have ZooKeeper's form, and those of its lines that somebody looks for.
+
+Source: ZooKeeper's ``NIOServerCnxn``, ``SessionTrackerImpl``,
+``ZooKeeperServer.processConnectRequest``, ``server.command``, ``ServerCnxn.dumpConnectionInfo`` and
+``WatchManager``.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 import math
+import secrets
 import socket
 import threading
 import time
+from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from .connection import Connection
-from .sessions import Sessions
+from distlock.jute import (
+    CLOSE,
+    Malformed,
+    Record,
+    pack_boolean,
+    pack_buffer,
+    pack_greeting,
+    pack_integer,
+    pack_reply,
+    pack_text,
+)
+from distlock.keys.limits import LONGEST_MESSAGE
+from distlock.logs.loggers import safe
+
+from .acl import OPEN
+from .errors import Code, Refused
+from .requests import Requests
 from .tree import MemoryTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from typing_extensions import Self
+
+    from .acl import Acl
+    from .watches import Event
+
+logger = safe(logging.getLogger(__name__))
 
 #: More are not admitted; a usual process may open 256 files on macOS, 1,024 on Linux.
 MOST_CONNECTIONS: Final = 200
@@ -37,6 +74,268 @@ _SOCKETS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 EPOCH: Final = 1_577_836_800
 #: More transactions than it can carry out in a second.
 ZXIDS_PER_SECOND: Final = 1 << 20
+
+PASSWORD_LENGTH: Final = 16
+#: The version whose answers it gives.
+_VERSION: Final = "3.8.0-distlock-embedded"
+_EVENT_XID: Final = -1
+_CONNECTED: Final = 3
+#: The client at the other end of a pair of sockets.
+_NO_PEER: Final = ("127.0.0.1", 0)
+
+
+@dataclass(eq=False, slots=True)
+class Session:
+    """One session."""
+
+    id: int
+    password: bytes
+    #: In seconds.
+    timeout: float = 0.0
+    connection: Connection | None = None
+    expires_at: float = 0.0
+
+    def touch(self) -> None:
+        """Let the session live for its timeout from now on, as its client is alive."""
+        self.expires_at = time.monotonic() + self.timeout
+
+
+class Sessions:
+    """All sessions of a server.
+
+    :param timeouts: the shortest and the longest timeout that a client may have, in seconds
+    :param silent_ones_end: whether a connection keeps a session only by sending something
+    """
+
+    def __init__(
+        self, tree: MemoryTree, timeouts: tuple[float, float], *, silent_ones_end: bool = True
+    ) -> None:
+        self._tree = tree
+        self._silent_ones_end = silent_ones_end
+        self._shortest, self._longest = timeouts
+        self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def ids(self) -> list[int]:
+        """Return the ids of all sessions."""
+        return list(self._sessions)
+
+    def open(
+        self, connection: Connection, session_id: int, password: bytes, timeout: float
+    ) -> Session | None:
+        """Begin a session, or go on with one over a new connection.
+
+        :param session_id: 0 for a new one
+        :param timeout: the seconds that the client would like
+        :return: None if that session is over, or has another password
+        """
+        timeout = min(max(timeout, self._shortest), self._longest)
+        with self._tree.transaction():
+            if not session_id:
+                session_id = 0x100000000000000 + self._tree.zxid
+                fresh = secrets.token_bytes(PASSWORD_LENGTH)
+                session = self._sessions[session_id] = Session(session_id, fresh)
+            else:
+                found = self._sessions.get(session_id)
+                if found is None or not secrets.compare_digest(found.password, password):
+                    return None
+                session = found
+                if session.connection is not None:
+                    session.connection.close("its session goes on over another connection")
+            session.timeout, session.connection = timeout, connection
+            self._tree.watches.forget(session_id)
+            self._tree.listeners[session_id] = connection.event
+        session.touch()
+        return session
+
+    def detach(self, session: Session, connection: Connection) -> None:
+        """Let a session go on without its connection, which is lost, until its time is over."""
+        if session.connection is connection:
+            session.connection = None
+            with self._tree.lock:
+                self._tree.watches.forget(session.id)
+
+    def end(self, session: Session) -> None:
+        """End a session, and with it its ephemeral nodes."""
+        if self._sessions.pop(session.id, None) is not None:
+            self._tree.end_session(session.id)
+
+    def expel(self, session_id: int) -> None:
+        """End a session before its time is over, and its connection."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self.end(session)
+            if session.connection is not None:
+                session.connection.drop()
+
+    def expire(self) -> None:
+        """End the sessions whose clients have not been heard of for their timeout."""
+        now = time.monotonic()
+        for session in [one for one in self._sessions.values() if one.expires_at <= now]:
+            if session.connection is None:
+                self.end(session)
+            elif self._silent_ones_end:
+                self.end(session)
+                session.connection.close(f"nothing came from it for {session.timeout:g} s")
+
+
+class Connection(asyncio.Protocol):
+    """The connection of one client."""
+
+    def __init__(self, server: EmbeddedZooKeeper) -> None:
+        self._server = server
+        self._buffer = bytearray()
+        #: Whether the client reads what it is sent.
+        self._reads = True
+        self._requests: Requests | None = None
+        self.session: Session | None = None
+        #: Watch events that are not sent yet.
+        self._events: deque[bytes] = deque()
+        #: How many messages have come and gone.
+        self.received = self.sent = 0
+        #: Since when it has no session.
+        self.idle_since = time.monotonic()
+
+    def close(self, reason: str) -> None:
+        """Disconnect the client at once, and log why."""
+        logger.warning(
+            "The embedded ZooKeeper closes the connection from %s: %s.", self.peer, reason
+        )
+        self.drop()
+
+    def drop(self) -> None:
+        """Disconnect the client at once."""
+        self._transport.abort()
+
+    def event(self, kind: Event, path: str, acl: Acl = OPEN) -> None:
+        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799).
+
+        Any thread that changes the tree may call it, with the tree's lock held.
+        """
+        if self._requests is not None and not self._requests.may_read(acl):
+            return
+        body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
+        self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
+        self._server.call_soon(self._send)
+
+    # --- what asyncio calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        #: The client's address and port.
+        self.peer: tuple[str, int] = (transport.get_extra_info("peername") or _NO_PEER)[:2]
+        self._server.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self._server.connections.pop(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._work()
+
+    def pause_writing(self) -> None:
+        self._reads = False
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._reads = True
+        self._work()
+        if self._reads and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    # --- messages --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Carry out the messages that have come, as long as the client reads the replies."""
+        try:
+            while self._reads and not self._transport.is_closing():
+                message = self._next()
+                if message is None:
+                    break
+                if self._requests is None:
+                    self._greet(Record(message))
+                else:
+                    self._answer(self._requests, Record(message))
+        except Malformed as error:
+            self.close(str(error))
+
+    def _next(self) -> bytes | None:
+        """Cut off the next message, None if it has not come as a whole."""
+        if len(self._buffer) < 4:
+            return None
+        head = bytes(self._buffer[:4])
+        if self._requests is None and head in WORDS:
+            self._transport.write(WORDS[head](self._server).encode())
+            self._transport.close()
+            return None
+        length = int.from_bytes(head, "big", signed=True)
+        if not 0 <= length <= LONGEST_MESSAGE:
+            raise Malformed(f"a message of {length} bytes, where {LONGEST_MESSAGE} are allowed")
+        if len(self._buffer) < 4 + length:
+            return None
+        message = bytes(self._buffer[4 : 4 + length])
+        del self._buffer[: 4 + length]
+        self.received += 1
+        return message
+
+    def _greet(self, record: Record) -> None:
+        """Take the first message, which asks for a session."""
+        if not self._server.has_place(self):
+            self.close("its user has half of the places")
+            return
+        record.integer(), record.long()  # the protocol's version, and what the client has seen
+        timeout, session_id = record.integer() / 1000, record.long()
+        password = record.buffer() or b""
+        # Old clients do not ask whether a server without a quorum will do.
+        tail = b"" if record.at_end else pack_boolean(False)
+        session = self._server.sessions.open(self, session_id, password, timeout)
+        if session is None:
+            greeting = pack_greeting(0, 0, bytes(PASSWORD_LENGTH))
+            self._send(pack_buffer(greeting + tail))
+            self._transport.close()
+            return
+        self.session = session
+        self._requests = Requests(self._server.tree, session.id, self.peer[0], self.event)
+        greeting = pack_greeting(round(session.timeout * 1000), session.id, session.password)
+        self._send(pack_buffer(greeting + tail))
+
+    def _answer(self, requests: Requests, record: Record) -> None:
+        xid, kind = record.integer(), record.integer()
+        body, code = b"", 0
+        with self._server.tree.lock:  # what another thread changes comes after the reply
+            try:
+                body = requests.perform(kind, record)
+            except Refused as error:
+                code = error.code
+            if self.session is not None:
+                self.session.touch()
+                if kind == CLOSE:
+                    self._server.sessions.end(self.session)
+            self._send(pack_reply(xid, self._server.tree.zxid, code, body))
+        if kind == CLOSE or code == Code.AUTH_FAILED:
+            self._leave()
+            self._transport.close()
+
+    def _send(self, *replies: bytes) -> None:
+        """Send the watch events that came before, and replies."""
+        while self._events:
+            self._write(self._events.popleft())
+        for reply in replies:
+            self._write(reply)
+
+    def _write(self, message: bytes) -> None:
+        self.sent += 1
+        self._transport.write(message)
+
+    def _leave(self) -> None:
+        """Have no session any more; it may go on over another connection."""
+        session, self.session = self.session, None
+        if session is not None:
+            self._server.sessions.detach(session, self)
+            self.idle_since = time.monotonic()
 
 
 class EmbeddedZooKeeper:
@@ -190,3 +489,65 @@ def users_of_clients(port: int) -> dict[int, str]:
                 if remote.endswith(f":{port:04X}"):
                     found[int(local.rpartition(":")[2], 16)] = user
     return found
+
+
+def _srvr(server: EmbeddedZooKeeper) -> str:
+    return (
+        f"Zookeeper version: {_VERSION}\n"
+        f"Connections: {len(server.connections)}\n"
+        f"Zxid: 0x{server.tree.zxid:x}\n"
+        "Mode: standalone\n"
+        f"Node count: {len(server.tree)}\n"
+    )
+
+
+def _cons(server: EmbeddedZooKeeper) -> str:
+    return "".join(map(_facts, server.connections)) + "\n"
+
+
+def _facts(connection: Connection) -> str:
+    (host, port), session = connection.peer, connection.session
+    more = f",sid={session.id:#x},to={session.timeout * 1000:.0f}" if session else ""
+    counts = f"recved={connection.received},sent={connection.sent}"
+    return f" /{host}:{port}[1](queued=0,{counts}{more})\n"
+
+
+def _conf(server: EmbeddedZooKeeper) -> str:
+    shortest, longest = server.session_timeouts
+    return (
+        f"clientPort={server.port}\n"
+        f"minSessionTimeout={shortest * 1000:.0f}\n"
+        f"maxSessionTimeout={longest * 1000:.0f}\n"
+    )
+
+
+def _dump(server: EmbeddedZooKeeper) -> str:
+    sessions, owned = server.sessions.ids(), server.tree.ephemerals()
+    return (
+        f"SessionTracker dump:\nSession Sets ({len(sessions)})/({len(sessions)}):\n"
+        + _lists({"each expires by itself": map(hex, sessions)}, ":")
+        + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
+        + _lists({hex(owner): paths for owner, paths in owned.items()}, ":")
+    )
+
+
+def _wchp(server: EmbeddedZooKeeper) -> str:
+    watchers = server.tree.watchers()
+    return _lists({path: map(hex, ids) for path, ids in watchers.items()}) + "\n"
+
+
+def _lists(lists: Mapping[str, Iterable[str]], colon: str = "") -> str:
+    return "".join(
+        f"{name}{colon}\n" + "".join(f"\t{one}\n" for one in ones) for name, ones in lists.items()
+    )
+
+
+WORDS: Final[dict[bytes, Callable[[EmbeddedZooKeeper], str]]] = {
+    b"ruok": lambda _: "imok",
+    b"envi": lambda _: f"Environment:\nzookeeper.version={_VERSION}\n",
+    b"srvr": _srvr,
+    b"cons": _cons,
+    b"conf": _conf,
+    b"dump": _dump,
+    b"wchp": _wchp,
+}

@@ -178,7 +178,7 @@ def test_a_session_outlives_a_process_that_was_stopped(monkeypatch: pytest.Monke
     """As by a debugger: its client was silent for longer than the session timeout."""
     with zk_lock("key") as held:
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000)
-        monkeypatch.setattr("distlock.embedded.sessions.time", later)
+        monkeypatch.setattr("distlock.embedded.server.time", later)
         client = cast("MemoryClient", session_for()._client)
         client._zookeeper.sessions.expire()
         held.verify()
