@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 from typing import Any, Final
 
-from kazoo.exceptions import (
+from distlock.engine.kazoo import (
     BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.protocol.connection import ConnectionDropped
+from distlock.engine.kazoo import ConnectionDropped
 
 from .guard import take_all
 

@@ -20,8 +20,7 @@ from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kazoo.exceptions import ConnectionLoss
-
+from distlock.engine.kazoo import ConnectionLoss
 from distlock.jute import REQUEST
 from distlock.keys.limits import MAX_INT
 

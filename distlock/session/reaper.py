@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from django.conf import settings
 
-import distlock
 from distlock.conf import configuration
 from distlock.logs.loggers import safe
 from distlock.process import interpreter
@@ -110,7 +109,7 @@ def _start_reaper(receiving: socket.socket) -> bool:
     """Start the program with no descriptor, argument or variable that could hold a secret."""
     try:
         subprocess.run(
-            [interpreter(), "-I", "-S", "-c", _PROGRAM, str(Path(distlock.__file__).parents[1])],
+            [interpreter(), "-I", "-S", "-c", _PROGRAM, str(Path(__file__).parents[2])],
             stdin=receiving.fileno(),
             stdout=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},

@@ -9,7 +9,7 @@ from distlock.conf.rules import REDIS
 from .registry import session_for
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
+    from distlock.engine.kazoo import KazooClient
 
 
 def kazoo_client(using: str = "default") -> KazooClient:

@@ -20,13 +20,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
-from kazoo.exceptions import ConnectionLoss, NoNodeError
-from kazoo.protocol.connection import ConnectionDropped
 from redis.exceptions import RedisError
 
 from distlock.engine.calls import this_thread
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded, report_once
+from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss, NoNodeError
 from distlock.engine.reply import Reply
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire

@@ -6,15 +6,6 @@ import ssl
 import time
 from typing import Final
 
-from kazoo.exceptions import (
-    APIError,
-    BadVersionError,
-    ConnectionLoss,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-)
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -25,6 +16,15 @@ from redis.exceptions import (
 from redis.sentinel import MasterNotFoundError
 
 from distlock.engine.errors import NotYet
+from distlock.engine.kazoo import (
+    APIError,
+    BadVersionError,
+    ConnectionLoss,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 
 
 class RedisRefused(Exception):

@@ -10,10 +10,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
-from kazoo.exceptions import RolledBackError, RuntimeInconsistency, UnimplementedError
-from kazoo.protocol.states import ZnodeStat
 
 from distlock.engine.deadline import now
+from distlock.engine.kazoo import (
+    RolledBackError,
+    RuntimeInconsistency,
+    UnimplementedError,
+    ZnodeStat,
+)
 
 from .address import address
 from .errors import REFUSALS

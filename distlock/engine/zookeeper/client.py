@@ -18,18 +18,22 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
-from kazoo.client import CLOSED_STATES, KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    InvalidACLError,
-    NoAuthError,
-    UnimplementedError,
-)
-from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
-from kazoo.protocol.states import KeeperState
 
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
+from distlock.engine.kazoo import (
+    CLOSED_STATES,
+    SASL,
+    Auth,
+    AuthFailedError,
+    CloseInstance,
+    Connect,
+    InvalidACLError,
+    KazooClient,
+    KeeperState,
+    NoAuthError,
+    UnimplementedError,
+)
 from distlock.engine.serving import Submitting
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import safe

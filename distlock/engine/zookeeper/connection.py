@@ -18,28 +18,28 @@ import threading
 import time
 from typing import Any, Final
 
-from kazoo.exceptions import EXCEPTIONS, APIError, AuthFailedError, SessionExpiredError
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.connection import (
-    CLOSE_RESPONSE,
-    PING_XID,
-    WATCH_XID,
-    ConnectionDropped,
-)
-from kazoo.protocol.serialization import (
-    CloseInstance,
-    Connect,
-    GetChildren,
-    GetData,
-    PingInstance,
-    Transaction,
-)
-from kazoo.protocol.states import KeeperState
-from kazoo.retry import ForceRetryError
-
 from distlock.engine.calls import this_thread
 from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
+from distlock.engine.kazoo import (
+    CLOSE_RESPONSE,
+    EXCEPTIONS,
+    PING_XID,
+    WATCH_XID,
+    APIError,
+    AuthFailedError,
+    CloseInstance,
+    Connect,
+    ConnectionDropped,
+    ForceRetryError,
+    GetChildren,
+    GetData,
+    KazooTimeoutError,
+    KeeperState,
+    PingInstance,
+    SessionExpiredError,
+    Transaction,
+)
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
 from distlock.jute import INTEGER, REPLY

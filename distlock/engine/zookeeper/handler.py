@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
-
 from distlock.engine.guard import guarded
+from distlock.engine.kazoo import ConnectionDropped, ConnectionHandler, SequentialThreadingHandler
 from distlock.engine.wire import Wire
 from distlock.logs.loggers import safe
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kazoo.protocol import serialization
-from kazoo.protocol.states import ZnodeStat
-
+from distlock.engine.kazoo import ZnodeStat, serialization
 from distlock.jute import BOOLEANS, INTEGER, STAT, pack_acl, read_buffer
 
 if TYPE_CHECKING:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kazoo.protocol.serialization import (
+from distlock.conf.roles import ROLES, bits
+from distlock.engine.kazoo import (
+    ACL,
+    CREATOR_ALL_ACL,
+    OPEN_ACL_UNSAFE,
     CheckVersion,
     Create,
+    EventType,
     GetACL,
+    Id,
     SetData,
     Sync,
     Transaction,
 )
-from kazoo.protocol.states import EventType
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
-
-from distlock.conf.roles import ROLES, bits
 from distlock.jute import pack_integer, pack_text
 from distlock.keys.limits import LONGEST_MESSAGE
 

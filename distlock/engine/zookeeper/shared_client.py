@@ -16,19 +16,20 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import (
+from distlock.engine.kazoo import (
     AuthFailedError,
     ConnectionClosedError,
     ConnectionLoss,
+    Exists,
+    GetChildren,
+    GetChildren2,
+    KazooClient,
+    KazooRetry,
+    KeeperState,
     NoNodeError,
+    SequentialThreadingHandler,
     SessionExpiredError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
-from kazoo.protocol.serialization import Exists, GetChildren, GetChildren2
-from kazoo.protocol.states import KeeperState
-from kazoo.retry import KazooRetry
-
 from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
