@@ -34,7 +34,8 @@ from distlock.engine.kazoo import PRIVATE
 PACKAGE: Final = Path(distlock.__file__).parent
 
 #: Names of Django, Celery and Python, by the module that has them. `connections.all()` is public
-#: and would do for `_connections`; it costs each acquire six more calls.
+#: and would do for `_connections`; it costs each acquire six more calls. redis-py greets the server
+#: and checks TLS; our loop then serves its socket, `_sock`.
 OTHERS: Final[dict[ModuleType, set[str]]] = {
     django.db.models.base: {"_do_update"},
     django.db.models.query: {"_clone"},
