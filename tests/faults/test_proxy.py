@@ -213,11 +213,11 @@ def test_what_is_held_back_arrives_later_and_new_connections_pass(
 ) -> None:
     with connected(proxy) as first:
         first.sendall(b"before ")
-        eventually(lambda: echo.received == b"before ", 5)
+        eventually(lambda: echo.received == b"before ")
         proxy.hold_back()
         first.sendall(b"late")
     with connected(proxy) as second:
         second.sendall(b"new ")
-        eventually(lambda: echo.received == b"before new ", 5)
+        eventually(lambda: echo.received == b"before new ")
         proxy.pass_through()
-        eventually(lambda: echo.received == b"before new late", 5)
+        eventually(lambda: echo.received == b"before new late")

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.logging import LogCaptureHandler
 from django.conf import settings
 from django.utils import translation
 
@@ -33,23 +32,25 @@ from distlock.owner.owner import current
 from distlock.session.registry import sessions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 #: How long a thread, a process or a connection that was told to end may take for it, in seconds.
 PATIENCE = 20.0
 #: How long before the garbage collector is asked, in seconds.
 GRACE = 0.03
 _CHILDREN = Path(f"/proc/self/task/{os.getpid()}/children")
+_there: dict[str, set[Any]] = {}
 _SIGNALS = range(1, signal.NSIG)
 
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing() -> Iterator[None]:
-    state, things = _state(), _things()
+    state = _state()
+    _there.update(_things())
     yield
     left = _changes(state)
     pause, deadline = 0.001, time.monotonic() + PATIENCE
-    while (new := _new(things)) and time.monotonic() < deadline:
+    while (new := _new(_there)) and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
         if pause > GRACE:
@@ -59,6 +60,18 @@ def _leaves_nothing() -> Iterator[None]:
     held_permits.clear()
     if left:
         pytest.fail(f"The test leaves {'; '.join(left)}", pytrace=False)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
+    """Let a fixture of a wider scope keep what it makes, also if a test asks for it late."""
+    if fixturedef.scope == "function":
+        return (yield)
+    before = _things()
+    result = yield
+    for kind, some in _things().items():
+        _there.setdefault(kind, set()).update(some - before[kind])
+    return result
 
 
 @pytest.fixture
@@ -105,9 +118,13 @@ def _things() -> dict[str, set[Any]]:
     }
 
 
-def _handlers(one: logging.Logger) -> list[logging.Handler]:
-    """Return a logger's handlers but those that pytest adds and removes around each fixture."""
-    return [handler for handler in one.handlers if not isinstance(handler, LogCaptureHandler)]
+def _handlers(one: logging.Logger) -> list[tuple[type[logging.Handler], int]]:
+    """Describe a logger's handlers: `django.setup` makes them anew, and pytest has its own."""
+    return [
+        (type(handler), handler.level)
+        for handler in one.handlers
+        if not type(handler).__module__.startswith("_pytest.")
+    ]
 
 
 def _open_files() -> set[str]:
@@ -136,8 +153,12 @@ def _changes(before: dict[str, Any]) -> list[str]:
 
 
 def _new(before: dict[str, set[Any]]) -> dict[str, set[Any]]:
-    new = {kind: more for kind, some in _things().items() if (more := some - before[kind])}
-    if "thread" in new:
+    new = {}
+    for kind, some in _things().items():
+        # A server that was killed and started again is another process, and not one more.
+        if kind not in {"child process", "open file"} or len(some) > len(before[kind]):
+            new[kind] = some - before[kind]
+    if new["thread"]:
         new["thread"] = set(_busy(new["thread"]))
     # multiprocessing starts one for the process, and keeps it.
     tracker = resource_tracker._resource_tracker

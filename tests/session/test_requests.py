@@ -79,7 +79,7 @@ def test_what_follows_from_a_request_that_cannot_be_sent_is_done(make_session: M
         one.soon(done.set)
 
     one.read("/", answered)
-    assert done.wait(5)  # the next ping, and its answer, come later
+    assert done.wait(10)  # the next ping, and its answer, come later
 
 
 def test_a_burst_of_requests_neither_blocks_nor_jams_the_connection(

@@ -13,6 +13,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import AsyncClient, Client
@@ -148,7 +149,13 @@ def post(view: str) -> Any:
 
 
 def post_in_async_stack(view: str) -> Any:
-    return asyncio.run(AsyncClient().post(f"/{view}/42/")).json()
+    async def ask() -> Any:
+        try:
+            return await AsyncClient().post(f"/{view}/42/")
+        finally:
+            await sync_to_async(connections.close_all)()  # in asgiref's thread, which lives on
+
+    return asyncio.run(ask()).json()
 
 
 both_stacks = pytest.mark.parametrize("post", [post, post_in_async_stack])
