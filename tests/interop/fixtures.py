@@ -50,7 +50,7 @@ def java_of(
         yield start
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def java(java_of: Callable[[str], JavaPeer], zookeeper: ZooKeeper) -> JavaPeer:
     """The Java service on the shared server. A test that kills one has its own."""
     return java_of(zookeeper.hosts)

@@ -261,6 +261,7 @@ def test_a_server_older_than_7(use: Callable[..., None], hello: str) -> None:
         threading.Thread(target=_greet, args=[listening, hello], daemon=True).start()
         use(f"redis://127.0.0.1:{listening.getsockname()[1]}/0")
         assert "is too old: distlock needs Redis 7, or Valkey." in refusal()
+        listening.shutdown(socket.SHUT_RDWR)  # close() alone would not end accept()
 
 
 def _greet(listening: socket.socket, hello: str) -> None:

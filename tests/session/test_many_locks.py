@@ -7,21 +7,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockUnavailable, TooManyLocks, zk_lock
+from distlock.owner.owner import current
 from distlock.session import session
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django import Settings
 
 LIMIT = 4000
 
 
 @pytest.fixture(autouse=True)
-def limited(distlock_settings: Settings) -> None:
+def limited(distlock_settings: Settings) -> Iterator[None]:
     options = distlock_settings.DISTLOCK["default"]
     distlock_settings.DISTLOCK = {"default": {**options, "MAX_NODE_BYTES": LIMIT}}
+    yield
+    current().release_all()
 
 
 def take_all() -> tuple[list[str], TooManyLocks]:

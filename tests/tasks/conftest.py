@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
+from kombu import pools
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
@@ -75,7 +76,11 @@ def key() -> str:
 
 @pytest.fixture(autouse=True)
 def _disconnects(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The fleet of a module keeps no connection of a test."""
+    """The fleet of a module keeps no connection of a test, nor does the process."""
     yield
-    if "module_fleet" in request.fixturenames:
-        request.getfixturevalue("module_fleet").disconnect()
+    for one in request.node.funcargs.values():
+        if isinstance(one, Fleet):
+            one.disconnect()
+        elif isinstance(one, Celery):
+            one._after_fork()  # forgets its pools
+    pools.reset()

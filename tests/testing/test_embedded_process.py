@@ -105,12 +105,12 @@ class TestWithProcesses(EmbeddedZooKeeperTestCase, SimpleTestCase):
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
         self.folder = tmp_path
+        self.addCleanup(close_sessions)  # the server is the class's
 
     def test_processes_contend_for_a_lock(self) -> None:
         count_together(self.zookeeper.hosts, "/distlock", self.folder, "spawn")
 
     def test_this_process_uses_it_too(self) -> None:
-        self.addCleanup(close_sessions)
         with zk_lock("key", timeout=PATIENCE):
             assert_locked("key")
         assert session_for().conf.hosts == self.zookeeper.hosts
