@@ -130,7 +130,7 @@ class Fleet:
             backend.client.connection_pool.disconnect()  # close() would leave some
             # Results that are collected later would connect again to unsubscribe.
             backend.result_consumer._pubsub = None
-        pools.reset()
+        pools.reset()  # type: ignore[no-untyped-call]
         self.app._after_fork()  # forgets the pools
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ the next one is not blamed.
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # it makes no enums: 10 times as fast
 import faulthandler
 import gc
 import logging
@@ -95,7 +95,7 @@ def _state() -> dict[str, Any]:
             for one in loggers
             if isinstance(one, logging.Logger)
         },
-        "settings": settings._wrapped.__dict__.copy(),
+        "settings": settings._wrapped.__dict__.copy(),  # type: ignore[misc]
         "language": translation.get_language(),
         "garbage collection": (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
         "tracing": (
@@ -163,7 +163,7 @@ def _new(before: dict[str, set[Any]]) -> dict[str, set[Any]]:
     if new["thread"]:
         new["thread"] = set(_busy(new["thread"]))
     # multiprocessing starts one for the process, and keeps it.
-    tracker = resource_tracker._resource_tracker
+    tracker: Any = resource_tracker._resource_tracker
     for kind, one in (("child process", tracker._pid), ("open file", tracker._fd)):
         new.get(kind, set()).discard(str(one))
     return {kind: some for kind, some in new.items() if some}

@@ -83,4 +83,4 @@ def _disconnects(request: pytest.FixtureRequest) -> Iterator[None]:
             one.disconnect()
         elif isinstance(one, Celery):
             one._after_fork()  # forgets its pools
-    pools.reset()
+    pools.reset()  # type: ignore[no-untyped-call]
