@@ -43,7 +43,7 @@ test-all: test kazoo  ## all tests, also the long ones, and kazoo's own: what .c
 kazoo: .venv/.ready  ## kazoo's own tests, which are in its package, on the embedded server
 	.venv/bin/python -m pip install --quiet 'objgraph~=3.6'
 	.venv/bin/python -m pytest --config-file /dev/null --rootdir . -p no:cacheprovider -p no:randomly --disable-warnings \
-	  --timeout 120 -n $(WORKERS) -p tests.interop.kazoo_suite --pyargs kazoo.tests $(ARGS)
+	  --noconftest --timeout 120 -n $(WORKERS) -p tests.interop.kazoo_suite --pyargs kazoo.tests $(ARGS)
 
 matrix: .venv/.ready  ## some tests on each Python, Django, kazoo and ZooKeeper that this machine has
 	@.ci/setup ps zookeeper redis
