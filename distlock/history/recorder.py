@@ -188,7 +188,6 @@ class Recorder:
                 self._insert(database, events)
                 written, events = Counter(event.using for event in events), ()
                 self._prune(database, written)
-                close_old_connections()
             except Exception as error:  # noqa: BLE001 - the thread must go on
                 self._log(error)
                 full = self._events.qsize() >= MOST
@@ -196,6 +195,8 @@ class Recorder:
                 if full or not isinstance(error, _PASSING) or self._hurry.wait(RETRY_SECONDS):
                     self._given_up += len(events)
                     events = ()
+            finally:
+                close_old_connections()
 
     def _insert(self, database: str, events: Sequence[Event]) -> None:
         transaction.set_autocommit(True, using=database)

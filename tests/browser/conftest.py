@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -10,7 +11,7 @@ import pytest
 from distlock.session.registry import close_sessions
 from tests.browser.chromium import Chromium, ChromiumNotInstalled, Tab
 from tests.browser.crew import Crew
-from tests.browser.site import NAMESPACE, Site, Sites, chroot
+from tests.browser.site import NAMESPACE, Site, SiteAt, Sites, chroot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,14 +34,14 @@ def chromium() -> Iterator[Chromium]:
 
 
 @pytest.fixture(scope="session")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
-    with Sites(tmp_path_factory.mktemp("sites")) as sites:
-        yield sites
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Sites:
+    return Sites(tmp_path_factory.mktemp("sites"))
 
 
 @pytest.fixture(scope="session")
-def shared_site(sites: Sites, zookeeper: ZooKeeper) -> Site:
-    return sites.at(chroot(zookeeper.hosts))
+def shared_site(sites: Sites, zookeeper: ZooKeeper) -> Iterator[Site]:
+    with sites.at(chroot(zookeeper.hosts)) as site:
+        yield site
 
 
 @pytest.fixture
@@ -63,7 +64,18 @@ def use(site: Site, settings: Settings) -> Site:
 
 
 @pytest.fixture
-def operator(chromium: Chromium, sites: Sites) -> Iterator[Callable[..., Tab]]:
+def site_at(sites: Sites) -> Iterator[SiteAt]:
+    """Returns a shop of the test's own, with its locks on these servers."""
+    with ExitStack() as stack:
+        yield lambda hosts: stack.enter_context(sites.at(hosts))
+
+
+@pytest.fixture
+def operator(
+    chromium: Chromium,
+    sites: Sites,
+    site_at: SiteAt,  # noqa: ARG001 - a shop ends after its windows
+) -> Iterator[Callable[..., Tab]]:
     """Returns a new window of somebody who is logged in: `operator(site, "viewer")`.
 
     Whatever the page complains of at the end, or puts before its reader, fails the test.

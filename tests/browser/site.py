@@ -6,9 +6,9 @@ import json
 import sqlite3
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from django.contrib.admin.utils import quote
@@ -18,9 +18,9 @@ from example_project.shop.runner import WebServer, environment
 from tests.kit.helpers import ROOT, raw_client
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from typing_extensions import Self
 
 #: Who may do what. All may open the admin.
 OPERATORS = {
@@ -64,16 +64,14 @@ class Site:
     hosts: str
 
 
+SiteAt: TypeAlias = "Callable[[str], Site]"
+
+
 class Sites:
     """The shop, as often as there are ensembles for its locks; all with one database."""
 
     def __init__(self, folder: Path) -> None:
         self._database = folder / "shop.sqlite3"
-        self._sites: dict[str, Site] = {}
-        self._undo = ExitStack()
-        self.sessions: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
         with ExitStack() as undo:
             undo.enter_context(environment("DATABASE_URL", f"sqlite:///{self._database}"))
             undo.enter_context(environment("DJANGO_SETTINGS_MODULE", "example_project.settings"))
@@ -85,15 +83,12 @@ class Sites:
                 check=False,
             )
             assert made.returncode == 0, made.stderr
-            self.sessions = json.loads(made.stdout)
-        return self
+            self.sessions: dict[str, str] = json.loads(made.stdout)
 
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
-
-    def at(self, hosts: str) -> Site:
-        """Return the shop whose locks are on these servers."""
-        if hosts not in self._sites:
+    @contextmanager
+    def at(self, hosts: str) -> Iterator[Site]:
+        """Run the shop with its locks on these servers."""
+        with ExitStack() as started:
             with ExitStack() as stack:
                 for name, value in (
                     ("DATABASE_URL", f"sqlite:///{self._database}"),
@@ -102,9 +97,8 @@ class Sites:
                     ("LOCK_SECONDS", "10"),
                 ):
                     stack.enter_context(environment(name, value))
-                server = self._undo.enter_context(WebServer(processes=1, threads=8))
-            self._sites[hosts] = Site(address=f"http://127.0.0.1:{server.port}", hosts=hosts)
-        return self._sites[hosts]
+                server = started.enter_context(WebServer(processes=1, threads=8))
+            yield Site(address=f"http://127.0.0.1:{server.port}", hosts=hosts)
 
     def log_entries(self, key: str) -> list[tuple[str, int, str]]:
         """Return what operators have done to a lock: name, Django's flag, the message as JSON."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distlock.testing.server import ZooKeeper
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
-    from tests.browser.site import Site, Sites
+    from tests.browser.site import Site, SiteAt
 
 pytestmark = pytest.mark.deep
 
@@ -166,17 +166,17 @@ def test_a_deadlock_and_its_end(site: Site, operator: Callable[..., Tab], key: s
         looks.each(lambda tab: tab.sees("[data-cycle]", count=0))
 
 
-def test_a_server_away(operator: Callable[..., Tab], sites: Sites) -> None:
+def test_a_server_away(operator: Callable[..., Tab], site_at: SiteAt) -> None:
     (port,) = free_ports(1)
-    looks = Looks(operator, sites.at(f"127.0.0.1:{port}"))
+    looks = Looks(operator, site_at(f"127.0.0.1:{port}"))
     looks.each(lambda tab: tab.go(LIST))
     looks.each(lambda tab: tab.sees("#distlock-stale"))
     looks.each(lambda tab: tab.sees("#distlock-unavailable"))
     looks.check("an outage")
 
 
-def test_no_locks(operator: Callable[..., Tab], sites: Sites, zookeeper: ZooKeeper) -> None:
-    looks = Looks(operator, sites.at(chroot(zookeeper.hosts)))
+def test_no_locks(operator: Callable[..., Tab], site_at: SiteAt, zookeeper: ZooKeeper) -> None:
+    looks = Looks(operator, site_at(chroot(zookeeper.hosts)))
     looks.each(lambda tab: tab.go(LIST))
     looks.each(lambda tab: tab.sees("#distlock-nothing", text="Nobody holds"))
     looks.check("an empty list")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from tests.browser.chromium import Tab
-    from tests.browser.site import Sites
+    from tests.browser.site import SiteAt
 
 pytestmark = pytest.mark.deep
 
@@ -36,10 +36,10 @@ def _sessions_end() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_sessions_end")
 def test_a_server_that_stops_while_the_page_is_open_and_comes_back(
-    sites: Sites, operator: Callable[..., Tab], settings: Settings, key: str
+    site_at: SiteAt, operator: Callable[..., Tab], settings: Settings, key: str
 ) -> None:
     with ZooKeeper() as zookeeper:
-        site = use(sites.at(chroot(zookeeper.hosts)), settings)
+        site = use(site_at(chroot(zookeeper.hosts)), settings)
         tab = operator(site)
         with Crew() as crew:
             crew.hold(key)
@@ -68,11 +68,11 @@ def test_a_server_that_stops_while_the_page_is_open_and_comes_back(
 
 
 def test_a_server_that_accepts_and_never_answers(
-    sites: Sites, operator: Callable[..., Tab], zookeeper: ZooKeeper
+    site_at: SiteAt, operator: Callable[..., Tab], zookeeper: ZooKeeper
 ) -> None:
     with TcpProxy("127.0.0.1", zookeeper.servers[0].port) as proxy:
         proxy.black_hole()
-        tab = operator(sites.at(proxy.address))
+        tab = operator(site_at(proxy.address))
         for _ in range(2):
             with Stopwatch() as watch:
                 tab.go(LIST)

@@ -19,7 +19,7 @@ from distlock import zk_lock
 from distlock.testing.guard import GuardedProcess
 from example_project.shop import payment, tasks
 from example_project.shop.models import Order, Payment, Product
-from tests.kit.celery_tools import PATIENCE, STOP_SECONDS
+from tests.kit.celery_tools import PATIENCE, STOP_SECONDS, disconnect
 from tests.kit.helpers import ROOT, eventually
 
 if TYPE_CHECKING:
@@ -144,14 +144,14 @@ def running(
             os.killpg(worker.pid, signal.SIGKILL)
             worker.wait()
         finally:
-            app.backend.client.close()
             app.close()
 
 
 @pytest.fixture
-def shop(running: Shop, settings: Settings) -> Shop:
+def shop(running: Shop, settings: Settings) -> Iterator[Shop]:
     settings.DISTLOCK = running.distlock
-    return running
+    yield running
+    disconnect(running.app)
 
 
 def comes_to(result: Any, state: str) -> None:

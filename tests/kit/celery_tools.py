@@ -123,20 +123,21 @@ class Fleet:
         finally:
             worker.end()
 
-    def disconnect(self) -> None:
-        """Close the app's connections; the next use connects again."""
-        backend = self.app.backend
-        if hasattr(backend, "client"):
-            backend.client.connection_pool.disconnect()  # close() would leave some
-            # Results that are collected later would connect again to unsubscribe.
-            backend.result_consumer._pubsub = None
-        pools.reset()  # type: ignore[no-untyped-call]
-        self.app._after_fork()  # forgets the pools
-
     def close(self) -> None:
-        """Take it apart."""
-        self.disconnect()
+        """Give back the app's connections."""
+        disconnect(self.app)
         self.app.close()
+
+
+def disconnect(app: Celery) -> None:
+    """Close an app's connections; the next use connects again."""
+    backend = app.backend
+    if hasattr(backend, "result_consumer"):  # Redis
+        backend.client.connection_pool.disconnect()  # close() would leave some
+        # Results that are collected later would connect again to unsubscribe.
+        backend.result_consumer._pubsub = None
+    pools.reset()  # type: ignore[no-untyped-call]
+    app._after_fork()  # forgets the pools
 
 
 class Worker:

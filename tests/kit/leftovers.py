@@ -172,10 +172,11 @@ def _new(before: dict[str, set[Any]]) -> dict[str, set[Any]]:
 def _busy(threads: set[threading.Thread]) -> Iterator[threading.Thread]:
     """Yield those that do something which is of no session, and not the timer of the process.
 
-    An idle thread of a pool ends when the garbage collector finds the pool; asgiref keeps one.
+    An idle thread of a pool ends when the garbage collector finds the pool; asgiref keeps one. A
+    recorder of history ends with the process.
     """
     frames = sys._current_frames()
-    ours = tuple(f"distlock-{session.conf.alias}" for session in sessions())
+    ours = ("distlock-history", *(f"distlock-{session.conf.alias}" for session in sessions()))
     for thread in threads - {timer._timer}:
         frame = frames.get(thread.ident or 0)  # None for a thread that Python has not started
         idle = frame is None or frame.f_code is _worker.__code__

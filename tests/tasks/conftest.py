@@ -7,11 +7,10 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
-from kombu import pools
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
-from tests.kit.celery_tools import Fleet, fleet
+from tests.kit.celery_tools import Fleet, disconnect, fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +78,5 @@ def _disconnects(request: pytest.FixtureRequest) -> Iterator[None]:
     """The fleet of a module keeps no connection of a test, nor does the process."""
     yield
     for one in request.node.funcargs.values():
-        if isinstance(one, Fleet):
-            one.disconnect()
-        elif isinstance(one, Celery):
-            one._after_fork()  # forgets its pools
-    pools.reset()  # type: ignore[no-untyped-call]
+        if isinstance(one, Fleet | Celery):
+            disconnect(one.app if isinstance(one, Fleet) else one)

@@ -40,7 +40,10 @@ def line() -> Iterator[tuple[Reaper, socket.socket]]:
     """A reaper, and where to report."""
     receiving, sending = reaper._pair()
     with receiving, sending:
-        yield Reaper(receiving), sending
+        one = Reaper(receiving)
+        yield one, sending
+        for process in one._processes:
+            process.close()
 
 
 def fork(act: Callable[[], None]) -> int:
