@@ -55,8 +55,10 @@ def session_for(alias: str = "default") -> Session:
     conf = configuration(alias)
     with _lock:
         session = _sessions.get(alias)
-        if session is not None and not session.over:
-            return session
+        if session is not None:
+            if not session.over:
+                return session
+            _sessions.pop(alias, None)
         try:
             if sys.is_finalizing():
                 raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
@@ -70,12 +72,11 @@ def session_for(alias: str = "default") -> Session:
                 "release locks before Python shuts down, and take none in __del__() or atexit.",
                 using=alias,
             ) from error
-        if _sessions.get(alias) is session:
-            _sessions[alias] = made
-            process.at_end_of_child(close_sessions, priority=100)
-            return made
-    made.close()  # a signal handler was faster
-    return session_for(alias)
+        kept = _sessions.setdefault(alias, made)  # one step, for a signal handler may be faster
+        process.at_end_of_child(close_sessions, priority=100)
+    if kept is not made:
+        made.close()
+    return kept
 
 
 def close_sessions() -> None:
