@@ -89,7 +89,7 @@ def _state() -> dict[str, Any]:
         "environment": environment,
         "working directory": os.getcwd(),  # noqa: PTH109 - cheaper
         "sys.path": list(dict.fromkeys(sys.path)),  # Celery adds "." again for each app
-        "signal handlers": [_signal.getsignal(number) for number in _SIGNALS],
+        "signal handlers": [_handler(number) for number in _SIGNALS],
         "loggers": {
             one.name: (one.level, one.propagate, one.disabled, *_handlers(one), *one.filters)
             for one in loggers
@@ -116,6 +116,12 @@ def _things() -> dict[str, set[Any]]:
         "open file": _open_files(),
         "child process": set(_CHILDREN.read_text().split()),
     }
+
+
+def _handler(number: int) -> object:
+    """Return a signal's handler; pytest-timeout takes its own back after a failure."""
+    found = _signal.getsignal(number)
+    return 0 if getattr(found, "__module__", "") == "pytest_timeout" else found
 
 
 def _handlers(one: logging.Logger) -> list[tuple[type[logging.Handler], int]]:
