@@ -161,7 +161,7 @@ def test_a_deadlock_and_its_end(site: Site, operator: Callable[..., Tab], key: s
         looks.each(lambda tab: tab.sees("[data-prospect=late]"))
         looks.check("a deadlock that should have ended")
         first = next(iter(looks.tabs.values()))
-        first.click("tr[data-state=waits] a[data-action=break]")
+        first.click("tr[data-state=holds] a[data-action=break]")
         first.click("#distlock-confirm input[type=submit]")
         looks.each(lambda tab: tab.sees("[data-cycle]", count=0))
 

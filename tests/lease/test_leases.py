@@ -264,7 +264,10 @@ def test_waiting_tasks_cost_no_threads_and_all_get_their_turn(tree: Tree) -> Non
             turns.append(hold.token)
 
     async def use() -> None:
-        tasks = [asyncio.create_task(wait(zk_lease("key", LONG))) for _ in range(30)]
+        tasks = [
+            asyncio.create_task(wait(zk_lease("key", LONG, timeout=2 * PATIENCE)))
+            for _ in range(30)
+        ]
         path = node_path(tree, "key")
         await asyncio.to_thread(
             eventually,

@@ -31,6 +31,7 @@ INSTALLATION = (
 )
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not which("curl"), reason="no curl here: .ci/setup curl")
 def test_the_tutorial_can_be_typed(built: Built, tmp_path: Path) -> None:
     Environment(tmp_path / ".venv", built.wheel, extras=["celery"])

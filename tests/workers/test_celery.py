@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from distlock import zk_lock
-from tests.kit.celery_tools import PATIENCE, Fleet, fleet
+from tests.kit.celery_tools import PATIENCE, Fleet, disconnect, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
 from tests.kit.tools import within
@@ -54,9 +54,10 @@ def worker(module_fleet: Fleet) -> Iterator[Worker]:
 
 
 @pytest.fixture
-def troupe(module_fleet: Fleet, settings: Settings) -> Fleet:
+def troupe(module_fleet: Fleet, settings: Settings) -> Iterator[Fleet]:
     settings.DISTLOCK = module_fleet.distlock
-    return module_fleet
+    yield module_fleet
+    disconnect(module_fleet.app)
 
 
 @pytest.fixture
