@@ -7,7 +7,7 @@ decorator its `runs`: one run of a task under its lock, with its policy for a bu
 lock is free, and `brokers` knows how long a broker can hold a message back. `queued_once` is a base
 class for tasks of which one message is queued at a time. `once_lease` carries its lease in the
 message, and `replacing` records the messages that a newer one has replaced. `beat` lets one
-scheduler of many send. `commands` is `celery -A proj distlock`.
+scheduler of many send.
 
 Only `task_locks` and `tickets` can be imported without Celery.
 """

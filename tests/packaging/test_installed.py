@@ -97,7 +97,6 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
     assert {name: top.partition(".")[0] for name, (top, _) in missed.items()} == {
         **{f"distlock.{name}": "celery" for name in CELERY},
         "distlock.celery.beat": "billiard",  # Celery's own
-        "distlock.celery.commands": "click",  # Celery's, too
         "distlock.contrib.health_check": "health_check",
         "distlock.contrib.opentelemetry": "opentelemetry",
         "distlock.contrib.prometheus": "prometheus_client",

@@ -12,13 +12,11 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.management.subcommands import (
     break_,
     doctor,
-    once,
     revoke,
     run,
     server,
     show,
     sweep,
-    watch,
 )
 from distlock.management.subcommands import list as list_
 
@@ -37,13 +35,11 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "break": break_,
     "doctor": doctor,
     "list": list_,
-    "once": once,
     "revoke": revoke,
     "run": run,
     "server": server,
     "show": show,
     "sweep": sweep,
-    "watch": watch,
 }
 
 
