@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from django.conf import settings
 from django.contrib import admin, messages
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
@@ -27,6 +27,7 @@ from django.utils.cache import get_conditional_response
 from django.utils.crypto import salted_hmac
 from django.utils.http import quote_etag
 from django.utils.text import capfirst
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
@@ -34,7 +35,7 @@ from distlock.history.receivers import is_kept
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
-from distlock.text import MAX_SHOWN
+from distlock.text import MAX_SHOWN, printable
 
 from . import history
 from .drawing import draw
@@ -230,20 +231,27 @@ class LockAdmin(LockAdminBase):
             target = Target.read(request.POST.get("node", ""), using=lock.using, name=lock.name)
         except BadSignature:
             return self._confirmation(request, reading, lock, action, status=400, damaged=True)
-        user = request.user
-        operator = f"The user {user.get_username()!a}"
-        act = partial(carry_out, action, target, operator=operator, user_id=user.pk)
-        done = reading.attempt(act)
+        did = _text(action, target)
+        entry = LogEntry.objects.create(
+            user_id=request.user.pk,
+            content_type=ContentType.objects.get_for_model(Lock),
+            object_id=lock.pk,
+            object_repr=str(lock)[:200],
+            action_flag=CHANGE if action == "revoke" else DELETION,
+            change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
+        )
+        operator = f"The user {request.user.get_username()!a}"
+        done = reading.attempt(partial(carry_out, action, target, operator=operator))
         if reading.trouble:  # the outcome is unknown
             return self._confirmation(request, reading, lock, action, target=target)
-        facts = {"who": target.who, "lock": lock}
-        if not done:
+        if done:
+            entry.change_message = did
+            entry.save()
+            messages.success(request, did)
+        else:  # the admin's log lists changes
+            entry.delete()
             gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
-            messages.warning(request, gone % facts)
-        else:
-            asked = _("Asked to release %(lock)s: %(who)s.")
-            broken = _("Removed from %(lock)s: %(who)s.")
-            messages.success(request, (asked if action == "revoke" else broken) % facts)
+            messages.warning(request, gone % {"who": target.who, "lock": lock})
         return HttpResponseRedirect(self._address("change", lock))
 
     def _confirmation(
@@ -325,6 +333,22 @@ def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
         if lock is None or lock in {link.lock.name for link in cycle.links}
         if (drawing := draw(cycle))
     ]
+
+
+def _text(action: Action, target: Target) -> str:
+    """Return an act in words, as done."""
+    if action == "revoke":
+        text = gettext("Asked %(who)s to release %(lock)s (%(node)s, token %(token)d).")
+    elif target.holds:
+        text = gettext("Broke the lock of %(who)s on %(lock)s (%(node)s, token %(token)d).")
+    else:
+        text = gettext("Removed %(who)s from the queue of %(lock)s (%(node)s, token %(token)d).")
+    return text % {
+        "who": target.who,
+        "lock": printable(target.key),
+        "node": printable(target.path),
+        "token": target.token,
+    }
 
 
 def _may(request: HttpRequest, permission: str) -> bool:

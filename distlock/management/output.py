@@ -34,11 +34,12 @@ EPILOG: Final = (
 )
 
 
-def add_options(parser: CommandParser) -> None:
+def add_options(parser: CommandParser, *, as_json: bool = True) -> None:
     """Add the options of all these subcommands."""
     parser.epilog = EPILOG
     parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
-    parser.add_argument("--json", action="store_true", help="write JSON")
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="write JSON")
     parser.add_argument(
         "--budget",
         type=seconds,

@@ -54,7 +54,7 @@ def test_a_broken_holder_is_told_and_the_next_one_gets_the_lock(
     assert "Next in the queue, and the holder at once:" in said(confirmation)
     answer = operator.post(address("key", "break"), {"node": signed(confirmation)}, follow=True)
     assert answer.redirect_chain == [(address("key"), 302)]
-    assert "Removed from key: " in said(answer)
+    assert "Broke the lock of " in said(answer)
     assert got.result(PATIENCE)
     eventually(lambda: hold.lost, PATIENCE)
     with pytest.raises(LockLost):

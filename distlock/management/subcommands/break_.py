@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management.acting import act, add_record, add_target, targets, write_outcomes
-from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses
+from distlock.management import acting
+from distlock.management.output import NOTHING, USAGE, duration, exit_statuses
 from distlock.text import printable
 
 if TYPE_CHECKING:
@@ -18,21 +18,18 @@ HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: 
 
 
 def add_arguments(parser: CommandParser) -> None:
-    add_target(parser)
-    add_record(parser)
+    acting.add_arguments(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
-    add_options(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    words = "Broken", "Not broken, for it has gone meanwhile"
     with exit_statuses():
-        found = targets(options)
+        found = acting.targets(options)
         if not options["yes"]:
             _ask(command, found)
-        broken = act("break", found, options)
-    no = "Not broken, for it has gone meanwhile"
-    write_outcomes(command, "break", broken, as_json=options["json"], no=no)
-    if not all(one["broken"] for one in broken):
+        broken = acting.act(command, "break", found, options, words)
+    if not all(broken):
         raise CommandError("Not all of it was done.", returncode=NOTHING)
 
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError
 
-from distlock.management.acting import act, add_record, add_target, targets, write_outcomes
-from distlock.management.output import NOTHING, add_options, exit_statuses
+from distlock.management.acting import act, add_arguments, targets
+from distlock.management.output import NOTHING, exit_statuses
+
+__all__ = ["HELP", "add_arguments", "handle"]
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
 
 
-def add_arguments(parser: CommandParser) -> None:
-    add_target(parser)
-    add_record(parser)
-    add_options(parser)
-
-
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    words = "Asked", "Not asked, for it has left or is a lease"
     with exit_statuses():
-        asked = act("revoke", targets(options), options)
-    no = "Not asked, for it has left or is a lease"
-    write_outcomes(command, "revoke", asked, as_json=options["json"], no=no)
-    if not any(one["asked"] for one in asked):
+        asked = act(command, "revoke", targets(options), options, words)
+    if not any(asked):
         raise CommandError("Nobody was asked.", returncode=NOTHING)
