@@ -70,8 +70,6 @@ class LockEvent(models.Model):
         FAILED = "failed", _("failed")
         DEADLOCK = "deadlock", _("gave way in a deadlock")
         LOST = "lost", _("lost")
-        ASKED = "asked", _("asked to release")
-        BROKEN = "broken", _("broken")
 
     using = models.CharField(_("alias"), max_length=LONGEST)
     #: The place under the namespace, the same for a mutex, a lease and a leader of one key.

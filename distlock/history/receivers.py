@@ -27,7 +27,6 @@ from .recorder import Event, record
 if TYPE_CHECKING:
     from django.dispatch import Signal
 
-    from distlock.locks.actions import Target
     from distlock.owner.hold import Hold
 
 Kind: Final = LockEvent.Kind
@@ -78,25 +77,6 @@ def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: 
         record(event(owner=current().describe(conf), waited=waited, detail=detail))
 
 
-def _acted(
-    *, action: str, target: Target, operator: str, reason: str, using: str, **_: Any
-) -> None:
-    if configuration(using).history:
-        role = "Holder" if target.holds else "Waiter"
-        record(
-            Event(
-                kind=Kind.ASKED if action == "revoke" else Kind.BROKEN,
-                using=using,
-                key=target.key,
-                name=target.name,
-                at=time.time(),
-                owner=operator,
-                token=target.token,
-                detail=f"{role}: {target.who}. {reason}".rstrip(),
-            )
-        )
-
-
 # --- the start -----------------------------------------------------------------------------------
 
 _RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
@@ -104,7 +84,6 @@ _RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
     signals.lock_lost: _lost,
     signals.lock_contended: _contended,
     signals.lock_failed: _failed,
-    signals.operator_acted: _acted,
 }
 
 

@@ -1,8 +1,8 @@
 """Writes events to the database, on one thread for each process that has any.
 
 Callers only put an event into a queue. The thread writes a batch about once a second, so a killed
-process takes its last second with it. While the database is away, the queue keeps what fits; the
-log tells of what does not.
+process takes its last second with it. A batch that the database refuses is dropped, and the log
+says so.
 """
 
 from __future__ import annotations
@@ -19,14 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from django.conf import settings
-from django.db import (
-    InterfaceError,
-    OperationalError,
-    ProgrammingError,
-    close_old_connections,
-    router,
-    transaction,
-)
+from django.db import close_old_connections, router, transaction
 from django.utils.timezone import make_naive
 
 from distlock import process
@@ -48,8 +41,6 @@ BATCH_SECONDS: Final = 1.0
 BATCH: Final = 500
 #: The most events that wait to be written.
 MOST: Final = 5000
-#: The seconds until a batch is tried again.
-RETRY_SECONDS: Final = 2.0
 #: The most seconds by which writing the rest delays the end of a process.
 END_SECONDS: Final = 2.0
 #: How often a problem is logged, in seconds.
@@ -57,15 +48,11 @@ REPEAT_SECONDS: Final = 60.0
 #: An alias is pruned after this part of its bound was written.
 _PART: Final = 10
 
-#: These may end by themselves, or once somebody has migrated.
-_PASSING: Final = (OperationalError, InterfaceError, ProgrammingError)
-
 
 class Event(NamedTuple):
     """An event, as far as its caller knows it.
 
     :ivar owner: the data of its node, or a text
-    :ivar name: the `Lock.name`, if the key alone does not tell
     """
 
     kind: LockEvent.Kind
@@ -77,7 +64,6 @@ class Event(NamedTuple):
     held_for: float | None = None
     token: int | None = None
     detail: str = ""
-    name: str = ""
 
     def row(self) -> LockEvent:
         """Return the event as a row of this process."""
@@ -86,7 +72,7 @@ class Event(NamedTuple):
             kind=self.kind,
             using=self.using,
             key=_cut(key),
-            name=LockEvent.place(self.name or (key and znode_name(key))),
+            name=LockEvent.place(key and znode_name(key)),
             at=at if settings.USE_TZ else make_naive(at),
             waited=self.waited,
             held_for=self.held_for,
@@ -119,9 +105,8 @@ class Recorder:
     def __init__(self) -> None:
         # Unlike other queues, a signal handler may put into it on top of a put.
         self._events: SimpleQueue[Event | threading.Event] = SimpleQueue()
-        #: The events without room in the queue, which callers count, and those whose batch was
-        #: given up, which the thread counts.
-        self._refused = self._given_up = 0
+        #: The events that were not written, about: no lock protects the count.
+        self.dropped = 0
         #: The rows written since an alias was pruned.
         self._unpruned: dict[str, int] = {}
         #: A thread takes this to become the one that writes.
@@ -136,7 +121,7 @@ class Recorder:
         if self._events.qsize() < MOST:
             self._events.put(event)
         else:
-            self._refused += 1
+            self.dropped += 1
         if self._role:
             process.at_end_of_child(flush, priority=90)  # after the sessions
             # Not with Thread.start(), which takes a lock that an interrupted line may hold.
@@ -151,11 +136,6 @@ class Recorder:
         self._events.put(written)
         self._hurry.set()
         return written.wait(timeout)
-
-    @property
-    def dropped(self) -> int:
-        """The number of events that were not recorded."""
-        return self._refused + self._given_up
 
     # --- on the thread ---------------------------------------------------------------------------
 
@@ -172,7 +152,8 @@ class Recorder:
             with suppress(Empty):
                 while len(found) < BATCH:
                     found.append(self._events.get_nowait())
-            self._write([one for one in found if isinstance(one, Event)])
+            if events := [one for one in found if isinstance(one, Event)]:
+                self._write(events)
             if self._events.empty():
                 self._hurry.clear()
             for one in found:
@@ -180,27 +161,17 @@ class Recorder:
                     one.set()
 
     def _write(self, events: Sequence[Event]) -> None:
-        """Write a batch, however long the database is away, while there is room for more."""
-        while events:
-            try:
-                close_old_connections()
-                database = router.db_for_write(LockEvent)
-                self._insert(database, events)
-                written, events = Counter(event.using for event in events), ()
-                self._prune(database, written)
-            except Exception as error:  # noqa: BLE001 - the thread must go on
-                self._log(error)
-                full = self._events.qsize() >= MOST
-                # A process that ends does not wait for the database to come back.
-                if full or not isinstance(error, _PASSING) or self._hurry.wait(RETRY_SECONDS):
-                    self._given_up += len(events)
-                    events = ()
-            finally:
-                close_old_connections()
-
-    def _insert(self, database: str, events: Sequence[Event]) -> None:
-        transaction.set_autocommit(True, using=database)
-        LockEvent.objects.using(database).bulk_create([event.row() for event in events])
+        try:
+            close_old_connections()
+            database = router.db_for_write(LockEvent)
+            transaction.set_autocommit(True, using=database)
+            LockEvent.objects.using(database).bulk_create([event.row() for event in events])
+            self._prune(database, Counter(event.using for event in events))
+        except Exception as error:  # noqa: BLE001 - the thread must go on
+            self.dropped += len(events)
+            self._log(error)
+        finally:
+            close_old_connections()
 
     def _prune(self, database: str, written: Counter[str]) -> None:
         """Delete the oldest rows of an alias: first, and each time that a part of it is new."""

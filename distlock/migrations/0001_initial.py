@@ -58,8 +58,6 @@ class Migration(migrations.Migration):
                             ("failed", "failed"),
                             ("deadlock", "gave way in a deadlock"),
                             ("lost", "lost"),
-                            ("asked", "asked to release"),
-                            ("broken", "broken"),
                         ],
                         max_length=10,
                         verbose_name="event",

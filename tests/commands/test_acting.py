@@ -7,12 +7,12 @@ import pty
 import socket
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.management import get_system_username
 
-from distlock import zk_lease, zk_lock
+from distlock import signals, zk_lease, zk_lock
 from distlock.locks import actions, breaking
 from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
@@ -157,3 +157,26 @@ def test_the_log_names_the_operator_the_node_and_the_reason(
     assert outcome.endswith(": done.")
     assert path in intent
     assert path in outcome
+
+
+@pytest.mark.parametrize("command", [["revoke"], ["break", "-y"]], ids=["revoke", "break"])
+def test_a_signal_tells_what_an_operator_did_and_not_what_was_too_late(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    def receive(**facts: Any) -> None:
+        told.append(facts)
+
+    signals.operator_acted.connect(receive)
+    with cleared(tree):
+        path = stand(tree, "key", data="o1")
+        assert run(*command, "key", "--reason", "stuck")[0] == 0
+        for name in ("ask_to_release", "break_it"):
+            monkeypatch.setattr(actions.Target, name, lambda _: False)
+        stand(tree, "key")
+        assert run(*command, "key", "--all")[0] == 1
+    signals.operator_acted.disconnect(receive)
+    (facts,) = told
+    assert (facts["action"], facts["reason"], facts["key"]) == (command[0], "stuck", "key")
+    assert (facts["target"].path, facts["target"].who) == (path, "o1")
