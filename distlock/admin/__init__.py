@@ -2,7 +2,7 @@
 
 `model_admin` has the views, and Django's autodiscovery registers it from here. Each request makes
 one `reading`, within a budget of seconds, for all parts of a page: the list of locks (`lock_list`),
-one lock (`lock_page`), and the deadlocks (`wait_graph`, `drawing`). `history` shows the events that
+one lock (`lock_page`), and the deadlocks (`drawing`). `history` shows the events that
 `distlock.history` has recorded.
 """
 

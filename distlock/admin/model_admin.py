@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin, messages
@@ -18,6 +19,7 @@ from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.core.signing import BadSignature
 from django.db import transaction
 from django.http import Http404, HttpResponse, HttpResponseRedirect
@@ -32,28 +34,26 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
+from distlock.inspection.tree import look
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
-from . import history
+from . import history, lock_list, lock_page
 from .drawing import draw
-from .lock_list import TEXT, LockList, Query
-from .lock_page import LockDetail
+from .lock_list import TEXT, Query
+from .lock_page import find, line
 from .reading import LOCKS_BUDGET, Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django.http import HttpRequest
 
     from distlock.inspection import state
-    from distlock.inspection.wait_graph import Cycle, Link
+    from distlock.inspection.state import Snapshot
     from distlock.logs.audit import Action
 
     from .drawing import Drawing
-    from .wait_graph import Prospect
 
     LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
 else:
@@ -99,20 +99,25 @@ class LockAdmin(LockAdminBase):
         """Show the locks with holders or waiters."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
-        query = Query.of(request.GET, reading.using)
-        found = reading.attempt(partial(LockList, query, LOCKS_BUDGET))
-        reading.look_around(found.all_of_it if found else None)
+        query = Query(request.GET)
+        seen = reading.attempt(partial(query.read, reading.using, LOCKS_BUDGET))
+        reading.look_around(seen if seen and not (query.q or seen.cut) else None)
+        found = query.chosen(seen.locks) if seen else []
+        page = Paginator(found, lock_list.PAGE_SIZE).get_page(request.GET.get("p"))
         context = {
             **(extra_context or {}),
             "title": capfirst(self.opts.verbose_name_plural),
-            "query": query,
+            "seen": seen,
             "found": found,
-            "rows": found.rows(self._page_of(query.using)) if found else [],
+            "query": query,
+            "columns": query.columns(),
+            "page": page,
+            "rows": [(lock, self._page_of(reading.using, lock)) for lock in page],
+            "longest": max((lock.waiting for lock in found), default=0),
             "drawings": _drawings(reading),
             "cut_text": len(request.GET.get("q", "")) > TEXT,
             "longest_text": TEXT,
-            "aliases": _aliases(query),
-            "seen": found and found.seen,
+            "aliases": [(one, _query(one), one == reading.using) for one in _aliases()],
         }
         return self._answer(request, "list", reading, context)
 
@@ -121,13 +126,15 @@ class LockAdmin(LockAdminBase):
         _require(request, "view_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
-        found = _detail(reading, lock)
+        seen = _look(reading, lock)
         reading.look_around()
+        found = _locks(seen, lock)
         context = {
             "title": lock,
             "lock": lock,
+            "seen": seen,
             "found": found,
-            "lines": found.lines() if found else [],
+            "lines": [line(one) for one in found],
             "may_revoke": _may(request, "revoke_lock"),
             "may_break": _may(request, "break_lock"),
             "revoke_address": self._address("revoke", lock),
@@ -135,32 +142,30 @@ class LockAdmin(LockAdminBase):
             "entries": self._log_entries(lock),
             "history": history.address(lock) if is_kept() else "",
             "drawings": _drawings(reading, lock.name),
-            "seen": found and found.seen,
         }
         return self._answer(request, "detail", reading, context)
 
     def _answer(
-        self, request: HttpRequest, page: str, reading: Reading, context: dict[str, Any]
+        self, request: HttpRequest, part: str, reading: Reading, context: dict[str, Any]
     ) -> HttpResponse:
         """Answer with a whole page, or with its changing parts alone."""
         fragment = "_fragment" in request.GET
-        around = {} if fragment else self.admin_site.each_context(request)
-        parameters = request.GET.copy()
-        parameters["_fragment"] = "1"
         context = {
-            **around,
+            **({} if fragment else self.admin_site.each_context(request)),
             **context,
             "opts": self.opts,
-            "part": page,
-            "using": reading.using,
+            "part": part,
             "reading": reading,
-            "circles": reading.circles,
-            "cycles": self._cycles(reading),
+            "holding": sum(lock.holding for lock in context["found"]),
+            "waiting": sum(lock.waiting for lock in context["found"]),
+            "cycles": [
+                (one, [(link, self._page_of(reading.using, link.lock)) for link in one.links])
+                for one in reading.cycles or ()
+            ],
             "list_address": self._list_address(reading.using),
-            "fragment_address": f"?{parameters.urlencode()}",
         }
         request.current_app = self.admin_site.name
-        template = "fragment" if fragment else page
+        template = "fragment" if fragment else part
         response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
         if not fragment:
             return response
@@ -170,17 +175,6 @@ class LockAdmin(LockAdminBase):
         response["ETag"] = etag
         response["Distlock-Interval"] = str(reading.interval)
         return get_conditional_response(request, etag=etag, response=response) or response
-
-    def _cycles(self, reading: Reading) -> list[tuple[Cycle, Prospect, list[tuple[Link, str]]]]:
-        """Return the deadlocks, what becomes of each, and its links with their locks' addresses."""
-        circles = reading.circles
-        if circles is None:
-            return []
-        page = self._page_of(reading.using)
-        return [
-            (cycle, circles.prospect(cycle), [(link, page(link.lock)) for link in cycle.links])
-            for cycle in circles.cycles
-        ]
 
     # --- actions --------------------------------------------------------------------------------
     #
@@ -203,8 +197,9 @@ class LockAdmin(LockAdminBase):
         reading = _reading(lock.using)
         if request.method == "POST":
             return self._act(request, reading, lock, action)
-        found = _detail(reading, lock)
-        shown = found and found.find(request.GET.get("node", ""), request.GET.get("token", ""))
+        found = _look(reading, lock)
+        asked_for = request.GET.get("node", ""), request.GET.get("token", "")
+        shown = find(_locks(found, lock), *asked_for)
         if found and not shown:
             messages.warning(request, _("That participant has left already."))
             return HttpResponseRedirect(self._address("change", lock))
@@ -232,8 +227,9 @@ class LockAdmin(LockAdminBase):
         except BadSignature:
             return self._confirmation(request, reading, lock, action, status=400, damaged=True)
         did = _text(action, target)
+        user_id: Any = request.user.pk
         entry = LogEntry.objects.create(
-            user_id=request.user.pk,
+            user_id=user_id,
             content_type=ContentType.objects.get_for_model(Lock),
             object_id=lock.pk,
             object_repr=str(lock)[:200],
@@ -302,34 +298,37 @@ class LockAdmin(LockAdminBase):
             f"admin:distlock_lock_{view}", args=[quote(lock.pk)], current_app=self.admin_site.name
         )
 
-    def _page_of(self, using: str) -> Callable[[state.Lock], str]:
-        """Return a function that returns the address of a lock's page."""
-        return lambda lock: self._address("change", Lock.at(using, lock.name))
+    def _page_of(self, using: str, lock: state.Lock) -> str:
+        return self._address("change", Lock.at(using, lock.name))
 
     def _list_address(self, using: str) -> str:
         address = reverse("admin:distlock_lock_changelist", current_app=self.admin_site.name)
-        return address + Query(using=using).address()
+        return address + _query(using)
 
 
-def _detail(reading: Reading, lock: Lock) -> LockDetail | None:
-    """Return the page of a lock, None if it could not be read.
+def _look(reading: Reading, lock: Lock) -> Snapshot | None:
+    """Return the locks of a name, None if they could not be read.
 
     :raises Http404: no lock can have this name
     """
     try:
-        read = partial(LockDetail, lock.using, lock.name, LOCKS_BUDGET)
-        found: LockDetail | None = reading.attempt(read)
+        read = partial(look, lock.name, lock.using, depth=lock_page.DEPTH, budget=LOCKS_BUDGET)
+        seen: Snapshot | None = reading.attempt(read)
     except LockKeyError as error:
         raise Http404(str(error)) from error
-    return found
+    return seen
+
+
+def _locks(seen: Snapshot | None, lock: Lock) -> list[state.Lock]:
+    """Return all locks of one name: mostly one, or a mutex and a semaphore of one key."""
+    return [one for one in seen.locks if one.name == lock.name] if seen else []
 
 
 def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
     """Return the drawings of the deadlocks, or only of those that include a lock."""
-    cycles = reading.circles.cycles if reading.circles else ()
     return [
         drawing
-        for cycle in cycles
+        for cycle in reading.cycles or ()
         if lock is None or lock in {link.lock.name for link in cycle.links}
         if (drawing := draw(cycle))
     ]
@@ -365,12 +364,15 @@ def _reading(using: str) -> Reading:
 
     :raises Http404: no alias has this name
     """
-    if using not in getattr(settings, "DISTLOCK", {"default": {}}):
+    if using not in _aliases():
         raise Http404(f"DISTLOCK has no alias {using!a}.")
     return Reading(using=using)
 
 
-def _aliases(query: Query) -> list[tuple[str, str, bool]]:
-    """Return the aliases to choose from: name, address, and whether it is the current one."""
-    aliases = getattr(settings, "DISTLOCK", {"default": {}})
-    return [(one, Query(using=one).address(), one == query.using) for one in aliases]
+def _aliases() -> list[str]:
+    return list(getattr(settings, "DISTLOCK", {"default": {}}))
+
+
+def _query(using: str) -> str:
+    """Return the parameters of an alias's list."""
+    return "?" if using == "default" else f"?{urlencode({'using': using})}"

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
+from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
+from distlock.inspection import wait_graph
+from distlock.inspection.tree import snapshot
 from distlock.text import printable
-
-from .wait_graph import Circles, circles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.inspection.state import Snapshot
+    from distlock.inspection.wait_graph import Cycle
 
 #: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0
@@ -34,13 +36,18 @@ class Reading:
 
     :ivar trouble: the reason why the server could not be read, empty if it could
     :ivar misconfigured: whether the settings are the reason
+    :ivar cycles: the deadlocks, None if there was no time to look for them
+    :ivar whole: False if not all keys could be checked for deadlocks
+    :ivar after: the setting ``DEADLOCK_AFTER``
     """
 
     using: str
     started: float = field(default_factory=time.monotonic)
     trouble: str = ""
     misconfigured: bool = False
-    circles: Circles | None = None
+    cycles: list[Cycle] | None = None
+    whole: bool = True
+    after: float | None = None
 
     @property
     def left(self) -> float:
@@ -65,7 +72,16 @@ class Reading:
         return None
 
     def look_around(self, seen: Snapshot | None = None) -> None:
-        """Look for deadlocks in the time left."""
-        if not self.trouble:
-            with suppress(LockUnavailable):  # the locks were read: only the time was too short
-                self.circles = circles(self.using, self.left - 0.2, seen)
+        """Look for deadlocks in the time left.
+
+        :param seen: all locks of the namespace with all participants, if the caller has them
+        """
+        if self.trouble:
+            return
+        each = max(self.left - 0.2, 0.3) / 3
+        with suppress(LockUnavailable):  # the locks were read: only the time was too short
+            seen = seen or snapshot(self.using, depth=None, budget=each)
+            # Nodes read one after the other may show a cycle that never was: look again.
+            found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(self.using, budget=each)
+            self.cycles, self.whole = found, not seen.cut
+            self.after = configuration(self.using).deadlock_after

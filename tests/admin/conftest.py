@@ -9,7 +9,6 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from distlock.admin import wait_graph
 from example_project import settings as example_settings
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def _site(settings: Settings, db: None) -> Iterator[None]:  # noqa: ARG001 - ope
     """The site as the example project sets it up, and nothing left of the test before."""
     for name in ("ROOT_URLCONF", "MIDDLEWARE", "TEMPLATES", "STATIC_URL"):
         setattr(settings, name, getattr(example_settings, name))
-    wait_graph._known.clear()
     with translation.override("en"):  # LocaleMiddleware leaves its thread in another language
         yield
 

@@ -156,10 +156,8 @@ def test_a_deadlock_and_its_end(site: Site, operator: Callable[..., Tab], key: s
     looks = Looks(operator, site)
     with circle(site, key, after=None) as (keys, _):
         looks.each(lambda tab: tab.go(detail(keys[0])))
-        looks.each(lambda tab: tab.sees("[data-prospect]"))
-        looks.check("a deadlock that is being resolved")
-        looks.each(lambda tab: tab.sees("[data-prospect=late]"))
-        looks.check("a deadlock that should have ended")
+        looks.each(lambda tab: tab.sees("[data-cycle]"))
+        looks.check("a deadlock")
         first = next(iter(looks.tabs.values()))
         first.click("tr[data-state=holds] a[data-action=break]")
         first.click("#distlock-confirm input[type=submit]")
