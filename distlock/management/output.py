@@ -6,19 +6,21 @@ import argparse
 import json
 import os
 from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
 
 from distlock.exceptions import DistlockError, LockKeyError
-from distlock.lease.nodes import LeaseHolder
 from distlock.text import clipped, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from distlock.inspection.state import Contender, Lock
+    from distlock.inspection.state import Lock, Snapshot
 
 #: Exit statuses beside 0, as in `run`: nothing found or done, wrong usage, no answer.
 NOTHING: Final = 1
@@ -72,28 +74,16 @@ def exit_statuses() -> Iterator[None]:
         raise CommandError(str(error), returncode=UNAVAILABLE) from error
 
 
-# --- text ----------------------------------------------------------------------------------------
-
-
 def duration(value: float | None) -> str:
-    """Return a number of seconds in a few characters: ``0.4s``, ``42s``, ``3m05s``, ``2h11m``."""
+    """Return a number of seconds in a few characters: ``0.4s``, ``0:00:42``, ``1 day, 2:11:00``."""
     if value is None:
         return "?"
-    if value < 10:
-        return f"{value:.1f}s"
-    whole = int(value)
-    for size, big, small in ((86400, "d", 3600), (3600, "h", 60), (60, "m", 1)):
-        if whole >= size:
-            unit = {3600: "h", 60: "m", 1: "s"}[small]
-            return f"{whole // size}{big}{whole % size // small:02d}{unit}"
-    return f"{whole}s"
+    return f"{value:.1f}s" if value < 10 else str(timedelta(seconds=int(value)))
 
 
 def table(rows: Iterable[Sequence[object]]) -> str:
     """Return rows as lines with aligned columns; the last column keeps its length."""
     lines = [[printable(str(cell)) for cell in row] for row in rows]
-    if not lines:
-        return ""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
@@ -101,53 +91,15 @@ def table(rows: Iterable[Sequence[object]]) -> str:
     )
 
 
-# --- JSON ----------------------------------------------------------------------------------------
+def facts(value: Snapshot | Lock) -> dict[str, Any]:
+    """Return locks as `write_json` takes them, with texts as long as a page shows them."""
+
+    def short(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {name: clipped(one) if isinstance(one, str) else one for name, one in items}
+
+    return asdict(value, dict_factory=short)
 
 
 def write_json(command: BaseCommand, value: Any) -> None:
     """Write one document in ASCII, with escapes, so that no key can move a terminal's cursor."""
-    command.stdout.write(json.dumps(value, indent=2))
-
-
-def lock_as_json(lock: Lock) -> dict[str, Any]:
-    """Return the facts of a lock."""
-    return {
-        "key": clipped(lock.key),
-        "name": clipped(lock.name),
-        "kind": lock.kind,
-        "path": clipped(lock.path),
-        "holding": lock.holding,
-        "waiting": lock.waiting,
-        "limit": lock.limit,
-        "age": lock.age,
-        "longest_wait": lock.longest_wait,
-        "readable": lock.readable,
-        "foreign": list(lock.foreign),
-        "holders": [contender_as_json(one) for one in lock.holders],
-        "waiters": [contender_as_json(one) for one in lock.waiters],
-    }
-
-
-def contender_as_json(contender: Contender) -> dict[str, Any]:
-    """Return the facts of a holder or waiter."""
-    one = contender.participant
-    expires = one.expires if isinstance(one, LeaseHolder) else None
-    return {
-        "node": clipped(one.path),
-        "mode": contender.mode,
-        "holds": contender.holds,
-        "who": str(contender),
-        "host": one.host,
-        "pid": one.pid,
-        "worker": one.worker,
-        "label": one.label,
-        "owner": one.owner_id,
-        "session": f"0x{one.session_id:x}",
-        "token": one.token,
-        "since": contender.since.isoformat() if contender.since else None,
-        "seconds": contender.seconds,
-        "expires": expires.isoformat() if expires else None,
-        "peer": one.peer,
-        "revoked": one.revoked,
-        "readable": contender.readable,
-    }
+    command.stdout.write(json.dumps(value, indent=2, cls=DjangoJSONEncoder))

@@ -4,34 +4,16 @@ from __future__ import annotations
 
 from argparse import SUPPRESS
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from django.apps import apps
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management.subcommands import (
-    break_,
-    doctor,
-    revoke,
-    run,
-    server,
-    show,
-    sweep,
-)
+from distlock.management.subcommands import break_, doctor, revoke, run, server, show, sweep
 from distlock.management.subcommands import list as list_
 
-
-class Subcommand(Protocol):
-    """The functions of a module of `distlock.management.subcommands`."""
-
-    HELP: str
-
-    def add_arguments(self, parser: CommandParser) -> None: ...
-
-    def handle(self, command: BaseCommand, options: dict[str, Any]) -> None: ...
-
-
-SUBCOMMANDS: dict[str, Subcommand] = {
+#: Each has a HELP, `add_arguments` and `handle`.
+SUBCOMMANDS: dict[str, Any] = {
     "break": break_,
     "doctor": doctor,
     "list": list_,
@@ -42,19 +24,17 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "sweep": sweep,
 }
 
-
 CHAOS_IS_MISSING = (
     "This subcommand is a package of its own: pip install django-distlock-chaos, and add "
     '"distlock_chaos" to INSTALLED_APPS.'
 )
 
 
-def subcommands() -> dict[str, Subcommand]:
+def subcommands() -> dict[str, Any]:
     """Return those of this app, and with the app `distlock_chaos` that of its own."""
     if not apps.is_installed("distlock_chaos"):
         return SUBCOMMANDS
-    chaos: Any = import_module("distlock_chaos.command")
-    return dict(sorted({**SUBCOMMANDS, "chaos": chaos}.items()))
+    return dict(sorted({**SUBCOMMANDS, "chaos": import_module("distlock_chaos.command")}.items()))
 
 
 class Command(BaseCommand):

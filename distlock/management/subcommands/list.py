@@ -11,18 +11,17 @@ from distlock.management.output import (
     add_options,
     duration,
     exit_statuses,
-    lock_as_json,
+    facts,
     table,
     write_json,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from django.core.management.base import BaseCommand, CommandParser
 
-    from distlock.inspection.state import Lock, Snapshot
-    from distlock.inspection.wait_graph import Cycle
+    from distlock.inspection.state import Lock
 
 HELP = "List the locks that somebody holds or waits for."
 
@@ -58,51 +57,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     locks = sorted(seen.locks, key=ORDERS[options["sort"]])
     found = cycles(locks) if options["deadlocks"] else []
     if options["json"]:
-        write_json(command, _as_json(seen, locks, found))
-    else:
-        if locks:
-            command.stdout.write(_as_text(locks, found))
-        else:
-            command.stderr.write(f"Nobody holds or waits for a lock in {seen.namespace}.")
-        for line in remarks(seen):
-            command.stderr.write(line)
-
-
-def row(lock: Lock) -> tuple[object, ...]:
-    """Return a lock's line of the table, below `HEADING`."""
-    held = lock.holding if lock.limit is None else f"{lock.holding}/{lock.limit}"
-    first = next((str(one) for one in lock.holders), "")
-    if not lock.readable:
-        first = "(may not be read)"
-    elif lock.foreign:
-        first = f"{first} (beside nodes of others: {', '.join(lock.foreign)})".strip()
-    wait = duration(lock.longest_wait) if lock.waiting else ""
-    age = duration(lock.age) if lock.holding else ""
-    return (lock, lock.kind, held, age, lock.waiting, wait, first)
-
-
-def remarks(seen: Snapshot) -> Iterable[str]:
-    """Yield remarks on a snapshot that is not whole or not exact."""
-    if seen.cut:
-        yield "The time was up, and not all was read. Give it more with --budget, or name a prefix."
-    if seen.locks and not seen.exact:
-        yield "The server's time is not known, so times are by the clock of this machine."
-
-
-def _as_text(locks: list[Lock], found: list[Cycle]) -> str:
-    lines = table([HEADING, *map(row, locks)])
-    return "\n".join([lines, *(f"Deadlock: {cycle}" for cycle in found)])
-
-
-def _as_json(seen: Snapshot, locks: list[Lock], found: list[Cycle]) -> dict[str, Any]:
-    return {
-        "namespace": seen.namespace,
-        "taken_at": seen.taken_at.isoformat(),
-        "exact": seen.exact,
-        "keys": seen.keys,
-        "cut": seen.cut,
-        "locks": [lock_as_json(lock) for lock in locks],
-        "deadlocks": [
+        circles = [
             [
                 {
                     "waiter": link.waiter.participant.path,
@@ -112,5 +67,33 @@ def _as_json(seen: Snapshot, locks: list[Lock], found: list[Cycle]) -> dict[str,
                 for link in cycle.links
             ]
             for cycle in found
-        ],
-    }
+        ]
+        listed = {**facts(seen), "locks": [facts(lock) for lock in locks], "deadlocks": circles}
+        write_json(command, listed)
+        return
+    if locks:
+        command.stdout.write(table([HEADING, *map(_row, locks)]))
+    else:
+        command.stderr.write(f"Nobody holds or waits for a lock in {seen.namespace}.")
+    for cycle in found:
+        command.stdout.write(f"Deadlock: {cycle}")
+    if seen.cut:
+        command.stderr.write(
+            "The time was up, and not all was read. Give it more with --budget, or name a prefix."
+        )
+    if locks and not seen.exact:
+        command.stderr.write(
+            "The server's time is not known, so times are by the clock of this machine."
+        )
+
+
+def _row(lock: Lock) -> tuple[object, ...]:
+    held = lock.holding if lock.limit is None else f"{lock.holding}/{lock.limit}"
+    first = next((str(one) for one in lock.holders), "")
+    if not lock.readable:
+        first = "(may not be read)"
+    elif lock.foreign:
+        first = f"{first} (beside nodes of others: {', '.join(lock.foreign)})".strip()
+    wait = duration(lock.longest_wait) if lock.waiting else ""
+    age = duration(lock.age) if lock.holding else ""
+    return (lock, lock.kind, held, age, lock.waiting, wait, first)

@@ -12,7 +12,7 @@ from distlock.management.output import (
     add_options,
     duration,
     exit_statuses,
-    lock_as_json,
+    facts,
     table,
     write_json,
 )
@@ -36,8 +36,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     with exit_statuses():
         seen = look(options["key"], options["using"], budget=options["budget"])
     if options["json"]:
-        locks = [lock_as_json(lock) for lock in seen.locks]
-        write_json(command, {"taken_at": seen.taken_at.isoformat(), "locks": locks})
+        write_json(command, facts(seen))
     else:
         for lock in seen.locks:
             command.stdout.write("\n".join([*_lines(lock), ""]))
