@@ -15,7 +15,6 @@ class Member:
         ``replica``; empty if unknown
     :ivar serving: False if it reports that it serves nobody, for want of a quorum
     :ivar version: such as ``3.8.0-…``, empty if unknown
-    :ivar connections: the number of its clients, None if unknown
     :ivar seconds: the time that its answer took
     :ivar error: the reason why it could not be reached
     """
@@ -25,6 +24,5 @@ class Member:
     role: str = ""
     serving: bool = True
     version: str = ""
-    connections: int | None = None
     seconds: float = 0.0
     error: str = ""

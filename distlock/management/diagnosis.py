@@ -59,8 +59,10 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
         yield failure("settings", str(error), "manage.py check tells of all settings.")
         return
     yield _settings(conf)
-    yield from _middleware()
-    yield from _threads()
+    for message in check_middleware():
+        yield warning("middleware", message.msg, message.hint or "Remove all but the first.")
+    for message in check_uwsgi():
+        yield failure("threads", message.msg, message.hint or "Enable threads.")
     yield from servers
     if not reachable:
         return
@@ -106,16 +108,6 @@ def _settings(conf: Configuration) -> Finding:
     )
 
 
-def _middleware() -> Iterator[Finding]:
-    for message in check_middleware():
-        yield warning("middleware", message.msg, message.hint or "Remove all but the first.")
-
-
-def _threads() -> Iterator[Finding]:
-    for message in check_uwsgi():
-        yield failure("threads", message.msg, message.hint or "Enable threads.")
-
-
 # --- the servers ---------------------------------------------------------------------------------
 
 
@@ -123,19 +115,15 @@ def _ensemble(conf: Configuration, timeout: float) -> tuple[bool, list[Finding]]
     """Return whether any server can be reached, and the findings on them."""
     ensemble = members(conf, timeout)
     reachable = any(member.reachable for member in ensemble)
-    return reachable, [*_servers(ensemble, warning if reachable else failure)]
-
-
-def _servers(ensemble: list[Member], down: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
-    for member in ensemble:
-        yield _server(member, down)
+    found = [_server(member, warning if reachable else failure) for member in ensemble]
     if len(ensemble) > 1 and any(member.role == "standalone" for member in ensemble):
-        yield failure(
-            "ensemble",
+        message = (
             "Several servers, and one of them stands alone: they do not share one tree, so a lock "
-            "on one does not exclude anybody on another.",
-            "Join them to one ensemble (server.1=… in zoo.cfg), or name one server in HOSTS.",
+            "on one does not exclude anybody on another."
         )
+        advice = "Join them to one ensemble (server.1=… in zoo.cfg), or name one server in HOSTS."
+        found.append(failure("ensemble", message, advice))
+    return reachable, found
 
 
 def _server(member: Member, down: Callable[[str, str, str], Finding]) -> Finding:
@@ -163,9 +151,7 @@ def _server(member: Member, down: Callable[[str, str, str], Finding]) -> Finding
         )
     if not member.role:
         return ok(subject, "reachable; it does not tell its role (4lw.commands.whitelist)")
-    clients = "" if member.connections is None else f", {member.connections} clients"
-    milliseconds = member.seconds * 1000
-    return ok(subject, f"{member.role}, {member.version}{clients}, {milliseconds:.0f} ms")
+    return ok(subject, f"{member.role}, {member.version}, {member.seconds * 1000:.0f} ms")
 
 
 # --- the session ---------------------------------------------------------------------------------
@@ -176,15 +162,13 @@ def _session_timeout(session: Session) -> Finding:
     message = f"{granted:g} s granted, {asked:g} s asked for"
     if abs(asked - granted) < 0.001:
         return ok("timeout", message)
-    bound, default = "maxSessionTimeout", MOST_TICKS
-    if granted > asked:
-        bound, default = "minSessionTimeout", LEAST_TICKS
+    bound = "minSessionTimeout" if granted > asked else "maxSessionTimeout"
     return warning(
         "timeout",
         f"{message}: unless they are told otherwise, the servers allow from {LEAST_TICKS} to "
         f"{MOST_TICKS} ticks.",
-        f"Change SESSION_TIMEOUT to {granted:g}, or {bound} of the servers ({default} times "
-        "tickTime by default). Locks work with what is granted.",
+        f"Change SESSION_TIMEOUT to {granted:g}, or {bound} of the servers. Locks work with what "
+        "is granted.",
     )
 
 
@@ -204,10 +188,8 @@ def _ticks(session: Session, reads: Reads) -> Finding:
             "ticks, or STRICT must be set.",
         )
     message = f"the session timeout is {timeout / tick:.3g} ticks of {tick:g} s ({source})"
-    if timeout >= TICKS * tick - 0.001:
+    if session.conf.strict or timeout >= TICKS * tick - 0.001:
         return ok("ticks", message)
-    if session.conf.strict:
-        return ok("ticks", f"{message}, with STRICT")
     trusted = timeout * 2 / 3
     return warning(
         "ticks",

@@ -43,7 +43,7 @@ def _server(subject: str, found: Facts) -> Finding:
     milliseconds = f"a round trip takes {member.seconds * 1000:.2f} ms"
     if not member.version:
         return ok(subject, f"{milliseconds}; this user may not see more (INFO)")
-    message = f"{member.role}, {member.version}, {member.connections} clients, {milliseconds}"
+    message = f"{member.role}, {member.version}, {milliseconds}"
     if member.role == "replica":
         return failure(
             subject, message, "Name the primary in HOSTS, or the Sentinels: a replica has no locks."
@@ -54,8 +54,7 @@ def _server(subject: str, found: Facts) -> Finding:
 def _memory(found: Facts) -> Iterator[Finding]:
     if found.policy is None or found.maxmemory is None:
         return
-    limit = f"{found.maxmemory} bytes" if found.maxmemory else "no limit"
-    message = f"maxmemory {limit}, maxmemory-policy {found.policy}"
+    message = f"maxmemory {found.maxmemory or 'no limit'}, maxmemory-policy {found.policy}"
     # The keys of locks have no expiry.
     if found.policy == "noeviction" or found.policy.startswith("volatile-"):
         yield ok("memory", message)
@@ -70,40 +69,33 @@ def _memory(found: Facts) -> Iterator[Finding]:
 
 
 def _disk(found: Facts) -> Iterator[Finding]:
-    if found.appendonly is None:
-        return
-    message = f"appendonly {'yes' if found.appendonly else 'no'}"
-    if found.save is not None:
-        message += f', save "{found.save}"'
     if found.appendonly:
-        yield ok("persistence", message)
-        return
-    yield warning(
-        "persistence",
-        f"{message}: a restart forgets the {'last ' if found.save else ''}locks, so their holders "
-        "lose them, and nobody gets a lock for one session timeout.",
-        "Set appendonly yes.",
-    )
+        yield ok("persistence", "appendonly yes")
+    elif found.appendonly is not None:
+        yield warning(
+            "persistence",
+            "appendonly no: a restart forgets locks, so their holders lose them, and nobody gets "
+            "a lock for one session timeout.",
+            "Set appendonly yes.",
+        )
 
 
 def _replicas(conf: Configuration, found: Facts) -> Iterator[Finding]:
-    connected = found.replicas
-    if not conf.replicas and (connected or is_sentinel(conf.hosts)):
+    message = f"{found.replicas} connected, REPLICAS is {conf.replicas}"
+    if not conf.replicas and (found.replicas or is_sentinel(conf.hosts)):
         yield warning(
             "replicas",
-            f"{connected} connected, and REPLICAS is 0: if one of them takes over, it may not have "
-            "a lock, a lease may have two owners for the rest of its time, and a primary that is "
-            "cut off may go on confirming heartbeats.",
+            f"{message}: if one of them takes over, it may not have a lock, a lease may have two "
+            "owners for the rest of its time, and a primary that is cut off may go on confirming "
+            "heartbeats.",
             "Set REPLICAS to the number of replicas that must have a lock before it counts, or "
             "make none of them the primary.",
         )
-    elif connected is not None:
-        message = f"{connected} connected, REPLICAS is {conf.replicas}"
-        if connected >= conf.replicas:
-            yield ok("replicas", message)
-        else:
-            yield failure(
-                "replicas",
-                f"{message}: no lock is granted.",
-                "Start the missing replicas, or lower REPLICAS.",
-            )
+    elif found.replicas is not None and found.replicas < conf.replicas:
+        yield failure(
+            "replicas",
+            f"{message}: no lock is granted.",
+            "Start the missing replicas, or lower REPLICAS.",
+        )
+    elif found.replicas is not None:
+        yield ok("replicas", message)

@@ -43,7 +43,7 @@ def findings(reads: Reads) -> Iterator[Finding]:
         yield _acl(conf, reads)
         if conf.acl != "open" and not conf.embedded:
             yield _stranger(reads)
-    yield from _writes(reads.session, reads)
+    yield _writes(reads.session, reads)
 
 
 def _acl(conf: Configuration, reads: Reads) -> Finding:
@@ -109,23 +109,22 @@ def _stranger(reads: Reads) -> Finding:
     )
 
 
-def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
+def _writes(session: Session, reads: Reads) -> Finding:
     """Write under the namespace as a lock does, and clean up."""
 
     def ask(method: Callable[..., None], *args: Any) -> Any:
         return session.call(method, *args, timeout=reads.left, key=session.root)
 
+    def contender(prefix: str, done: Callable[..., None]) -> None:
+        # A node made after the time-out ends with this session.
+        session.create_contender(prefix, b"", done, lambda _: None)
+
     parent = f"{session.root}/@doctor-{uuid4().hex}"
-    step, permission = "", ""
+    step, permission = "make a container node", "CREATE"
     try:
-        step, permission = "make a container node", "CREATE"
-        if _make_namespace(session, ask):
-            yield ok("namespace", f"{session.root} is there")
-        else:
-            yield ok("namespace", f"{session.root} was made: nobody has used it yet")
         ask(session.create_containers, parent)
         step = "make a lock's node"
-        path, stat = ask(_contender, session, f"{parent}/{protected_prefix()}{LOCK}")
+        path, stat = ask(contender, f"{parent}/{protected_prefix()}{LOCK}")
         step, permission = "list", "READ"
         ask(session.children, parent)
         step = "read a lock's node"
@@ -139,38 +138,21 @@ def _writes(session: Session, reads: Reads) -> Iterator[Finding]:
             ask(session.remove, parent, -1)
     except (LockUnavailable, NoNode, NodeExists) as error:
         session.ask(session.remove, parent, -1)
-        yield failure(
+        return failure(
             "permissions",
             f"It is not possible to {step} under {session.root}: {error}",
             _advice(session.conf, permission),
         )
-    else:
-        yield ok("permissions", "container nodes, create, read, write and delete work")
+    return ok("permissions", "container nodes, create, read, write and delete work")
 
 
 def _advice(conf: Configuration, permission: str) -> str:
     if conf.engine == REDIS:
         return "The message says what the server, or the user in HOSTS, does not do."
+    roles = ""
     if isinstance(conf.acl, Mapping):
         roles = "Of the roles in ACL, only app may acquire locks. "
-    else:
-        roles = ""
     return (
         f"{roles}Give this client the permission {permission}, or let whoever made the nodes "
         "change their ACL. Container nodes need ZooKeeper 3.5.3 or newer."
     )
-
-
-def _contender(session: Session, prefix: str, done: Callable[..., None]) -> None:
-    # A node made after the time-out ends with this session.
-    session.create_contender(prefix, b"", done, lambda _: None)
-
-
-def _make_namespace(session: Session, ask: Callable[..., Any]) -> bool:
-    """Create the missing nodes of the namespace; return whether it existed."""
-    try:
-        ask(session.read, session.root)
-    except NoNode:
-        ask(session.create_containers, session.root)
-        return False
-    return True

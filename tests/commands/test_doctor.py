@@ -65,7 +65,7 @@ def test_where_all_is_well_everything_is_ok_and_nothing_is_left(
     found = findings()
     assert {one.level for one in found.values()} == {"ok"}
     server = f"server {zookeeper.servers[0].address}"
-    expected = ["settings", server, "session", "timeout", "ticks", "ACL", "namespace"]
+    expected = ["settings", server, "session", "timeout", "ticks", "ACL"]
     assert list(found) == [*expected, "permissions", "clock"]
     assert found[server].message.startswith("standalone, 3.")
     assert all(f"{subject}: " in out for subject in expected)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import NoPermissionError, RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError
 
 from distlock.engine.member import Member
 from distlock.text import printable
@@ -28,7 +28,6 @@ class Facts:
     """The facts that a server reports of itself; None where it does not.
 
     :ivar appendonly: whether it writes each change to a file
-    :ivar save: when it writes all its data to a file, as in its configuration; empty for never
     :ivar maxmemory: in bytes, 0 for no limit
     :ivar policy: what it evicts when that is full
     :ivar replicas: the number of those that are connected
@@ -36,7 +35,6 @@ class Facts:
 
     member: Member
     appendonly: bool | None = None
-    save: str | None = None
     maxmemory: int | None = None
     policy: str | None = None
     replicas: int | None = None
@@ -84,21 +82,15 @@ def _facts(connection: Any, shown: str) -> Facts:
     told: Mapping[str, str] = {}
     with suppress(NoPermissionError):
         told = _info(_ask(connection, "INFO"))
-    save = None
-    # A managed service has no CONFIG.
-    with suppress(NoPermissionError, ResponseError):
-        save = _ask(connection, "CONFIG", "GET", "save").get(b"save", b"").decode()
     return Facts(
         member=Member(
             address=shown,
             reachable=True,
             role=_ROLES.get(told.get("role", ""), ""),
             version=_version(told),
-            connections=_number(told.get("connected_clients")),
             seconds=took,
         ),
         appendonly=told["aof_enabled"] == "1" if "aof_enabled" in told else None,
-        save=save,
         maxmemory=_number(told.get("maxmemory")),
         policy=told.get("maxmemory_policy"),
         replicas=_number(told.get("connected_slaves")),

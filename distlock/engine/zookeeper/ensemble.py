@@ -101,13 +101,11 @@ def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
             seconds=time.monotonic() - started,
         )
     facts = dict(_FACT.findall(said))
-    count = facts.get("Connections", "")
     return replace(
         member,
         role=printable(facts.get("Mode", "").strip()),
         serving=_NO_QUORUM not in said,
         version=printable(facts.get("Zookeeper version", "").strip()),
-        connections=int(count) if count.isdecimal() else None,
         seconds=time.monotonic() - started,
     )
 
