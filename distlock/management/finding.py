@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-Level: TypeAlias = Literal["ok", "warning", "error"]
+from functools import partial
+from typing import Final, Literal, NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """The result of one check.
 
     :ivar level: ``ok``; ``warning``, it works and could be better; ``error``, locks do not work
@@ -18,19 +15,12 @@ class Finding:
     :ivar advice: the remedy, empty without a problem
     """
 
-    level: Level
+    level: Literal["ok", "warning", "error"]
     subject: str
     message: str
     advice: str = ""
 
 
-def ok(subject: str, message: str) -> Finding:
-    return Finding(level="ok", subject=subject, message=message)
-
-
-def warning(subject: str, message: str, advice: str) -> Finding:
-    return Finding(level="warning", subject=subject, message=message, advice=advice)
-
-
-def failure(subject: str, message: str, advice: str) -> Finding:
-    return Finding(level="error", subject=subject, message=message, advice=advice)
+ok: Final = partial(Finding, "ok")
+warning: Final = partial(Finding, "warning")
+failure: Final = partial(Finding, "error")

@@ -52,10 +52,10 @@ def add_options(parser: CommandParser, *, as_json: bool = True) -> None:
 
 
 def seconds(text: str) -> float:
-    """Return the value of an option that is a number of seconds above 0."""
+    """Return the value of an option that is a number of seconds."""
     value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} must be a number of seconds above 0")
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} must be 0 or more seconds")
     return value
 
 

@@ -144,12 +144,12 @@ def test_an_interrupt_ends_it_with_status_130(monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subcommand, "sweep", interrupt)
-    with pytest.raises(CommandError, match="run it again") as error:
+    with pytest.raises(CommandError, match="Interrupted") as error:
         run()
     assert error.value.returncode == 130
 
 
-def test_a_server_that_is_away_ends_it_with_status_1(settings: Settings) -> None:
+def test_a_server_that_is_away_ends_it_with_status_69(settings: Settings) -> None:
     (port,) = free_ports(1)
     hosts = f"127.0.0.1:{port}"
     settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.3}}
@@ -157,10 +157,10 @@ def test_a_server_that_is_away_ends_it_with_status_1(settings: Settings) -> None
         sweep()
     with pytest.raises(CommandError, match=hosts) as error:
         run()
-    assert error.value.returncode == 1
+    assert error.value.returncode == 69
 
 
-def test_an_unknown_alias_ends_it_with_status_1() -> None:
+def test_an_unknown_alias_ends_it_with_status_78() -> None:
     with pytest.raises(CommandError, match="no alias 'elsewhere'") as error:
         run("--using", "elsewhere")
-    assert error.value.returncode == 1
+    assert error.value.returncode == 78

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -38,7 +37,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
                 command.stdout.write(_as_text(finding, command))
                 command.stdout.flush()
     if options["json"]:
-        write_json(command, [asdict(finding) for finding in found])
+        write_json(command, [finding._asdict() for finding in found])
     errors = [finding for finding in found if finding.level == "error"]
     if errors:
         status = UNAVAILABLE if any(one.subject == "session" for one in errors) else NOTHING

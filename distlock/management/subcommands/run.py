@@ -8,7 +8,8 @@ import shutil
 import signal
 import sys
 import time
-from argparse import REMAINDER, ArgumentTypeError
+from argparse import REMAINDER
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.exceptions import LockBusy, LockLost
 from distlock.locks.mutex import zk_lock
-from distlock.management.output import USAGE, exit_statuses
+from distlock.management.output import USAGE, exit_statuses, seconds
 from distlock.management.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
@@ -61,7 +62,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--lock", required=True, metavar="KEY", help="the key of the lock")
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="how long to wait for the lock; 0 tries once (default: for ever)",
     )
@@ -69,14 +70,14 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "-E",
         "--conflict-exit-code",
-        type=_exit_status,
+        type=int,
         default=BUSY,
         metavar="N",
         help="the exit status when the lock is busy (default 1)",
     )
     parser.add_argument(
         "--grace",
-        type=_seconds,
+        type=seconds,
         default=30.0,
         metavar="SECONDS",
         help=(
@@ -102,20 +103,11 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
         with _Signals() as signals, label(f"run {Path(argv[0]).name}"), lock as hold:
             signals.end_the_wait = False
             spare = session_for(using).timeout * SPARE
-            environment = {"DISTLOCK_KEY": key, "DISTLOCK_TOKEN": str(hold.token)}
-            with WatchedCommand(
-                argv,
-                environment={**os.environ, **environment},
-                seconds=hold.valid_for(),
-            ) as started:
-                return _Run(
-                    started,
-                    hold,
-                    signals,
-                    grace=options["grace"],
-                    spare=spare,
-                    write=command.stderr.write,
-                ).to_its_end()
+            ours = {"DISTLOCK_KEY": key, "DISTLOCK_TOKEN": str(hold.token)}
+            environment = {**os.environ, **ours}
+            with WatchedCommand(argv, environment=environment, seconds=hold.valid_for()) as started:
+                run = _Run(started, hold, signals, options["grace"], spare, command.stderr.write)
+                return run.to_its_end()
     except LockBusy as busy:
         by = f" It is held by {busy.holder}." if busy.holder else ""
         hint = "Wait longer with --timeout, or without it for ever."
@@ -127,86 +119,77 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
         raise CommandError(f"{argv[0]}: {error}", returncode=NOT_EXECUTABLE) from error
 
 
+@dataclass
 class _Run:
     """Runs the command until all of its processes have ended.
 
-    :param grace: seconds from SIGTERM to SIGKILL
-    :param spare: the same when the lock is lost, or about to be
+    :ivar grace: seconds from SIGTERM to SIGKILL
+    :ivar spare: the same when the lock is lost, or about to be
     """
 
-    def __init__(
-        self,
-        command: WatchedCommand,
-        hold: Hold,
-        signals: _Signals,
-        *,
-        grace: float,
-        spare: float,
-        write: Callable[[str], object],
-    ) -> None:
-        self._command = command
-        self._hold = hold
-        self._signals = signals
-        self._grace = grace
-        self._spare = spare
-        self._write = write
-        self._lost = False
-        self._ending = False
-        self._kill_at = math.inf
-        self._killed_at = math.inf
+    command: WatchedCommand
+    hold: Hold
+    signals: _Signals
+    grace: float
+    spare: float
+    write: Callable[[str], object]
+    _lost: bool = False
+    _ending: bool = False
+    _kill_at: float = math.inf
+    _killed_at: float = math.inf
 
     def to_its_end(self) -> int:
         """Wait for the end, and return the exit status."""
-        command = self._command
+        command = self.command
         while command.running and not self._only_remains():
             command.wait(LOOK_SECONDS)
             self._look_at_the_lock()
-            while self._signals.received:
-                self._pass_on(self._signals.received.pop(0))
+            while self.signals.received:
+                self._pass_on(self.signals.received.pop(0))
             if command.status is not None and not self._ending and command.running:
-                self._end(self._grace, "the command has ended and left processes behind")
+                self._end(self.grace, "the command has ended and left processes behind")
             if time.monotonic() >= self._kill_at:
                 self._kill()
         if self._lost:
-            self._hold.check()
-            raise LockLost(f"The lock {self._hold.key!r} was safe again only after SIGTERM.")
+            self.hold.check()
+            raise LockLost(f"The lock {self.hold.key!r} was safe again only after SIGTERM.")
         return command.status or 0
 
     def _look_at_the_lock(self) -> None:
-        left = self._hold.valid_for()
-        if left > self._spare:
-            self._command.feed(left)
+        left = self.hold.valid_for()
+        if left > self.spare:
+            self.command.feed(left)
         elif not self._lost:
             self._lost = True
             self._end(
-                min(self._grace, self._spare),
-                f"the lock {self._hold.key!r} is lost, or about to be",
+                min(self.grace, self.spare),
+                f"the lock {self.hold.key!r} is lost, or about to be",
             )
 
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGTERM:
-            self._end(self._grace)
+            self._end(self.grace)
         else:
-            self._command.send(number)
+            self.command.send(number)
 
     def _end(self, grace: float, why: str = "") -> None:
         if why:
             self._say(f"{why}; SIGTERM.")
-        self._command.send(signal.SIGTERM)
+        self.command.send(signal.SIGTERM)
         self._ending = True
         self._kill_at = min(self._kill_at, time.monotonic() + grace)
 
     def _kill(self) -> None:
         self._say("what got SIGTERM has not ended in time; SIGKILL.")
-        self._command.send(signal.SIGKILL)
+        self.command.send(signal.SIGKILL)
         self._kill_at, self._killed_at = math.inf, time.monotonic()
 
     def _only_remains(self) -> bool:
         """Return whether only zombies can be left, which their new parent does not reap."""
-        return self._command.status is not None and time.monotonic() > self._killed_at + 1
+        return self.command.status is not None and time.monotonic() > self._killed_at + 1
 
     def _say(self, text: str) -> None:
-        self._write(f"distlock run: {text}")
+        self.write(f"distlock run: {text}")
 
 
 class _Signals:
@@ -248,17 +231,3 @@ def _argv(given: list[str]) -> list[str]:
             raise CommandError(f"{argv[0]} is not executable.", returncode=NOT_EXECUTABLE)
         raise CommandError(f"{argv[0]} was not found.", returncode=NOT_FOUND)
     return argv
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not value >= 0:
-        raise ArgumentTypeError(f"{text} must be 0 or more seconds")
-    return value
-
-
-def _exit_status(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 255:
-        raise ArgumentTypeError(f"{text} must be an exit status from 0 to 255")
-    return value

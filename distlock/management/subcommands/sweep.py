@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.celery.tickets import sweep_tickets
-from distlock.exceptions import LockUnavailable
 from distlock.lease.sweep import sweep
+from distlock.management.output import exit_statuses
 
 HELP = "Remove leases (zk_lease) and tickets of lost tasks that have expired by the server's clock."
 
-#: Exit statuses, beside 0 (done) and Django's own 1 (could not) and 2 (wrong usage).
+#: The exit status beside those of all subcommands.
 UNREADABLE = 3
-INTERRUPTED = 130
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -25,13 +23,9 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
-    try:
+    with exit_statuses():
         swept = sweep(options["using"])
         tickets = sweep_tickets(options["using"])
-    except KeyboardInterrupt:
-        raise CommandError("Interrupted; run it again.", returncode=INTERRUPTED) from None
-    except (LockUnavailable, ImproperlyConfigured) as error:
-        raise CommandError(str(error)) from error
     command.stdout.write(f"Removed {swept.removed} expired leases; {swept.live} are live.")
     if tickets:
         command.stdout.write(f"Removed {tickets} tickets of tasks that did not come again.")
