@@ -24,13 +24,28 @@ else:
     EventAdminBase = admin.ModelAdmin
 
 
+class ReadOnly:
+    """For whoever may view locks, and without forms."""
+
+    def has_view_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return request.user.has_perm("distlock.view_lock")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        return False
+
+    has_delete_permission = has_change_permission
+
+
 def address(lock: Lock) -> str:
     """Return the parameters that name a lock in the address of the list."""
     return urlencode({"using__exact": lock.using, "name__exact": LockEvent.place(lock.name)})
 
 
 @admin.register(LockEvent)
-class LockEventAdmin(EventAdminBase):
+class LockEventAdmin(ReadOnly, EventAdminBase):
     """The events of all locks, to be read only. Viewing needs the permission to view locks."""
 
     list_display = ("time", "kind", "key", "owner", "hostname", "pid", "wait", "hold", "detail")
@@ -58,15 +73,3 @@ class LockEventAdmin(EventAdminBase):
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         return is_kept() and self.has_view_permission(request)
-
-    def has_view_permission(self, request: HttpRequest, obj: LockEvent | None = None) -> bool:
-        return request.user.has_perm("distlock.view_lock")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: LockEvent | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: LockEvent | None = None) -> bool:
-        return False

@@ -25,9 +25,7 @@ from django.db import transaction
 from django.http import Http404, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.cache import get_conditional_response
-from django.utils.crypto import salted_hmac
-from django.utils.http import quote_etag
+from django.utils.cache import get_conditional_response, set_response_etag
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -64,7 +62,7 @@ LOG_ENTRIES: Final = 10
 
 
 @admin.register(Lock)
-class LockAdmin(LockAdminBase):
+class LockAdmin(history.ReadOnly, LockAdminBase):
     """The locks of all aliases. Viewing, asking and breaking need one permission each."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -76,20 +74,6 @@ class LockAdmin(LockAdminBase):
             path("<path:object_id>/revoke/", view(self.revoke_view), name=f"{name}_revoke"),
             path("<path:object_id>/break/", view(self.break_view), name=f"{name}_break"),
         ]
-
-    # --- permissions ----------------------------------------------------------------------------
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
-        return False
-
-    def has_view_permission(self, request: HttpRequest, obj: Lock | None = None) -> bool:
-        return _may(request, "view_lock")
 
     # --- pages ----------------------------------------------------------------------------------
 
@@ -169,11 +153,9 @@ class LockAdmin(LockAdminBase):
         response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
         if not fragment:
             return response
-        response.render()
-        digest = salted_hmac("distlock.admin", response.content, algorithm="sha256")
-        etag = quote_etag(digest.hexdigest())
-        response["ETag"] = etag
+        set_response_etag(response.render())
         response["Distlock-Interval"] = str(reading.interval)
+        etag = response["ETag"]
         return get_conditional_response(request, etag=etag, response=response) or response
 
     # --- actions --------------------------------------------------------------------------------

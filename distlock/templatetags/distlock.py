@@ -34,21 +34,17 @@ def seconds(value: float | None) -> str:
     if value < 10:
         return pgettext("duration", "%(seconds).1f s") % {"seconds": value}
     minutes, rest = divmod(int(value), 60)
-    if not minutes:
-        return pgettext("duration", "%(seconds)d s") % {"seconds": rest}
     hours, minutes = divmod(minutes, 60)
-    if not hours:
-        return pgettext("duration", "%(minutes)d min %(seconds)d s") % {
-            "minutes": minutes,
-            "seconds": rest,
-        }
     days, hours = divmod(hours, 24)
-    if not days:
-        return pgettext("duration", "%(hours)d h %(minutes)d min") % {
-            "hours": hours,
-            "minutes": minutes,
-        }
-    return pgettext("duration", "%(days)d d %(hours)d h") % {"days": days, "hours": hours}
+    if days:
+        text = pgettext("duration", "%(days)d d %(hours)d h")
+    elif hours:
+        text = pgettext("duration", "%(hours)d h %(minutes)d min")
+    elif minutes:
+        text = pgettext("duration", "%(minutes)d min %(seconds)d s")
+    else:
+        text = pgettext("duration", "%(seconds)d s")
+    return text % {"days": days, "hours": hours, "minutes": minutes, "seconds": rest}
 
 
 @register.filter
@@ -103,10 +99,7 @@ def kind(value: str) -> str:
 
 @register.filter
 def mode(value: str) -> str:
-    """Return the purpose of a contender's node, as `snapshot.Mode` has it."""
-    return {
-        "lock": pgettext("mode of a contender", "exclusive"),
-        "read": pgettext("mode of a contender", "reads"),
-        "write": pgettext("mode of a contender", "writes"),
-        "lease": pgettext("mode of a contender", "lease"),
-    }[value]
+    """Return in words what a contender of a read/write lock does."""
+    if value == "read":
+        return pgettext("mode of a contender", "reads")
+    return pgettext("mode of a contender", "writes")
