@@ -36,22 +36,18 @@ MODES: Final[dict[str, Mode]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListedLock:
-    """A lock of which only names are known yet: those of its holders, waiters and parents.
-
-    :ivar limit: the node whose data has a semaphore's limit
-    """
+    """A lock of which only names are known yet: those of its holders, waiters and parents."""
 
     lock: Lock
     holders: Sequence[NodeName] = ()
     waiters: Sequence[NodeName] = ()
     held_at: str = ""
     waited_at: str = ""
-    limit: str = ""
 
     def paths(self, depth: int | None) -> Iterator[str]:
         """Yield the paths to read."""
-        if self.limit:
-            yield self.limit
+        if self.lock.kind == "semaphore":  # its limit
+            yield self.held_at
         yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
         yield from (f"{self.waited_at}/{node.name}" for node in self.waiters[:depth])
 
@@ -150,7 +146,6 @@ def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
         in_line(queue) if isinstance(queue, list) else (),
         held_at=f"{lock.path}/leases",
         waited_at=f"{lock.path}/locks",
-        limit=f"{lock.path}/leases",
     )
 
 
@@ -162,8 +157,8 @@ def _filled_in(
 ) -> Lock:
     listed = _without_the_gone(listed, nodes)
     holders, limit = listed.holders, None
-    if listed.limit:
-        written = nodes[listed.limit]
+    if listed.lock.kind == "semaphore":
+        written = nodes[listed.held_at]
         limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
         holders = _granted(holders, listed.waiters, limit)
     held, missed = _contenders(listed.held_at, holders[:depth], nodes, now, holds=True)

@@ -33,7 +33,7 @@ def _lost(*, key: str, hold: Any, reason: str, **facts: Any) -> None:
         else "The lock %r (token %d) was lost while held.",
         key,
         hold.token,
-        extra=_fields(facts, key=key, outcome="lost", reason=reason, **_of(hold)),
+        extra=_fields(facts, key, "lost", hold, reason=reason),
     )
 
 
@@ -43,34 +43,32 @@ def _at_risk(*, key: str, hold: Any, **facts: Any) -> None:
         key,
         hold.token,
         hold.valid_for(),
-        extra=_fields(facts, key=key, outcome="at risk", **_of(hold)),
+        extra=_fields(facts, key, "at risk", hold),
     )
 
 
 def _safe(*, key: str, hold: Any, **facts: Any) -> None:
-    logger.info(
-        "The lock %r (token %d) is safe again.",
-        key,
-        hold.token,
-        extra=_fields(facts, key=key, outcome="safe", **_of(hold)),
-    )
+    extra = _fields(facts, key, "safe", hold)
+    logger.info("The lock %r (token %d) is safe again.", key, hold.token, extra=extra)
 
 
 def _contended(*, key: str, waited: float, **facts: Any) -> None:
-    logger.info(
-        "The lock %r was busy for %.2f s; given up.",
-        key,
-        waited,
-        extra=_fields(facts, key=key, outcome="busy", waited=waited),
-    )
+    extra = _fields(facts, key, "busy", waited=waited)
+    logger.info("The lock %r was busy for %.2f s; given up.", key, waited, extra=extra)
 
 
-def _of(hold: Any) -> dict[str, Any]:
-    return {"token": hold.token, "path": hold.path}
-
-
-def _fields(facts: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _fields(
+    facts: dict[str, Any], key: str, outcome: str, hold: Any = None, **more: Any
+) -> dict[str, Any]:
     """Return the fields of a record, from named facts: a record refuses some field names."""
     said = {name: facts[name] for name in ("using", "template")}
-    fields = {"recipe": facts["sender"].__name__, **said, **more}
+    of_hold = {"token": hold.token, "path": hold.path} if hold else {}
+    fields = {
+        "recipe": facts["sender"].__name__,
+        "key": key,
+        "outcome": outcome,
+        **said,
+        **of_hold,
+        **more,
+    }
     return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
