@@ -10,7 +10,6 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     NoPermissionError,
-    RedisError,
     ResponseError,
 )
 from redis.sentinel import MasterNotFoundError
@@ -29,30 +28,6 @@ from distlock.engine.kazoo import (
 
 class RedisRefused(Exception):
     """The server refuses what it is asked; the message says what to do."""
-
-
-class TooOld(RedisRefused):
-    """The server has no functions, which came with Redis 7."""
-
-
-class NotWritable(RedisRefused):
-    """The server is a replica, or may not write now."""
-
-
-class OutOfMemory(RedisRefused):
-    """The server has no memory left for a new lock; releases still work."""
-
-
-class WrongCredentials(RedisRefused):
-    """The server refuses the name, the password, or what they may do."""
-
-
-class NoTls(RedisRefused):
-    """The server and this process do not trust each other's certificates, or share no protocol."""
-
-
-class WrongKey(RedisRefused):
-    """A key of the namespace belongs to somebody else."""
 
 
 class TooFewReplicas(RedisRefused):
@@ -83,74 +58,40 @@ RIGHTS: Final = (
     "+fcall +function|load +time +info +wait"
 )
 _NO_RIGHTS: Final = (
-    WrongCredentials,
-    (
-        "does not let this user do what locks need ({0}). The user needs ~* and &*, or the keys "
-        f"and channels of the namespace, and these commands: {RIGHTS}."
-    ),
+    "does not let this user do what locks need ({0}). The user needs ~* and &*, or the keys and "
+    f"channels of the namespace, and these commands: {RIGHTS}."
 )
 _RENAMED: Final = (
-    RedisRefused,
-    (
-        "lacks a command that locks need ({0}). distlock needs Redis 7, or Valkey, and none of the "
-        "commands renamed (rename-command): limit the rights of users instead."
-    ),
+    "lacks a command that locks need ({0}). distlock needs Redis 7, or Valkey, and none of the "
+    "commands renamed (rename-command): limit the rights of users instead."
 )
 
-#: The first word of the server's errors → which error that is, and what to do.
-_KNOWN: Final = {
-    "OOM": (
-        OutOfMemory,
-        (
-            "is out of memory. Raise its maxmemory, or free some; "
-            "its maxmemory-policy should be noeviction."
-        ),
-    ),
-    "EVICTS": (
-        OutOfMemory,
-        (
-            "forgets locks when its memory is full ({0}). Set its maxmemory-policy to noeviction, "
-            "or to one of volatile-*, which keep what has no expiry."
-        ),
-    ),
-    "READONLY": (
-        NotWritable,
-        (
-            "is a replica. Name the primary in HOSTS, or the Sentinels: "
-            '"redis+sentinel://host:26379,host:26379/service".'
-        ),
-    ),
-    "MASTERDOWN": (NotWritable, "is a replica that has lost its primary."),
-    "NOREPLICAS": (NotWritable, "has too few replicas for its min-replicas-to-write."),
-    "MISCONF": (NotWritable, "cannot write to its disk, and refuses changes. See its log."),
-    "LOADING": (NotWritable, "is still reading its data from disk. Try again soon."),
-    "NOAUTH": (WrongCredentials, "wants a password. Write it into HOSTS."),
-    "WRONGPASS": (WrongCredentials, "refused the name or the password in HOSTS."),
+#: What to do, by the first word of the server's errors.
+_ADVICE: Final = {
+    "OOM": "is out of memory. Raise its maxmemory, or free some; "
+    "its maxmemory-policy should be noeviction.",
+    "EVICTS": "forgets locks when its memory is full ({0}). Set its maxmemory-policy to "
+    "noeviction, or to one of volatile-*, which keep what has no expiry.",
+    "READONLY": "is a replica. Name the primary in HOSTS, or the Sentinels: "
+    '"redis+sentinel://host:26379,host:26379/service".',
+    "MASTERDOWN": "is a replica that has lost its primary.",
+    "NOREPLICAS": "has too few replicas for its min-replicas-to-write.",
+    "MISCONF": "cannot write to its disk, and refuses changes. See its log.",
+    "LOADING": "is still reading its data from disk. Try again soon.",
+    "NOAUTH": "wants a password. Write it into HOSTS.",
+    "WRONGPASS": "refused the name or the password in HOSTS.",
     "NOPERM": _NO_RIGHTS,
     # Within a function, as Redis and as Valkey say it.
     "can't run this command": _NO_RIGHTS,
     "ACL failure in script:": _NO_RIGHTS,
-    "WRONGTYPE": (
-        WrongKey,
-        (
-            "has a key of another type under the prefix of this namespace. Set another "
-            "NAMESPACE, or another database in HOSTS."
-        ),
-    ),
-    "LAYOUT": (
-        WrongKey,
-        (
-            "has locks of another version of distlock, which keeps them in another way. Stop that "
-            "version and delete its keys, or set another NAMESPACE."
-        ),
-    ),
-    "MOVED": (
-        NotWritable,
-        "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",
-    ),
-    "CLUSTERDOWN": (NotWritable, "is one of a cluster that is down."),
+    "WRONGTYPE": "has a key of another type under the prefix of this namespace. Set another "
+    "NAMESPACE, or another database in HOSTS.",
+    "LAYOUT": "has locks of another version of distlock, which keeps them in another way. Stop "
+    "that version and delete its keys, or set another NAMESPACE.",
+    "MOVED": "is one of a cluster, and the keys are on another ({0}). Name that server in HOSTS.",
+    "CLUSTERDOWN": "is one of a cluster that is down.",
     # The greeting of Redis 5.
-    "unknown command `HELLO`": (TooOld, "is too old: distlock needs Redis 7, or Valkey."),
+    "unknown command `HELLO`": "is too old: distlock needs Redis 7, or Valkey.",
     "unknown command": _RENAMED,
     # Within a function.
     "Unknown Redis command": _RENAMED,
@@ -179,9 +120,9 @@ def error_of(text: str, where: str) -> RedisRefused:
         return _grace(text, where)
     text = text.partition(", with args")[0]  # which may be secrets
     # An error within a function ends with its name and the line.
-    for word, (kind, advice) in _KNOWN.items():
+    for word, advice in _ADVICE.items():
         if text.startswith(word) or f"-{word} " in text or f" {word} " in f"{text} ":
-            return kind(f"{where} {advice.format(text)}")
+            return RedisRefused(f"{where} {advice.format(text)}")
     return RedisRefused(f"{where} could not serve the request: {text}")
 
 
@@ -195,19 +136,21 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
         return _no_primary(str(error), where)
     tls = _tls_error(error)
     if tls is not None:
-        return NoTls(f"{where} cannot be used with TLS: {tls}. Check the ssl_ options in HOSTS.")
-    word = ""
-    if isinstance(error, AuthenticationError):
-        word = "WRONGPASS" if "invalid" in str(error) else "NOAUTH"
-    elif isinstance(error, NoPermissionError):
-        word = "NOPERM"
-    elif isinstance(error, BusyLoadingError):
-        word = "LOADING"
-    elif not isinstance(error, RedisError):
-        return None
-    found = error_of(f"{word} {error}".strip(), where)
-    known = type(found) is not RedisRefused or isinstance(error, ResponseError)
-    return found if known else None
+        return RedisRefused(
+            f"{where} cannot be used with TLS: {tls}. Check the ssl_ options in HOSTS."
+        )
+    match error:
+        case AuthenticationError():
+            word = "WRONGPASS" if "invalid" in str(error) else "NOAUTH"
+        case NoPermissionError():
+            word = "NOPERM"
+        case BusyLoadingError():
+            word = "LOADING"
+        case ResponseError():
+            word = ""
+        case _:
+            return None
+    return error_of(f"{word} {error}".strip(), where)
 
 
 def _no_primary(told: str, where: str) -> RedisRefused | None:
@@ -216,18 +159,18 @@ def _no_primary(told: str, where: str) -> RedisRefused | None:
     :param told: the text of redis-py, which has their errors after a colon
     """
     if "AuthenticationError" in told:
-        return WrongCredentials(
+        return RedisRefused(
             f"{where} cannot be found: the Sentinels want another password. Write it after the ? "
             "of HOSTS: sentinel_password=..., and sentinel_username=... where they have users."
         )
     if "SSL" in told or "certificate" in told:
-        return NoTls(
+        return RedisRefused(
             f"{where} cannot be found: the Sentinels cannot be used with TLS. Check the ssl_ "
             "options in HOSTS, or write sentinel_ssl=false if only the servers use it."
         )
     if " : " in told:
         return None
-    return NotWritable(
+    return RedisRefused(
         f"{where} cannot be found: the Sentinels know no primary of this name that is up. "
         "`SENTINEL MASTERS` shows those that they know."
     )
