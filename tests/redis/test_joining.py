@@ -9,7 +9,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock import zk_lock
-from distlock.engine.redis.client import RedisClient, RedisConnection
+from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import packed
 from distlock.engine.reply import Reply
 from tests.kit.helpers import eventually
@@ -30,15 +30,15 @@ PREFIX = f"{PARENT}/lock-"
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The functions that are called, but for pings."""
     functions: list[str] = []
-    packed = RedisConnection.packed
+    packed = RedisClient.packed
 
-    def record(self: RedisConnection, request: Any) -> tuple[int, bytes]:
+    def record(self: RedisClient, request: Any) -> tuple[int, bytes]:
         name = request.function.decode().rpartition("_")[2]
         if name != "ping":
             functions.append(name)
         return packed(self, request)
 
-    monkeypatch.setattr(RedisConnection, "packed", record)
+    monkeypatch.setattr(RedisClient, "packed", record)
     return functions
 
 

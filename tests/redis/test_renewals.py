@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, zk_lock
-from distlock.engine.redis.client import RedisConnection
+from distlock.engine.redis.client import RedisClient
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
@@ -46,7 +46,7 @@ def test_a_holder_that_is_cut_off_after_a_late_acquire_knows_before_a_rival(
     holder, rival = make_owner(), make_owner()
     await_connection()
     with monkeypatch.context() as standing_still:
-        standing_still.setattr(RedisConnection, "_ping", lambda *_: None)
+        standing_still.setattr(RedisClient, "_ping", lambda *_: None)
         await_connection("other")
         begun = time.monotonic()
         eventually(lambda: time.monotonic() - begun > 0.6 * SESSION_TIMEOUT, PATIENCE)

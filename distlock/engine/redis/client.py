@@ -1,4 +1,4 @@
-"""A client whose server is Redis; stands in for `distlock.engine.zookeeper.client.Client`.
+"""A client whose server is Redis; see `distlock.engine.protocol.EngineClient`.
 
 As there, everything happens on the connection thread, which connects, serves, and connects again:
 requests are answered in order, watches fire between the answers where the changes were, and no
@@ -71,17 +71,31 @@ _MORE: Final = object()
 _NONE: Final = object()
 
 
-class RedisConnection(Serving):
-    """Stays connected, with one session after the other, until its client stops.
+class RedisClient(Serving, Submitting, Requests):
+    """One connection that keeps itself up, and its session of the moment.
 
     Its requests are calls of functions. Where replicas must confirm one, a ``WAIT`` goes along, and
-    two answers come.
+    two answers come. A method of `EngineClient` has its docstring there.
+
+    :param changed: called on the connection thread when a connection came (True) or went (False),
+        with the id of the session, 0 for none
+    :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
 
-    def __init__(self, client: RedisClient, conf: Configuration) -> None:
-        self.client = client
+    #: A Redis has none.
+    chroot = ""
+
+    def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
+        check_files(conf)
+        self.client = self._connection = self  # with kazoo they are two
         self._conf = conf
-        self.negotiated_timeout = conf.session_timeout
+        self._where = where(conf)
+        self._changed = changed
+        self.steps = deque()
+        self.deadline = SessionDeadline()
+        self.stopped = False
+        self.outage = Outage(self._where)
+        self.session_timeout = self.negotiated_timeout = conf.session_timeout
         #: The seconds that a server may take for each step of a connection.
         self._patience = max(conf.connect_timeout / 2, 0.2)
         #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
@@ -92,13 +106,27 @@ class RedisConnection(Serving):
         self.trouble: BaseException | None = None
         #: The socket that was closed on this side because the server gave no answer.
         self.given_up: Any = None
+        self._reported: set[tuple[Any, ...]] = set()
         self._socket: Any = None
+        self._live = False
         self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._queue = deque()
+        #: Requests that the server has not answered yet, in their order: with it, where the outcome
+        #: goes, and how many answers it has.
+        self._pending: deque[Any] = deque()
         #: The answer of a function whose ``WAIT`` is not answered yet.
         self._unconfirmed: Any = _NONE
         #: Events that have come since that answer: their watches are set when it is settled.
         self._events: deque[str] = deque()
-        self._reported: set[tuple[Any, ...]] = set()
+        #: The callbacks of watches, by path: of a node, and of the names of its children.
+        self._data_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        self._child_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        #: While a message of the server is reported: what it tells beside, by what one would ask.
+        self._told: dict[Asked, Any] = {}
+        #: Requests that it answers, and what it answers.
+        self._answered: deque[tuple[Any, Reply, Any]] = deque()
+        #: Nodes that too few replicas have confirmed, to be deleted.
+        self._given_back: set[str] = set()
         #: When the ping was sent that is not answered yet (`time.monotonic`).
         self._pinged_at: float | None = None
         self.session_id = 0
@@ -107,8 +135,8 @@ class RedisConnection(Serving):
         self._session_arguments: tuple[bytes, ...] = ()
         #: The number of this connection, which rises.
         self._number = 0
-        #: When the last request was sent that has renewed the session
-        #: (`distlock.engine.deadline.now`).
+        #: When the last request was sent that has renewed the session (`deadline.now`). A create
+        #: renews nothing on the server.
         self.renewed_at = 0.0
         #: The number of the session's last transaction.
         self._last = 0
@@ -134,14 +162,17 @@ class RedisConnection(Serving):
         this_thread.ours = True
         pause, longest = _PAUSE_SECONDS
         try:
-            while not self.client.stopped:
+            while not self.stopped:
                 if self._attempt():
                     pause = _PAUSE_SECONDS[0]
                 else:
                     self._pause(pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
                     pause = min(pause * 2, longest)
         finally:
-            self.client.ended()
+            self.stopped = True
+            self.wire = None
+            self.fail_queued()
+            guarded(self._changed, False, 0)
             self.close()
 
     def close(self) -> None:
@@ -157,12 +188,14 @@ class RedisConnection(Serving):
         try:
             self._connect()
             connected = True
-            self.client.connected()
+            self.connected()
             self.serve(self._patience)
         except Exception as error:  # noqa: BLE001 - the session would end with the thread
             self._note(error)
-        self.client.disconnected()
-        self._leave()
+        self.disconnected()
+        gone, self._socket, self.wire = self._socket, None, None
+        if gone is not None:
+            gone.close()
         return connected
 
     def _note(self, error: Exception) -> None:
@@ -173,13 +206,9 @@ class RedisConnection(Serving):
         if not isinstance(error, usual):
             report_once(error, self._reported)
 
-    @property
-    def _where(self) -> str:
-        return where(self._conf)
-
     def _connect(self) -> None:
         """Connect, and begin a session, or carry one on."""
-        self.client.fail_queued()
+        self.fail_queued()
         greeted = address(self._conf.hosts).connect(self._patience)
         taken: Any
         taken, greeted._sock = greeted._sock, None  # its parser reads no further
@@ -196,7 +225,7 @@ class RedisConnection(Serving):
         self._busy_since = self._pinged_at = None
         self.failure = self.trouble = self.given_up = None
         if isinstance(self._socket, Wire):
-            self.client._pending = self._socket.unanswered
+            self._pending = self._socket.unanswered
             self.wire = self._socket
 
     def _check(self) -> None:
@@ -215,15 +244,12 @@ class RedisConnection(Serving):
         if self.session_id and self._subscribe_and_call(beginning(self._conf, self._last)):
             return
         if self.session_id:
-            self.client.session_over()
-        self.session_id = 0
-        self._new_session()
-        self._subscribe_and_call(beginning(self._conf, None))
-
-    def _new_session(self) -> None:
+            self._given_back.clear()
+            guarded(self._changed, False, 0)
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
         self._last = 0
+        self._subscribe_and_call(beginning(self._conf, None))
 
     def _subscribe_and_call(self, request: Request) -> bool:
         """Return whether the session lives."""
@@ -286,19 +312,13 @@ class RedisConnection(Serving):
         woken = select.poll()
         woken.register(self._read_sock, select.POLLIN)
         deadline = time.monotonic() + seconds
-        while not self.client.stopped and (left := deadline - time.monotonic()) > 0:
+        while not self.stopped and (left := deadline - time.monotonic()) > 0:
             self.asleep = True
-            if self.client.stopped:
-                break
+            if self.stopped:
+                break  # type: ignore[unreachable]  # another thread sets it
             if woken.poll(left * 1000):
                 self._read_sock.recv(MANY)
         self.asleep = False
-
-    def _leave(self) -> None:
-        """Close the socket of a connection that has ended."""
-        gone, self._socket, self.wire = self._socket, None, None
-        if gone is not None:
-            gone.close()
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -329,11 +349,11 @@ class RedisConnection(Serving):
             elif answer[0] == b"message":
                 self._events.append(answer[2].decode())
             while self._events and self._unconfirmed is _NONE:
-                guarded(self.client.fire, self._events.popleft())
+                guarded(self.fire, self._events.popleft())
 
     def _answer(self, answer: Any) -> None:
         """Settle the oldest request, once all of its answers are there."""
-        pending = self.client._pending
+        pending = self._pending
         if not pending:
             raise ConnectionDropped("The server sent an answer to nothing.")
         request, reply, answers = pending[0]
@@ -380,11 +400,11 @@ class RedisConnection(Serving):
         if error is None and confirmed is not None:
             error = self._unconfirmed_error(request, value, confirmed)
         if error is None and request.watcher is not None:
-            self.client.watch(request)
+            self.watch(request)
         if error is None and type(value) is int:
             self._plan(value / 1000)
         told = {} if error else also_told(request, answer)
-        self.client.deliver(told, reply.settle, None if error else value, error)
+        self.deliver(told, reply.settle, None if error else value, error)
 
     def _error(self, text: str) -> BaseException:
         known = REFUSALS.get(text.encode().split()[0])
@@ -400,7 +420,7 @@ class RedisConnection(Serving):
         )
         if getattr(request, "name", "") != "create":
             return NotConfirmed(message)
-        self.client.give_back(path_in(value))
+        self.give_back(path_in(value))
         return TooFewReplicas(message)
 
     def _plan(self, seconds: float) -> None:
@@ -408,7 +428,7 @@ class RedisConnection(Serving):
 
         Or soon, if there is more to clear away than one ping does.
         """
-        if self.client.watching or not seconds:
+        if self.watching or not seconds:
             at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
             self._ping_at = min(self._ping_at, at)
 
@@ -416,18 +436,9 @@ class RedisConnection(Serving):
         now = time.monotonic()
         if self._pinged_at is None:
             self._pinged_at = now
-            self.client.ping()
+            self.ping()
         elif now - self._pinged_at > self.negotiated_timeout / 4:
             raise ConnectionDropped("The server does not answer.")
-
-    def answered_ping(self, sent_at: float | None) -> None:
-        """Note that the server has answered a ping.
-
-        :param sent_at: since when it has renewed the session, None if it has not
-        """
-        self._pinged_at = None
-        if sent_at is not None:
-            self.renewed_at = sent_at
 
     def _finish(self, message: bytes, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -439,74 +450,18 @@ class RedisConnection(Serving):
             except OSError as error:
                 raise ConnectionDropped(f"A request could not be sent: {error}.") from error
 
-
-class RedisClient(Submitting, Requests):
-    """One connection that keeps itself up, and its session of the moment.
-
-    A method without a docstring here has that of `Client`.
-
-    :param changed: called on the connection thread when a connection came (True) or went (False),
-        with the id of the session, 0 for none
-    :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
-    """
-
-    #: A Redis has none.
-    chroot = ""
-    _connection: RedisConnection
-
-    def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
-        check_files(conf)
-        self._conf = conf
-        self._changed = changed
-        self.steps = deque()
-        self.deadline = SessionDeadline()
-        self._queue = deque()
-        #: Requests that the server has not answered yet, in their order: with it, where the outcome
-        #: goes, and how many answers it has.
-        self._pending: deque[Any] = deque()
-        self.stopped = False
-        self._live = False
-        #: The callbacks of watches, by path: of a node, and of the names of its children.
-        self._data_watchers: dict[str, set[Callable[[bool], None]]] = {}
-        self._child_watchers: dict[str, set[Callable[[bool], None]]] = {}
-        #: While a message of the server is reported: what it tells beside, by what one would ask.
-        self._told: dict[Asked, Any] = {}
-        #: Requests that it answers, and what it answers.
-        self._answered: deque[tuple[Any, Reply, Any]] = deque()
-        #: Nodes that too few replicas have confirmed, to be deleted.
-        self._given_back: set[str] = set()
-        self._connection = RedisConnection(self, conf)
-        self.outage = Outage(where(conf))
-
     # --- what a session uses ---------------------------------------------------------------------
 
     def connect(self) -> None:
         try:
-            self._connection.routine.start()
+            self.routine.start()
         except RuntimeError:  # no thread could be started
-            self._connection.close()
+            self.close()
             raise
 
     @property
-    def session_id(self) -> int:
-        return self._connection.session_id
-
-    @property
     def credentials(self) -> tuple[int, bytes]:
-        return self._connection.session_id, self._connection.password
-
-    @property
-    def session_timeout(self) -> float:
-        return self._connection.negotiated_timeout
-
-    @property
-    def renewed_at(self) -> float:
-        # A create renews nothing on the server.
-        return self._connection.renewed_at
-
-    @property
-    def trouble(self) -> BaseException | None:
-        return self._connection.trouble
+        return self.session_id, self.password
 
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
         (self._child_watchers if children else self._data_watchers).pop(path, None)
@@ -514,21 +469,19 @@ class RedisClient(Submitting, Requests):
     def explain(self, error: BaseException | None) -> str:
         if isinstance(error, RedisRefused):
             return str(error)
-        server = where(self._conf)
         if error is None:
             tls = ", with TLS on that port" if self._conf.hosts.startswith("rediss") else ""
-            return f"{server} did not answer in time. Is it running, and reachable{tls}?"
-        return f"{server} could not serve the request: {error!r}."
+            return f"{self._where} did not answer in time. Is it running, and reachable{tls}?"
+        return f"{self._where} could not serve the request: {error!r}."
 
     def say_goodbye(self, seconds: float) -> bool:
         self.stopped = True
         self._queue.append((good_bye(), None))
         with suppress(OSError):  # it has ended already
-            self._connection.wake()
-        routine = self._connection.routine
-        if routine.ident is not None and routine is not threading.current_thread():
-            routine.join(seconds)
-        return self._connection.closed_session
+            self.wake()
+        if self.routine.ident is not None and self.routine is not threading.current_thread():
+            self.routine.join(seconds)
+        return self.closed_session
 
     # --- on the connection thread ----------------------------------------------------------------
 
@@ -537,19 +490,18 @@ class RedisClient(Submitting, Requests):
         self._live = True
         self.outage.end()
         self.fail_queued()
-        guarded(self._changed, True, self._connection.session_id)
+        guarded(self._changed, True, self.session_id)
         self._give_back_again()
 
     def disconnected(self) -> None:
         """Report that there is no connection, and that what was asked gets no answer."""
-        connection = self._connection
         if not self.stopped:
-            self.outage.note(connection.reason)
+            self.outage.note(self.reason)
         if not self._live:
             return
         self._live = False
-        guarded(self._changed, False, connection.session_id)
-        wire, connection.wire = connection.wire, None
+        guarded(self._changed, False, self.session_id)
+        wire, self.wire = self.wire, None
         if wire is not None:
             wire.close()
         while self._pending:
@@ -570,18 +522,6 @@ class RedisClient(Submitting, Requests):
                 self._queue.append((request, reply))
             else:
                 reply.set_exception(ConnectionLoss())
-
-    def session_over(self) -> None:
-        """Report that the session is over, with all its nodes."""
-        self._given_back.clear()
-        guarded(self._changed, False, 0)
-
-    def ended(self) -> None:
-        """Report that the connection thread ends."""
-        self.stopped = True
-        self._connection.wire = None
-        self.fail_queued()
-        guarded(self._changed, False, 0)
 
     def watch(self, request: Any) -> None:
         """Keep the callback of a watch that the server has set."""
@@ -635,23 +575,19 @@ class RedisClient(Submitting, Requests):
     def _told_already(self, request: Any, reply: Reply) -> bool:
         """Answer a request by what the message tells that is being reported, if it does."""
         value = self._told.get((request.function, getattr(request, "path", "")))
-        if (
-            value is None
-            or self._pending
-            or self._queue
-            or self._connection.thread != threading.get_ident()
-        ):
+        if value is None or self._pending or self._queue or self.thread != threading.get_ident():
             return False
         self._answered.append((request, reply, value))
         return True
 
     def ping(self) -> None:
         """Renew the session, and repeat what was refused."""
-
         sent_at = now()
 
         def answered(_: Any, error: BaseException | None) -> None:
-            self._connection.answered_ping(sent_at if error is None else None)
+            self._pinged_at = None
+            if error is None:
+                self.renewed_at = sent_at
 
         reply = Reply(answered, None, lambda _: None, self.session_id)
         self._queue.append((self.proof("", by_write=True), reply))
