@@ -6,33 +6,22 @@ import asyncio
 import concurrent.futures
 from typing import Any, Final
 
-from distlock.engine.kazoo import (
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-)
+from distlock.engine import kazoo
 
-NoNode: Final = NoNodeError
-NotEmpty: Final = NotEmptyError
-NodeExists: Final = NodeExistsError
-NoAuth: Final = NoAuthError
-BadVersion: Final = BadVersionError
+NoNode: Final = kazoo.NoNodeError
+NotEmpty: Final = kazoo.NotEmptyError
+NodeExists: Final = kazoo.NodeExistsError
+NoAuth: Final = kazoo.NoAuthError
+BadVersion: Final = kazoo.BadVersionError
 #: The answer is not known: the request may have been carried out or not.
-ConnectionLost: Final = ConnectionLoss | ConnectionClosedError
+ConnectionLost: Final = kazoo.ConnectionLoss | kazoo.ConnectionClosedError
 #: The session is over, says the server. A leader that was deposed before the session began says so,
 #: too; the nodes then stay until the session timeout.
-SessionOver: Final = SessionExpiredError
+SessionOver: Final = kazoo.SessionExpiredError
 #: A wait for a future, or an await, raises one of these; one class since Python 3.11.
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.
-NotConnected: Final = ConnectionLoss
+NotConnected: Final = kazoo.ConnectionLoss
 
 
 class NotYet(Exception):
@@ -46,7 +35,7 @@ class NotYet(Exception):
 
 def failure(outcomes: list[Any]) -> Exception | None:
     """Return the error of the step for which a transaction was not carried out."""
-    along = RolledBackError | RuntimeInconsistency
+    along = kazoo.RolledBackError | kazoo.RuntimeInconsistency
     errors = (one for one in outcomes if isinstance(one, Exception) and not isinstance(one, along))
     return next(errors, None)
 

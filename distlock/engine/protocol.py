@@ -13,7 +13,7 @@ ZooKeeper: paths, kazoo's stats, and the errors that `distlock.engine.errors` na
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
     from .reply import Reply
 
 
+#: The node ends with its session.
+EPHEMERAL: Final = 1
+#: The server adds a number to the name.
+SEQUENTIAL: Final = 2
+#: The server removes the node after its last child has gone.
+CONTAINER: Final = 4
+
+
 class Requests(Protocol):
     """Makes the requests that a client sends; what they are is the engine's matter."""
 
-    def contender(self, prefix: str, data: bytes) -> Any:
-        """Create an ephemeral sequential node; answers (path, stat)."""
+    def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
+        """Create a node; answers (path, stat).
 
-    def ephemeral(self, path: str, data: bytes) -> Any:
-        """Create an ephemeral node of just this name; answers (path, stat)."""
-
-    def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
-        """Create a node that outlives the session; answers (path, stat)."""
-
-    def container(self, path: str) -> Any:
-        """Create a node that the server removes after its last child has gone."""
+        :param flags: the sum of `EPHEMERAL`, `SEQUENTIAL` and `CONTAINER`
+        """
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """List the names of the children.

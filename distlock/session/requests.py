@@ -27,6 +27,7 @@ from distlock.engine.errors import (
     refusal,
 )
 from distlock.engine.guard import guarded
+from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.reply import Reply
 from distlock.exceptions import LockUnavailable, TooManyLocks
 from distlock.keys.znodes import with_parents
@@ -153,7 +154,7 @@ class SessionRequests:
         if self.nodes.full(path, len(self._creating)):
             done(None, self._too_many_locks())
             return
-        make = self._client.contender if sequential else self._client.ephemeral
+        flags = EPHEMERAL | SEQUENTIAL if sequential else EPHEMERAL
         sent_at = now()
         entry = object()  # not `created`, which would refer to itself
 
@@ -167,7 +168,7 @@ class SessionRequests:
 
         try:
             self._creating.add(entry)
-            self.send(make(path, data), created, orphan=orphan, also=also)
+            self.send(self._client.node(path, data, flags), created, orphan=orphan, also=also)
         except BaseException:  # a soft time limit landed here
             self._creating.discard(entry)
             raise
@@ -194,8 +195,8 @@ class SessionRequests:
 
         *above, last = with_parents(path)
         for one in above:
-            self.send(self._client.container(one), created)
-        self.send(self._client.container(last), created_last)
+            self.send(self._client.node(one, flags=CONTAINER), created)
+        self.send(self._client.node(last, flags=CONTAINER), created_last)
 
     def create_ephemeral(
         self, path: str, data: bytes, done: Done, orphan: Callable[[Any], None]
@@ -216,7 +217,7 @@ class SessionRequests:
         self, path: str, data: bytes, done: Done, *, sequential: bool = False
     ) -> None:
         """Create a node that outlives the session; the value is (path, stat)."""
-        self.send(self._client.persistent(path, data, sequential=sequential), done)
+        self.send(self._client.node(path, data, SEQUENTIAL if sequential else 0), done)
 
     def write(self, path: str, data: bytes, version: int, done: Done) -> None:
         """Replace a node's data if it has this version, -1 for any. The value is the new stat."""

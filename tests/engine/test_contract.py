@@ -18,7 +18,7 @@ from distlock.engine.errors import (
     failure,
     refusal,
 )
-from distlock.engine.protocol import EngineClient, Requests
+from distlock.engine.protocol import EPHEMERAL, SEQUENTIAL, EngineClient, Requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.reply import Reply
 from distlock.engine.zookeeper.client import Client
@@ -53,7 +53,7 @@ class Engine:
     def __init__(self, make: Callable[..., Any], hosts: str) -> None:
         self.root = f"/contract-{uuid4()}"
         self.one, self.two = (Side(make, configuration(hosts)) for _ in range(2))
-        assert isinstance(self.one.ask(lambda make: make.persistent(self.root, b"")), tuple)
+        assert isinstance(self.one.ask(lambda make: make.node(self.root, b"")), tuple)
 
     def names(self) -> list[str]:
         names: list[str] = self.two.ask(lambda make: make.listing(self.root))
@@ -85,7 +85,7 @@ def test_a_client_tells_a_session_of_itself(engine: Engine) -> None:
 def test_contenders_are_numbered_in_their_order(engine: Engine) -> None:
     prefix = f"{engine.root}/lock-"
     made = [
-        side.ask(lambda make: make.contender(prefix, b"data"))
+        side.ask(lambda make: make.node(prefix, b"data", EPHEMERAL | SEQUENTIAL))
         for side in (engine.one, engine.two, engine.one)
     ]
     assert [path for path, _ in made] == [f"{prefix}{number:010d}" for number in range(3)]
@@ -100,7 +100,7 @@ def test_requests_that_go_together_are_answered_in_their_order(engine: Engine) -
     name = f"{engine.root}/node"
     (path, stat), names, deleted, gone = engine.one.ask_all(
         [
-            client.ephemeral(name, b"x"),
+            client.node(name, b"x", EPHEMERAL),
             client.listing(engine.root),
             client.deletion(name),
             client.reading(name),
@@ -113,10 +113,10 @@ def test_requests_that_go_together_are_answered_in_their_order(engine: Engine) -
 
 def test_errors_have_their_names(engine: Engine) -> None:
     ask, root = engine.one.ask, engine.root
-    ask(lambda make: make.persistent(f"{root}/a", b""))
+    ask(lambda make: make.node(f"{root}/a", b""))
     wrong: list[tuple[type[Exception], Callable[[Any], Any]]] = [
-        (NodeExists, lambda make: make.persistent(f"{root}/a", b"")),
-        (NoNode, lambda make: make.persistent(f"{root}/b/c", b"")),
+        (NodeExists, lambda make: make.node(f"{root}/a", b"")),
+        (NoNode, lambda make: make.node(f"{root}/b/c", b"")),
         (NoNode, lambda make: make.listing(f"{root}/b")),
         (NotEmpty, lambda make: make.deletion(root)),
         (BadVersion, lambda make: make.writing(f"{root}/a", b"", 7)),
@@ -137,15 +137,15 @@ def test_an_error_that_an_old_kazoo_does_not_know_is_an_api_error(
 
 
 def test_ephemeral_nodes_go_with_their_session_and_others_stay(engine: Engine) -> None:
-    engine.one.ask(lambda make: make.ephemeral(f"{engine.root}/mine", b""))
-    engine.one.ask(lambda make: make.persistent(f"{engine.root}/lasting", b""))
+    engine.one.ask(lambda make: make.node(f"{engine.root}/mine", b"", EPHEMERAL))
+    engine.one.ask(lambda make: make.node(f"{engine.root}/lasting", b""))
     assert engine.one.client.say_goodbye(PATIENCE)
     assert engine.names() == ["lasting"]
 
 
 def test_a_watch_fires_once_and_between_the_answers(engine: Engine) -> None:
     path, heard = f"{engine.root}/node", list[bool]()
-    engine.one.ask(lambda make: make.ephemeral(path, b""))
+    engine.one.ask(lambda make: make.node(path, b"", EPHEMERAL))
     engine.two.ask(lambda make: make.reading(path, heard.append))
     engine.two.ask(lambda make: make.listing(engine.root, heard.append))
     engine.one.ask(lambda make: make.writing(path, b"x", -1))
@@ -160,7 +160,7 @@ def test_a_watch_fires_once_and_between_the_answers(engine: Engine) -> None:
 
 def test_a_watch_that_was_removed_is_silent(engine: Engine) -> None:
     path, heard = f"{engine.root}/node", list[bool]()
-    engine.one.ask(lambda make: make.ephemeral(path, b""))
+    engine.one.ask(lambda make: make.node(path, b"", EPHEMERAL))
     engine.two.ask(lambda make: make.reading(path, heard.append))
     engine.two.ask(lambda make: make.unwatching(path))
     engine.two.client.forget_watchers(path)

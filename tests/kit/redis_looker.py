@@ -10,6 +10,7 @@ from redis import Redis
 from typing_extensions import Self
 
 from distlock.conf import Configuration
+from distlock.engine.protocol import SEQUENTIAL
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import prefix
 from distlock.session.registry import sessions
@@ -64,7 +65,7 @@ class RedisLooker:
 
         def request(make: Any) -> Any:
             if not ephemeral:
-                return make.persistent(path, data, sequential=sequence)
+                return make.node(path, data, SEQUENTIAL if sequence else 0)
             return (make.contender if sequence else make.ephemeral)(path, data)
 
         return self._ask(request)[0]  # type: ignore[no-any-return]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
@@ -43,11 +44,11 @@ class Step:
         """Return the request about the node `path`, or one below it."""
         below = f"{path}/{self.name}"
         requests: dict[str, Callable[[], Any]] = {
-            "contender": lambda: make.contender(f"{below}-lock-", self.data),
-            "ephemeral": lambda: make.ephemeral(below, self.data),
-            "persistent": lambda: make.persistent(below, self.data),
-            "numbered": lambda: make.persistent(f"{below}-", self.data, sequential=True),
-            "container": lambda: make.container(below),
+            "contender": lambda: make.node(f"{below}-lock-", self.data, EPHEMERAL | SEQUENTIAL),
+            "ephemeral": lambda: make.node(below, self.data, EPHEMERAL),
+            "persistent": lambda: make.node(below, self.data),
+            "numbered": lambda: make.node(f"{below}-", self.data, SEQUENTIAL),
+            "container": lambda: make.node(below, flags=CONTAINER),
             "creation": lambda: make.creation(below),
             "writing": lambda: make.writing(path, self.data, self.version),
             # The root of the test stays.
@@ -79,7 +80,7 @@ class Alike(Compared):
         ]
         self.count = 0
         self.begin_at(root)
-        self.both(0, lambda make: make.persistent(root, b""))
+        self.both(0, lambda make: make.node(root, b""))
 
     def both(self, session: int, request: Callable[[Requests], Any]) -> Any:
         answers = []

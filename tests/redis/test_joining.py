@@ -9,6 +9,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock import zk_lock
+from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import packed
 from distlock.engine.reply import Reply
@@ -47,7 +48,7 @@ def sides(redis: Redis, sent: list[str]) -> Iterator[tuple[Side, Side]]:
     """Two sessions, and a node whose children they make."""
     conf = configuration(redis.new_database())
     both = Side(RedisClient, conf), Side(RedisClient, conf)
-    both[0].ask(lambda make: make.container(PARENT))
+    both[0].ask(lambda make: make.node(PARENT, flags=CONTAINER))
     sent.clear()
     yield both
     for side in both:
@@ -66,7 +67,7 @@ class Contender:
 
     def join(self, prefix: str = PREFIX) -> Contender:
         client = self.client
-        creation = client.contender(prefix, b"mine"), self.reply()
+        creation = client.node(prefix, b"mine", EPHEMERAL | SEQUENTIAL), self.reply()
         client.submit(creation, (client.listing(prefix.rpartition("/")[0]), self.reply(self._line)))
         assert self._joined.wait(PATIENCE)
         return self

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis import Redis as RedisPy
 
+from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import Requests, beginning, call, session_arguments
@@ -31,7 +32,7 @@ MANY = 200
 def side(redis: Redis) -> Iterator[Side]:
     """A session, and a node whose children it makes."""
     side = Side(RedisClient, configuration(redis.new_database()))
-    side.ask(lambda make: make.container(PARENT))
+    side.ask(lambda make: make.node(PARENT, flags=CONTAINER))
     yield side
     side.client.say_goodbye(1)
 
@@ -47,7 +48,7 @@ def server(side: Side) -> Iterator[Any]:
 def let_die(server: Any, side: Side, sessions: int, nodes: int) -> None:
     """Make contenders in the line, of sessions that are over at once."""
     conf = replace(side.conf, session_timeout=0.001)
-    create = Requests().contender(PREFIX, b"")
+    create = Requests().node(PREFIX, b"", EPHEMERAL | SEQUENTIAL)
     with server.pipeline(transaction=False) as pipeline:
         for number in range(sessions):
             session = session_arguments(conf, 2**61 + number, b"", 1)
@@ -114,7 +115,10 @@ def test_idle_containers_go_soon_where_there_are_many(
     monkeypatch.setattr(requests, "EMPTY_MS", 0)
     for first in range(0, 5 * MANY, MANY):
         side.ask_all(
-            [side.client.container(f"{PARENT}/{first + number}") for number in range(MANY)]
+            [
+                side.client.node(f"{PARENT}/{first + number}", flags=CONTAINER)
+                for number in range(MANY)
+            ]
         )
     assert len(nodes(side)) == 5 * MANY
     prefix = requests.prefix(side.conf).decode()

@@ -8,6 +8,7 @@ import pytest
 
 from distlock import zk_lock
 from distlock.conf import Configuration
+from distlock.engine.protocol import EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis.client import RedisClient
 from distlock_chaos.redis_server import REFUSALS
 from tests.kit.helpers import eventually, logged
@@ -47,7 +48,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_node_that_replicas_have_not_confirmed_is_given_back_again() -> None:
     with Redis() as server:
         side = Side(RedisClient, Configuration(hosts=server.hosts, session_timeout=6))
-        path, _ = side.ask(lambda make: make.contender("/x-lock-", b""))
+        path, _ = side.ask(lambda make: make.node("/x-lock-", b"", EPHEMERAL | SEQUENTIAL))
         with server.refusing("NOREPLICAS"):
             side.client.soon(lambda: side.client.give_back(path))
             side.ask(lambda make: make.syncing("/"))  # its answer comes after the refusal

@@ -14,16 +14,8 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError
 
+from distlock.engine import kazoo
 from distlock.engine.errors import NotYet
-from distlock.engine.kazoo import (
-    APIError,
-    BadVersionError,
-    ConnectionLoss,
-    NoChildrenForEphemeralsError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-)
 
 
 class RedisRefused(Exception):
@@ -34,7 +26,7 @@ class TooFewReplicas(RedisRefused):
     """Fewer replicas than ``REPLICAS`` have confirmed a lock in time, so it was given back."""
 
 
-class NotConfirmed(ConnectionLoss):  # type: ignore[misc]
+class NotConfirmed(kazoo.ConnectionLoss):  # type: ignore[misc]
     """Fewer replicas than ``REPLICAS`` have confirmed a write: a failover may lose it."""
 
 
@@ -44,12 +36,12 @@ class JustStarted(RedisRefused, NotYet):
 
 #: The words with which the functions refuse a step, as ZooKeeper's errors.
 REFUSALS: Final = {
-    b"NONODE": NoNodeError,
-    b"NODEEXISTS": NodeExistsError,
-    b"BADVERSION": BadVersionError,
-    b"NOTEMPTY": NotEmptyError,
-    b"NOCHILDREN": NoChildrenForEphemeralsError,
-    b"NOWATCH": APIError,
+    b"NONODE": kazoo.NoNodeError,
+    b"NODEEXISTS": kazoo.NodeExistsError,
+    b"BADVERSION": kazoo.BadVersionError,
+    b"NOTEMPTY": kazoo.NotEmptyError,
+    b"NOCHILDREN": kazoo.NoChildrenForEphemeralsError,
+    b"NOWATCH": kazoo.APIError,
 }
 
 #: The commands that a user of the server needs.

@@ -11,13 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
+from distlock.engine import kazoo
 from distlock.engine.deadline import now
-from distlock.engine.kazoo import (
-    RolledBackError,
-    RuntimeInconsistency,
-    UnimplementedError,
-    ZnodeStat,
-)
 
 from .address import address
 from .errors import REFUSALS
@@ -33,8 +28,6 @@ EMPTY_MS: Final = 60_000
 #: The default of `SESSION_TIMEOUT` (`conf.Configuration.session_timeout`), in seconds.
 USUAL_SECONDS: Final = 10
 
-_EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
-
 _CHANGE: Final = function("change")
 _FREE: Final = function("free")
 READ: Final = function("read")
@@ -46,30 +39,23 @@ _CONNECT: Final = function("connect")
 _RENEWING: Final = (PING, _CONNECT)
 
 
-def _stat(facts: list[Any]) -> ZnodeStat:
+def _stat(facts: list[Any]) -> kazoo.ZnodeStat:
     czxid, mzxid, ctime, mtime, version, cversion, owner, length, children, pzxid = facts
-    return ZnodeStat(
-        czxid=czxid,
-        mzxid=mzxid,
-        ctime=ctime,
-        mtime=mtime,
-        version=version,
-        cversion=cversion,
-        aversion=0,
-        ephemeralOwner=int(owner or 0),
-        dataLength=length,
-        numChildren=children,
-        pzxid=pzxid,
+    owner = int(owner or 0)
+    return kazoo.ZnodeStat(
+        czxid, mzxid, ctime, mtime, version, cversion, 0, owner, length, children, pzxid
     )
 
 
-def _path_and_stat(answer: list[Any]) -> tuple[str, ZnodeStat]:
+def _path_and_stat(answer: list[Any]) -> tuple[str, kazoo.ZnodeStat]:
     """Return the path and stat of a node that was just created."""
     path, zxid, ms, owner, length = answer
-    return path.decode(), ZnodeStat(zxid, zxid, ms, ms, 0, 0, 0, int(owner or 0), length, 0, zxid)
+    return path.decode(), kazoo.ZnodeStat(
+        zxid, zxid, ms, ms, 0, 0, 0, int(owner or 0), length, 0, zxid
+    )
 
 
-def data_and_stat(answer: list[Any]) -> tuple[bytes, ZnodeStat]:
+def data_and_stat(answer: list[Any]) -> tuple[bytes, kazoo.ZnodeStat]:
     data, facts = answer
     return data, _stat(facts)
 
@@ -189,26 +175,17 @@ class Transaction:
             return [step.outcome(one) for step, one in zip(self.steps, outcomes, strict=True)]
         after = len(self.steps) - failed - 1
         return [
-            *(RolledBackError() for _ in range(failed)),
+            *(kazoo.RolledBackError() for _ in range(failed)),
             REFUSALS[outcomes](),
-            *(RuntimeInconsistency() for _ in range(after)),
+            *(kazoo.RuntimeInconsistency() for _ in range(after)),
         ]
 
 
 class Requests:
-    """Makes the requests that a client sends; those to ZooKeeper tell of each."""
+    """Makes the requests that a client sends; `distlock.engine.protocol` tells of each."""
 
-    def contender(self, prefix: str, data: bytes) -> Any:
-        return Step("create", prefix, data, _EPHEMERAL | _SEQUENTIAL, _path_and_stat)
-
-    def ephemeral(self, path: str, data: bytes) -> Any:
-        return Step("create", path, data, _EPHEMERAL, _path_and_stat)
-
-    def persistent(self, path: str, data: bytes, *, sequential: bool = False) -> Any:
-        return Step("create", path, data, _SEQUENTIAL if sequential else 0, _path_and_stat)
-
-    def container(self, path: str) -> Any:
-        return Step("create", path, b"", _CONTAINER, _path_and_stat)
+    def node(self, path: str, data: bytes = b"", flags: int = 0) -> Any:
+        return Step("create", path, data, flags, _path_and_stat)
 
     def creation(self, path: str) -> Any:
         return Step("create", path, b"", 0, _path)
@@ -245,7 +222,7 @@ class Requests:
         return Request(_UNWATCH, (path.encode(), b"l" if children else b"d"), _nothing)
 
     def acl_reading(self, path: str) -> Any:
-        raise UnimplementedError
+        raise kazoo.UnimplementedError
 
 
 def good_bye() -> Request:

@@ -19,21 +19,9 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
+from distlock.engine import kazoo
 from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
-from distlock.engine.kazoo import (
-    CLOSED_STATES,
-    SASL,
-    Auth,
-    AuthFailedError,
-    CloseInstance,
-    Connect,
-    InvalidACLError,
-    KazooClient,
-    KeeperState,
-    NoAuthError,
-    UnimplementedError,
-)
 from distlock.engine.serving import Submitting
 from distlock.keys.limits import CONNECTIONS
 from distlock.logs.loggers import safe
@@ -64,7 +52,7 @@ def _worth_logging(record: logging.LogRecord) -> bool:
     return not (
         "passwd" in message
         or message.startswith("Unhandled exception in connection loop")
-        or any(isinstance(a, Auth | Connect | SASL) for a in args)
+        or any(isinstance(a, kazoo.Auth | kazoo.Connect | kazoo.SASL) for a in args)
     )
 
 
@@ -82,7 +70,7 @@ def _in_detail(record: logging.LogRecord) -> bool:
 _logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging, _in_detail)
 
 
-class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
+class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
     """One connection that keeps itself up, and its session of the moment.
 
     :param changed: called on the connection thread when a connection came (True) or went (False),
@@ -93,7 +81,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         servers = conf.hosts.partition("/")[0].count(",") + 1
         # So that one silent server, such as one that is just starting, leaves time for another try.
         per_server = max(conf.connect_timeout / (servers + 1), 0.2)
-        KazooClient.__init__(
+        kazoo.KazooClient.__init__(
             self,
             hosts=conf.hosts,
             timeout=conf.session_timeout,
@@ -119,19 +107,19 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         #: Whether it will never connect again.
         self.stopped = False
         #: The client on the same session that users have.
-        self.shared: KazooClient | None = None
+        self.shared: kazoo.KazooClient | None = None
 
     def _session_callback(self, state: str) -> None:
         """Report a loss before kazoo fails what is pending, and a connection when it is usable."""
         if state == self._state:
             return
-        connected = state in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO)
+        connected = state in (kazoo.KeeperState.CONNECTED, kazoo.KeeperState.CONNECTED_RO)
         was_connected = self._live.is_set()
         if was_connected:
             self._connection.lost_at = time.monotonic()
-        if was_connected or state in CLOSED_STATES:
+        if was_connected or state in kazoo.CLOSED_STATES:
             self.disconnected()
-            guarded(self._changed, False, 0 if state in CLOSED_STATES else self.session_id)
+            guarded(self._changed, False, 0 if state in kazoo.CLOSED_STATES else self.session_id)
         if self.shared is not None:
             guarded(self.shared._session_callback, state)
         super()._session_callback(state)
@@ -158,7 +146,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
         # The connection thread calls it before each round of tries. A request that was queued in
         # the instant of the loss must not wait for a connection.
         if not self._stopped.is_set():  # or else the good-bye is queued
-            self._notify_pending(KeeperState.CONNECTING)
+            self._notify_pending(kazoo.KeeperState.CONNECTING)
         self.set_hosts(hosts(self._conf))
 
     @property
@@ -209,7 +197,7 @@ class Client(Submitting, KazooClient, Requests):  # type: ignore[misc]
     def _stop(self) -> None:
         self.stopped = True
         self._stopped.set()
-        self._queue.append((CloseInstance, None))
+        self._queue.append((kazoo.CloseInstance, None))
         with suppress(OSError):  # it is awake, and has said good-bye already
             self._connection.wake()
 
@@ -218,18 +206,18 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
     """Return what a user should read when the server answered `error`, or None for nothing."""
     where = f"ZooKeeper at {conf.hosts}"
     match error:
-        case NoAuthError():
+        case kazoo.NoAuthError():
             return (
                 f"{where} refused the request under {conf.namespace}: no permission. "
                 "Check AUTH and ACL, and who created the parent nodes; "
                 "`manage.py distlock doctor` tells what this user may do."
             )
-        case InvalidACLError():
+        case kazoo.InvalidACLError():
             return (
                 f'{where} refused the ACL. ACL "creator" needs AUTH or a client certificate; '
                 "a list needs known schemes."
             )
-        case AuthFailedError():
+        case kazoo.AuthFailedError():
             return f"{where} refused the credentials in AUTH."
         case ssl.SSLError():
             return (
@@ -238,7 +226,7 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
             )
         case ImproperlyConfigured():
             return str(error)
-        case UnimplementedError():
+        case kazoo.UnimplementedError():
             return f"{where} is too old: container nodes need ZooKeeper 3.5.3 or newer."
         case None:
             return (

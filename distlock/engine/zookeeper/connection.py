@@ -18,28 +18,10 @@ import threading
 import time
 from typing import Any, Final
 
+from distlock.engine import kazoo
 from distlock.engine.calls import this_thread
 from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
-from distlock.engine.kazoo import (
-    CLOSE_RESPONSE,
-    EXCEPTIONS,
-    PING_XID,
-    WATCH_XID,
-    APIError,
-    AuthFailedError,
-    CloseInstance,
-    Connect,
-    ConnectionDropped,
-    ForceRetryError,
-    GetChildren,
-    GetData,
-    KazooTimeoutError,
-    KeeperState,
-    PingInstance,
-    SessionExpiredError,
-    Transaction,
-)
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
 from distlock.jute import INTEGER, REPLY
@@ -105,7 +87,7 @@ class Connection(Serving, ConnectionWithReasons):
             try:
                 self.client.before_connecting()
                 return super()._connect_loop(retry)
-            except ForceRetryError:
+            except kazoo.ForceRetryError:
                 self.client.disconnected()
             except BaseException as error:  # noqa: BLE001 - the session would end with the thread
                 self._survive(error)
@@ -119,7 +101,7 @@ class Connection(Serving, ConnectionWithReasons):
     def _survive(self, error: BaseException) -> None:
         self.trouble = error
         report_once(error, self._reported)
-        self.client._session_callback(KeeperState.CONNECTING)
+        self.client._session_callback(kazoo.KeeperState.CONNECTING)
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -127,7 +109,7 @@ class Connection(Serving, ConnectionWithReasons):
         # kazoo's loop comes here once, not once for each request and each reply.
         self._asked_at = None
         self.serve(read_timeout)
-        return CLOSE_RESPONSE
+        return kazoo.CLOSE_RESPONSE
 
     packed = staticmethod(packed)
 
@@ -137,7 +119,7 @@ class Connection(Serving, ConnectionWithReasons):
         rest += self.client.deadline.contacted_at - now()
         if self._asked_at is not None:
             if now() - max(self._asked_at, self._heard_at) >= self.negotiated_timeout / 3:
-                raise ConnectionDropped("The server does not answer.")
+                raise kazoo.ConnectionDropped("The server does not answer.")
         elif rest > 0:
             self._ping_at = time.monotonic() + rest
         elif wire is None:
@@ -164,23 +146,23 @@ class Connection(Serving, ConnectionWithReasons):
         except WOULD_BLOCK:
             return
         if not chunk:
-            raise ConnectionDropped("The server has closed the connection.")
+            raise kazoo.ConnectionDropped("The server has closed the connection.")
         self._heard_at = now()
         unread = self._unread
         unread += chunk
         while len(unread) >= INTEGER.size and not self.closed_session:
             (length,) = INTEGER.unpack_from(unread)
             if not REPLY.size <= length <= _LONGEST_REPLY:
-                raise ConnectionDropped(f"The server sent a reply of {length} bytes.")
+                raise kazoo.ConnectionDropped(f"The server sent a reply of {length} bytes.")
             end = INTEGER.size + length
             if len(unread) < end:
                 break
             content = bytes(unread[INTEGER.size : end])
             del unread[:end]
             xid, zxid, code = REPLY.unpack_from(content)
-            if xid == WATCH_XID:
+            if xid == kazoo.WATCH_XID:
                 self.client.pass_on(content, REPLY.size)
-            elif xid != PING_XID:
+            elif xid != kazoo.PING_XID:
                 self._answer(xid, zxid, code, content)
             elif self._asked_at is not None:
                 self.client.deadline.heard(self._asked_at, self.negotiated_timeout)
@@ -192,7 +174,7 @@ class Connection(Serving, ConnectionWithReasons):
         if not client._pending or client._pending[0][2] != xid:
             # A follower may send a reply that was meant for the connection before (kazoo 254).
             # As Java's client does: drop the connection, and keep the session.
-            raise ConnectionDropped(f"The server sent a reply out of order: number {xid}.")
+            raise kazoo.ConnectionDropped(f"The server sent a reply out of order: number {xid}.")
         request, reply, _ = client._pending[0]
         if reply is None:  # to the request that ends the session
             self.closed_session = True
@@ -200,29 +182,29 @@ class Connection(Serving, ConnectionWithReasons):
         value = error = None
         if code:
             # kazoo does not know all errors: NoWatcher only since 2.11.
-            error = EXCEPTIONS.get(code, APIError)()
+            error = kazoo.EXCEPTIONS.get(code, kazoo.APIError)()
         else:
             try:
                 value = request.deserialize(content, REPLY.size)
             except Exception as refusal:
-                if not isinstance(request, GetData | GetChildren | Borrowed):
+                if not isinstance(request, kazoo.GetData | kazoo.GetChildren | Borrowed):
                     raise  # a write may have been carried out: its reply counts as lost
                 error = refusal  # such as a name that is no UTF-8
-        if request.type == Transaction.type and error is None:
-            value = Transaction.unchroot(client, value)
+        if request.type == kazoo.Transaction.type and error is None:
+            value = kazoo.Transaction.unchroot(client, value)
         client._pending.popleft()
         if zxid > 0:
             client.last_zxid = zxid
         reply.settle(value, error)
         watcher = getattr(request, "watcher", None)
         if watcher is not None and error is None and not client._stopped.is_set():
-            children = isinstance(request, GetChildren)
+            children = isinstance(request, kazoo.GetChildren)
             watchers = client._child_watchers if children else client._data_watchers
             watchers[request.path].add(watcher)
 
     def _read(self, length: int, timeout: float) -> Any:
         if not 0 <= length <= _LONGEST_REPLY:
-            raise ConnectionDropped(f"The server sent a reply of {length} bytes.")
+            raise kazoo.ConnectionDropped(f"The server sent a reply of {length} bytes.")
         return super()._read(length, timeout)
 
     # --- connecting ------------------------------------------------------------------------------
@@ -233,21 +215,21 @@ class Connection(Serving, ConnectionWithReasons):
         self.handler.hostname = host
         try:
             timeouts = super()._connect(host, *address)
-        except (ConnectionDropped, AuthFailedError) as error:
-            cause = error.__context__ if isinstance(error, ConnectionDropped) else error
+        except (kazoo.ConnectionDropped, kazoo.AuthFailedError) as error:
+            cause = error.__context__ if isinstance(error, kazoo.ConnectionDropped) else error
             # It stays when the next address refuses: "localhost" has two, and an ensemble three.
-            if isinstance(cause, ssl.SSLError | AuthFailedError):
+            if isinstance(cause, ssl.SSLError | kazoo.AuthFailedError):
                 self.trouble = cause
             if self._admitted and cause is error:
                 # kazoo's thread would end, and take the session and its locks along. These
                 # credentials were right before: the server, or what it asks, is out of order.
-                raise ConnectionDropped(str(error)) from error
+                raise kazoo.ConnectionDropped(str(error)) from error
             raise
         except RuntimeError as error:
             if type(error) is not RuntimeError:
                 raise
             # kazoo's word for an unknown error, and for a reply out of order.
-            raise ConnectionDropped(str(error)) from error
+            raise kazoo.ConnectionDropped(str(error)) from error
         self.trouble = None
         self._pause = _SHORTEST_PAUSE
         self._admitted = True
@@ -259,7 +241,7 @@ class Connection(Serving, ConnectionWithReasons):
         return timeouts
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
-        if not isinstance(request, Connect):
+        if not isinstance(request, kazoo.Connect):
             return super()._invoke(timeout, request, xid)
         timeout = min(timeout, self.connect_timeout)
         asked_at = now()
@@ -271,12 +253,12 @@ class Connection(Serving, ConnectionWithReasons):
             request = request._replace(last_zxid_seen=0)
         try:
             result = super()._invoke(timeout, request, xid)
-        except KazooTimeoutError:
+        except kazoo.KazooTimeoutError:
             # Behind a link that carries only our side, each of these requests renews the session
             # on the server, and with it locks that nobody can use. Let it expire.
             if overdue:
                 logger.warning("The server gave no answer for %.1f s: a new session.", timeout)
-                raise SessionExpiredError from None
+                raise kazoo.SessionExpiredError from None
             raise
         session_id, granted = result[0].session_id, result[0].time_out / 1000
         if overdue and granted > 0:
@@ -297,7 +279,7 @@ class Connection(Serving, ConnectionWithReasons):
         # Requests queued in the instant of the loss must not be carried out now: the requests after
         # them have failed. Once the session is closed, only its good-bye must still be sent.
         if not self.client._stopped.is_set():
-            self.client._notify_pending(KeeperState.CONNECTING)
+            self.client._notify_pending(kazoo.KeeperState.CONNECTING)
         return result
 
     def _end_if_older(self, seen: int, timeout: float) -> None:
@@ -305,7 +287,7 @@ class Connection(Serving, ConnectionWithReasons):
 
         There the session may have nodes that it has deleted since, which nobody would delete again.
         """
-        if (super()._invoke(timeout, PingInstance, PING_XID) or 0) < seen:
+        if (super()._invoke(timeout, kazoo.PingInstance, kazoo.PING_XID) or 0) < seen:
             logger.warning("The server has seen less than the session: a new session.")
-            super()._invoke(timeout, CloseInstance, _GOODBYE_XID)
-            raise SessionExpiredError
+            super()._invoke(timeout, kazoo.CloseInstance, _GOODBYE_XID)
+            raise kazoo.SessionExpiredError

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from distlock.engine import kazoo
 from distlock.engine.guard import guarded
-from distlock.engine.kazoo import ConnectionDropped, ConnectionHandler, SequentialThreadingHandler
 from distlock.engine.wire import Wire
 from distlock.logs.loggers import safe
 
 logger = safe(logging.getLogger("distlock"))
 
 
-class ConnectionWithReasons(ConnectionHandler):  # type: ignore[misc]
+class ConnectionWithReasons(kazoo.ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which knows why it ended, or could not be made."""
 
     _socket: Any
@@ -35,7 +35,7 @@ class ConnectionWithReasons(ConnectionHandler):  # type: ignore[misc]
         if self.given_up is not None and self.given_up is self._socket:
             return "no answer in time"
         error = self.trouble or self._failure
-        if isinstance(error, ConnectionDropped) and isinstance(error.__context__, OSError):
+        if isinstance(error, kazoo.ConnectionDropped) and isinstance(error.__context__, OSError):
             error = error.__context__  # kazoo's own text may be "None"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return text.rstrip(".")
@@ -56,7 +56,7 @@ class ConnectionWithReasons(ConnectionHandler):  # type: ignore[misc]
         return found
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class Handler(kazoo.SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's threads without its two worker threads: callbacks run on the connection thread."""
 
     def __init__(self, name: str, connect_timeout: float, tls: ssl.SSLContext | None) -> None:

@@ -16,20 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from distlock.engine.kazoo import (
-    AuthFailedError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    Exists,
-    GetChildren,
-    GetChildren2,
-    KazooClient,
-    KazooRetry,
-    KeeperState,
-    NoNodeError,
-    SequentialThreadingHandler,
-    SessionExpiredError,
-)
+from distlock.engine import kazoo
 from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
@@ -49,12 +36,12 @@ if TYPE_CHECKING:
 logger = safe(logging.getLogger("distlock"))
 
 _ERRORS = {
-    KeeperState.AUTH_FAILED: AuthFailedError,
-    KeeperState.EXPIRED_SESSION: SessionExpiredError,
+    kazoo.KeeperState.AUTH_FAILED: kazoo.AuthFailedError,
+    kazoo.KeeperState.EXPIRED_SESSION: kazoo.SessionExpiredError,
 }
 
 
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class _Handler(kazoo.SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler, whose threads start late, and which waits for no callback at the end."""
 
     def __init__(self, name: str) -> None:
@@ -104,10 +91,10 @@ class _Asked(Reply):
         #: The path that it watches, and whether the names of its children; None for no watch.
         self.watched: tuple[str, bool] | None = None
         if getattr(request, "watcher", None) is not None:
-            self.watched = request.path, isinstance(request, GetChildren | GetChildren2)
+            self.watched = request.path, isinstance(request, kazoo.GetChildren | kazoo.GetChildren2)
 
 
-class SharedClient(KazooClient):  # type: ignore[misc]
+class SharedClient(kazoo.KazooClient):  # type: ignore[misc]
     """kazoo's client, with the session of another one.
 
     The connection thread makes it, so that no state is missed.
@@ -122,7 +109,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             handler=_Handler(f"distlock-{conf.alias}"),
             default_acl=client._acl,
             # kazoo's own pauses grow to a minute.
-            command_retry=KazooRetry(max_tries=-1, max_delay=1),
+            command_retry=kazoo.KazooRetry(max_tries=-1, max_delay=1),
             logger=client.logger,
         )
         self.set_hosts = self._refuse  # kazoo's constructor calls it
@@ -141,7 +128,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
         if os.getpid() != self._pid:
             self.handler.stop()  # its threads are not here: nobody would take the completion
             async_object.set_exception(
-                ConnectionClosedError(
+                kazoo.ConnectionClosedError(
                     "This client belongs to the process that this one was forked from. Call "
                     "distlock.kazoo_client() in each process."
                 )
@@ -159,7 +146,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             self._asked.discard(asked)
             raise
         if self._client.stopped:
-            asked.set_exception(ConnectionClosedError("The session has been closed."))
+            asked.set_exception(kazoo.ConnectionClosedError("The session has been closed."))
             return False
         return None
 
@@ -169,7 +156,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             self._client.submit((Borrowed(asked.request), asked))
 
     def _answered(self, asked: _Asked, value: Any, error: BaseException | None) -> None:
-        if isinstance(error, NoNodeError) and asked.request.type == Exists.type:
+        if isinstance(error, kazoo.NoNodeError) and asked.request.type == kazoo.Exists.type:
             value = error = None
         if asked.watched and error is None:
             path, children = asked.watched
@@ -181,7 +168,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
             asked.result.set_exception(error)
 
     def _notify_pending(self, state: str) -> None:
-        error = _ERRORS.get(state, ConnectionLoss)
+        error = _ERRORS.get(state, kazoo.ConnectionLoss)
         for asked in tuple(self._asked):
             asked.set_exception(error())
 
@@ -199,7 +186,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
 
     def _session_callback(self, state: str) -> None:
         super()._session_callback(state)
-        if state == KeeperState.CLOSED:
+        if state == kazoo.KeeperState.CLOSED:
             self.handler.stop()
 
     def _make_state_change(self, state: str) -> None:
@@ -224,7 +211,7 @@ class SharedClient(KazooClient):  # type: ignore[misc]
     def command(self, cmd: bytes = b"ruok") -> str:
         server = self._client.server
         if not server:
-            raise ConnectionLoss("There is no connection to ZooKeeper.")
+            raise kazoo.ConnectionLoss("There is no connection to ZooKeeper.")
         return ask(self._conf, server, cmd, self._conf.connect_timeout)
 
     # --- what the owner does ---------------------------------------------------------------------
