@@ -34,7 +34,6 @@ BOOLEANS: Final = (b"\0", b"\1")
 # The types of requests that several parts know.
 CLOSE: Final = -11
 AUTH: Final = 100
-SASL: Final = 102
 #: The number of a request with credentials.
 AUTH_XID: Final = -4
 

@@ -37,10 +37,8 @@ from distlock.jute import (
     CLOSE,
     INTEGER,
     REPLY,
-    SASL,
     Malformed,
     Record,
-    pack_buffer,
     pack_connect,
     pack_integer,
     pack_request,
@@ -198,17 +196,8 @@ def _end(pid: int, report: Mapping[str, Any]) -> None:
             f"Process {pid} died without closing its session (alias "
             f"{report['alias']!r}). The session was ended, and its locks are free."
         )
-    _log(report["log"], text)
-
-
-def _log(files: list[str], text: str) -> None:
-    """Write a line to the log files of the process that died, or to standard error."""
     line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/session reaper] {text}\n"
-    if not files:
-        sys.stderr.write(line)
-    for path in files:
-        with suppress(OSError), open(path, "a", encoding="utf-8") as file:  # noqa: PTH123 - a MB less
-            file.write(line)
+    sys.stderr.write(line)
 
 
 # --- the server ----------------------------------------------------------------------------------
@@ -222,9 +211,9 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
     """End a dead process's session on the server, which frees its locks.
 
     The report has the ``session`` and its ``password``, the ``servers`` as pairs of host and port,
-    the session's ``timeout`` in seconds, ``tls`` (the setting, or None), ``auth`` (pairs of scheme
-    and credentials) and ``libraries``, the folder in which pure-sasl is installed. For Redis it has
-    ``commands`` in place of the last three, each of which the server answers with a line.
+    the session's ``timeout`` in seconds, ``tls`` (the setting, or None) and ``auth`` (pairs of
+    scheme and credentials). For Redis it has ``commands`` in place of the last, each of which the
+    server answers with a line.
 
     A leader that was deposed before the session began does not know it, and calls it over
     (`ZooKeeperServer.revalidateSession`). So a second server is asked.
@@ -322,27 +311,8 @@ def _resume(server: socket.socket, report: Mapping[str, Any]) -> bool:
 def _authenticate(server: socket.socket, report: Mapping[str, Any]) -> None:
     """Send the credentials, which servers may want before anything else."""
     for scheme, credentials in report["auth"]:
-        if scheme == "sasl":
-            _authenticate_with_sasl(server, credentials, report["libraries"])
-        else:
-            shown = pack_text(scheme) + pack_text(credentials)
-            _ask(server, AUTH_XID, AUTH, pack_integer(0) + shown)
-
-
-def _authenticate_with_sasl(server: socket.socket, credentials: str, libraries: str) -> None:
-    if libraries not in sys.path:
-        sys.path.append(libraries)
-    from puresasl.client import SASLClient  # type: ignore[import-untyped] # noqa: PLC0415
-
-    user, _, password = credentials.partition(":")
-    # The host's name is a constant of ZooKeeper's.
-    client = SASLClient("zk-sasl-md5", "zookeeper", "DIGEST-MD5", username=user, password=password)
-    challenge: bytes | None = None
-    while not client.complete:
-        response = client.process(challenge)
-        if client.complete and not response:
-            return
-        challenge = _ask(server, 1, SASL, pack_buffer(response or b"")).buffer()
+        shown = pack_text(scheme) + pack_text(credentials)
+        _ask(server, AUTH_XID, AUTH, pack_integer(0) + shown)
 
 
 def _ask(server: socket.socket, xid: int, kind: int, content: bytes = b"") -> Record:

@@ -134,7 +134,7 @@ def _report(conf: Configuration, session_id: int, password: bytes | None) -> Non
     if password is None:
         _send({"alias": conf.alias, "session": session_id})
     else:
-        _send({**ending.report(conf, session_id, password), "log": _log_files()})
+        _send(ending.report(conf, session_id, password))
 
 
 def _send(report: dict[str, Any]) -> None:
@@ -164,17 +164,3 @@ def _own(reports: _Socket | None) -> Iterator[int | None]:
 def _identity(number: int) -> tuple[int, int]:
     status = os.fstat(number)
     return status.st_dev, status.st_ino
-
-
-def _log_files() -> list[str]:
-    """Return the files to which this process logs warnings; no file means standard error."""
-    if not logger.isEnabledFor(logging.WARNING):
-        return [os.devnull]
-    files: list[str] = []
-    one: logging.Logger | None = logger
-    while one is not None:
-        files += [
-            each.baseFilename for each in one.handlers if isinstance(each, logging.FileHandler)
-        ]
-        one = one.parent if one.propagate else None
-    return files

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -198,19 +197,3 @@ def test_a_session_that_could_not_be_closed_is_not_reported_as_closed(
         reports.recv(1)
     monkeypatch.undo()
     session.close()
-
-
-def test_reports_name_the_files_that_warnings_go_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logger = logging.getLogger("distlock.tests.reports")
-    parent = logging.getLogger("distlock.tests")
-    handler = logging.FileHandler(tmp_path / "log", delay=True)
-    monkeypatch.setattr(parent, "handlers", [handler, logging.StreamHandler()])
-    monkeypatch.setattr(parent, "propagate", False)
-    monkeypatch.setattr(reaper, "logger", logger)
-    assert reaper._log_files() == [str(tmp_path / "log")]
-    monkeypatch.setattr(logger, "propagate", False)
-    assert reaper._log_files() == []
-    monkeypatch.setattr(logger, "disabled", True)
-    assert reaper._log_files() == [os.devnull]

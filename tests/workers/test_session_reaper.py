@@ -17,7 +17,6 @@ from tests.kit.helpers import eventually
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 #: What it ends: a process, an alias and a session.
 Ended = list[tuple[int, str, int]]
@@ -211,16 +210,15 @@ def test_a_process_of_another_namespace_is_not_taken_for_a_dead_one(
 
 # --- what it logs --------------------------------------------------------------------------------
 
-REPORT: dict[str, Any] = {"alias": "de\nfault", "session": 1, "log": []}
+REPORT: dict[str, Any] = {"alias": "de\nfault", "session": 1}
 
 
-def test_it_logs_to_the_files_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_it_logs_to_standard_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(session_reaper, "end_session", lambda *_: True)
-    file = tmp_path / "log"
-    session_reaper._end(7, {**REPORT, "log": [str(file), str(tmp_path)]})
-    (line,) = file.read_text().splitlines()
+    session_reaper._end(7, REPORT)
+    (line,) = capsys.readouterr().err.splitlines()
     assert "WARNING/session reaper] Process 7 died" in line
     assert r"(alias 'de\nfault')" in line
 
