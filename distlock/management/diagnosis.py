@@ -14,12 +14,13 @@ from distlock.checks import check_middleware, check_uwsgi
 from distlock.conf import configuration
 from distlock.conf.rules import ABOUT_EMBEDDED, REDIS
 from distlock.engine.deadline import TICKS
+from distlock.engine.zookeeper.ensemble import members
 from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
 from distlock.session import session as sessions
 from distlock.session.bulk_reads import Reads
-from distlock.session.engines import members, shown
+from distlock.session.engines import shown
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS

@@ -1,23 +1,21 @@
-"""Finds the engine for the servers in ``HOSTS``: its client, and what its servers tell."""
+"""Finds the engine for the servers in ``HOSTS``: its client, and how to name them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 
 from distlock.conf.rules import REDIS, ZOOKEEPER, is_redis
-from distlock.engine.zookeeper import ensemble
 from distlock.engine.zookeeper.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
-    from distlock.engine.member import Member
     from distlock.engine.protocol import EngineClient
 
 
@@ -27,18 +25,6 @@ def client_of(conf: Configuration, changed: Callable[[bool, int], None]) -> Engi
         return Client(conf, changed)
     client: EngineClient = import_module(f"{conf.engine}.client").RedisClient(conf, changed)
     return client
-
-
-def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
-    """Ask each server of ``HOSTS``.
-
-    :param timeout: seconds for each
-    :raises ImproperlyConfigured: the embedded server cannot be started, or a file of ``TLS`` cannot
-        be read
-    """
-    asking: Any = import_module(f"{REDIS}.server") if conf.engine == REDIS else ensemble
-    found: list[Member] = asking.members(conf, timeout)
-    return found
 
 
 def shown(conf: Configuration) -> str:

@@ -11,8 +11,8 @@ from redis import Redis as RedisPy
 
 from distlock import kazoo_client
 from distlock.conf import configuration
+from distlock.engine.redis.server import facts
 from distlock.management.diagnosis import diagnose
-from distlock.session.engines import members
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.ports import free_ports
 from tests.commands.tools import run
@@ -155,7 +155,7 @@ def test_a_server_that_is_silent_is_an_error(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         settings.DISTLOCK = {"default": {"HOSTS": f"redis://127.0.0.1:{port}/0"}}
-        (member,) = members(configuration(), 0.2)
+        member = facts(configuration(), 0.2).member
     assert not member.reachable
     assert member.error
 

@@ -40,14 +40,6 @@ class Facts:
     replicas: int | None = None
 
 
-def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
-    """Ask the server of ``HOSTS``.
-
-    :param timeout: seconds for each step
-    """
-    return [facts(conf, timeout).member]
-
-
 def facts(conf: Configuration, timeout: float = 1.0) -> Facts:
     """Ask the server of ``HOSTS``; its `member` has the reason if it does not answer.
 
