@@ -83,6 +83,7 @@ def test_a_transaction_is_carried_out_only_while_the_lock_is_held(tree: Tree) ->
         lambda zk: zk.restart(),
         lambda zk: zk.set_hosts("elsewhere:2181"),
         lambda zk: zk.add_auth("digest", "a:b"),
+        lambda zk: zk.command(b"ruok"),
     ],
 )
 def test_who_would_end_or_change_the_session_learns_whose_it_is(use: Any) -> None:
@@ -285,11 +286,6 @@ def test_paths_are_relative_to_the_chroot(settings: Settings, tree: Tree) -> Non
         transaction.delete("/mine")
         assert transaction.commit() == [True, True]
     assert seen.get(timeout=PATIENCE).path == "/mine"
-
-
-def test_a_four_letter_word_goes_to_the_server_in_use() -> None:
-    assert kazoo_client().command(b"ruok") == "imok"
-    assert kazoo_client().server_version()[0] == 3
 
 
 def test_without_a_server_it_says_so_in_time(settings: Settings) -> None:

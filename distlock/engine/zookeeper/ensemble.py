@@ -110,16 +110,6 @@ def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
     )
 
 
-def ask(conf: Configuration, address: str, word: bytes, timeout: float = 1.0) -> str:
-    """Send a four-letter word to one server, and return what it answers.
-
-    :param timeout: seconds
-    """
-    deadline = time.monotonic() + timeout
-    with _stream(address, tls_context(conf), timeout) as stream:
-        return _ask(stream, word, deadline)
-
-
 @contextmanager
 def _stream(address: str, tls: ssl.SSLContext | None, timeout: float) -> Iterator[socket.socket]:
     host, port = _host_and_port(address)

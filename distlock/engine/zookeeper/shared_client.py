@@ -20,7 +20,6 @@ from distlock.engine import kazoo
 from distlock.engine.reply import Reply
 from distlock.logs.loggers import safe
 
-from .ensemble import ask
 from .requests import Borrowed
 
 if TYPE_CHECKING:
@@ -114,7 +113,6 @@ class SharedClient(kazoo.KazooClient):  # type: ignore[misc]
         )
         self.set_hosts = self._refuse  # kazoo's constructor calls it
         self._stopped.clear()
-        self._conf = conf
         self._client = client
         self._pid = os.getpid()
         self._asked: set[_Asked] = set()
@@ -208,12 +206,6 @@ class SharedClient(kazoo.KazooClient):  # type: ignore[misc]
     def client_id(self) -> tuple[int, bytes] | None:
         return self._client.credentials if self.connected else None
 
-    def command(self, cmd: bytes = b"ruok") -> str:
-        server = self._client.server
-        if not server:
-            raise kazoo.ConnectionLoss("There is no connection to ZooKeeper.")
-        return ask(self._conf, server, cmd, self._conf.connect_timeout)
-
     # --- what the owner does ---------------------------------------------------------------------
 
     def start_async(self) -> Any:
@@ -230,4 +222,4 @@ class SharedClient(kazoo.KazooClient):  # type: ignore[misc]
             "process. Make a KazooClient of your own for another session."
         )
 
-    stop = close = restart = add_auth_async = _refuse
+    stop = close = restart = add_auth_async = command = _refuse
