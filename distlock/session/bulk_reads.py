@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from distlock.engine.errors import NoAuth, NoNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from distlock.exceptions import LockUnavailable
 
@@ -88,72 +88,48 @@ class Reads:
 
         :raises LockUnavailable: the connection was lost
         """
-        return self._all(self.session.read, list(paths), _cut)
+        return self._all(self.session.read, list(paths), lambda node: (node[0][:KEPT], node[1]))
 
     def acls(self, paths: Iterable[str]) -> list[Outcome]:
         """Read the ACL of each path.
 
         :raises LockUnavailable: the connection was lost
         """
-        return self._all(self.session.read_acl, list(paths), _acl)
+        return self._all(self.session.read_acl, list(paths), lambda node: node[0])
 
     def _all(
         self, method: Callable[..., None], paths: Sequence[str], kept: Callable[[Any], Any]
     ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for start in range(0, len(paths), BATCH):
-            batch = _Batch(method, paths[start : start + BATCH], kept)
-            if self.left:
-                batch.send()
-                batch.done.wait(self.left)
-            outcomes += map(self._checked, batch.outcomes)
+            outcomes += self._batch(method, paths[start : start + BATCH], kept)
         return outcomes
 
-    def _checked(self, outcome: Outcome) -> Outcome:
-        if isinstance(outcome, BaseException):
-            raise self.session.unavailable(self.session.root, outcome)
-        return outcome
-
-
-class _Batch:
-    """Requests that are sent together, and their outcomes in the same order."""
-
-    def __init__(
+    def _batch(
         self, method: Callable[..., None], paths: Sequence[str], kept: Callable[[Any], Any]
-    ) -> None:
-        self._method = method
-        self._paths = paths
-        self._kept = kept
-        self._missing = set(range(len(paths)))
-        self.outcomes: list[Outcome] = [UNREAD] * len(paths)
-        self.done = threading.Event()
+    ) -> Iterator[Outcome]:
+        outcomes: list[Outcome] = [UNREAD] * len(paths)
+        missing = set(range(len(paths)))
+        done = threading.Event()
 
-    def send(self) -> None:
-        for index, path in enumerate(self._paths):
-            self._method(path, partial(self._answered, index))
+        def answered(index: int, value: Any, error: BaseException | None) -> None:
+            # In this thread when there is no connection, and on the connection thread otherwise.
+            outcomes[index] = kept(value) if error is None else _why(error)
+            missing.discard(index)
+            if not missing:
+                done.set()
 
-    def _answered(self, index: int, value: Any, error: BaseException | None) -> None:
-        # In this thread when there is no connection, and on the connection thread otherwise.
-        self.outcomes[index] = self._kept(value) if error is None else _why(error)
-        self._missing.discard(index)
-        if not self._missing:
-            self.done.set()
-
-
-def _acl(value: tuple[list[Any], Any]) -> list[Any]:
-    return value[0]
-
-
-def _cut(value: tuple[bytes, Any]) -> tuple[bytes, Any]:
-    data, stat = value
-    return data[:KEPT], stat
+        if self.left:
+            for index, path in enumerate(paths):
+                method(path, partial(answered, index))
+            done.wait(self.left)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise self.session.unavailable(self.session.root, outcome)
+            yield outcome
 
 
 def _why(error: BaseException) -> Outcome:
-    match error:
-        case NoNode():
-            return GONE
-        case NoAuth():
-            return FORBIDDEN
-        case _:
-            return error
+    if isinstance(error, NoNode):
+        return GONE
+    return FORBIDDEN if isinstance(error, NoAuth) else error

@@ -76,7 +76,9 @@ class Session(SessionRequests):
         #: When the connection was lost (`time.monotonic`), None while there is one.
         self.disconnected_at: float | None = time.monotonic()
         self.watches = SharedWatches(self, client)
+        self.watch, self.unwatch = self.watches.watch, self.watches.unwatch
         self.deletes = GuaranteedDelete(self, client)
+        self.delete = self.deletes.delete
         #: Rises with each connection that comes or goes.
         self.connection = 0
         #: The contenders that hear of it; changed on the connection thread.
@@ -179,24 +181,6 @@ class Session(SessionRequests):
             done(stat, error)
 
         self.write(path, b"", -1, answered)
-
-    # --- watches and deletes ---------------------------------------------------------------------
-
-    def watch(
-        self, path: str, changed: Callable[[bool], None], done: Done, *, children: bool = False
-    ) -> None:
-        """Read a node and watch it; see `SharedWatches.watch`."""
-        self.watches.watch(path, changed, done, children=children)
-
-    def unwatch(
-        self, path: str, changed: Callable[[bool], None], *, children: bool = False
-    ) -> None:
-        """Remove a watch; see `SharedWatches.unwatch`."""
-        self.watches.unwatch(path, changed, children=children)
-
-    def delete(self, path: str, session_id: int, gone: Callable[[], None] | None = None) -> None:
-        """Delete a node for certain; see `GuaranteedDelete.delete`."""
-        self.deletes.delete(path, session_id, gone)
 
     # --- states ----------------------------------------------------------------------------------
 
