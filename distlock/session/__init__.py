@@ -3,8 +3,8 @@
 `registry` opens a `session` when a lock first needs one, and forgets it in a forked child. The
 session sends `requests`, shares `watches`, and deletes its nodes for certain (`guaranteed_delete`).
 `bulk_reads` reads many nodes against one deadline.
-`termination` ends sessions on SIGTERM, `ending` ends one by its id and password from another
-process, and `reaper` does so for killed processes. `server_time` and `lease_clock` measure time by
+`termination` ends sessions on SIGTERM, and `reaper` those of killed processes. `engines` knows the
+servers. `server_time` and `lease_clock` measure time by
 the server's clock, and `node_bytes` measures the request that ends a session.
 """
 

@@ -27,7 +27,7 @@ from distlock.conf import configuration
 from distlock.logs.loggers import safe
 from distlock.process import interpreter
 
-from . import ending
+from . import engines
 from .registry import observe_sessions
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _report(conf: Configuration, session_id: int, password: bytes | None) -> Non
     if password is None:
         _send({"alias": conf.alias, "session": session_id})
     else:
-        _send(ending.report(conf, session_id, password))
+        _send(engines.report(conf, session_id, password))
 
 
 def _send(report: dict[str, Any]) -> None:

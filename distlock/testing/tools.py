@@ -21,7 +21,7 @@ from distlock.exceptions import LockBusy
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.policies import FAIR, READER, WRITER
-from distlock.session.ending import end_session
+from distlock.session.engines import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost

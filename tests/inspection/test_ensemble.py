@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.conf import Configuration
-from distlock.engine.zookeeper.ensemble import _host_and_port, members
+from distlock.engine.zookeeper.ensemble import host_and_port, members
 from distlock.testing.ports import free_ports
 from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
@@ -98,4 +98,4 @@ def test_a_name_that_is_none_is_an_error() -> None:
     ids=["name", "name and port", "v6", "v6 and port"],
 )
 def test_addresses_are_split(address: str, expected: tuple[str, int]) -> None:
-    assert _host_and_port(address) == expected
+    assert host_and_port(address) == expected

@@ -20,10 +20,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.conf.rules import REDIS
 from distlock.contenders import waiting
-from distlock.engine.redis.requests import Request, Step
+from distlock.engine.redis.requests import Request
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import in_line
-from distlock.session.ending import end_session
+from distlock.session.engines import end_session
 from distlock.session.registry import session_for, sessions
 
 from .helpers import ANSWER_SECONDS, eventually
@@ -236,9 +236,11 @@ def record_requests(monkeypatch: pytest.MonkeyPatch, *clients: type[Any]) -> lis
 
 
 def _kind(request: Any) -> str:
-    if not isinstance(request, Step | Request):
+    if not isinstance(request, Request):
         return type(request).__name__
-    return _OF_REDIS[getattr(request, "name", request.function.decode().rpartition("_")[2])]
+    if not request.changes:
+        return _OF_REDIS[request.function.decode().rpartition("_")[2]]
+    return _OF_REDIS[request.arguments[0].decode()] if request.path else "Transaction"
 
 
 def kept(session: Session) -> dict[str, list[object]]:

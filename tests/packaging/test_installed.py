@@ -105,11 +105,8 @@ def test_every_module_can_be_imported_but_those_of_an_extra(
         "distlock.engine.redis.address": "redis",
         "distlock.engine.redis.client": "hiredis",
         "distlock.engine.redis.errors": "redis",
-        "distlock.engine.redis.joining": "hiredis",
         "distlock.engine.redis.requests": "hiredis",
         "distlock.engine.redis.server": "redis",
-        "distlock.engine.redis.ending": "redis",
-        "distlock.engine.redis.tls": "redis",
     }
     for module, extra in [("health_check", "health"), ("rest_framework", "drf")]:
         assert f'pip install "django-distlock[{extra}]"' in missed[f"distlock.contrib.{module}"][1]

@@ -48,13 +48,13 @@ def server(side: Side) -> Iterator[Any]:
 def let_die(server: Any, side: Side, sessions: int, nodes: int) -> None:
     """Make contenders in the line, of sessions that are over at once."""
     conf = replace(side.conf, session_timeout=0.001)
-    create = Requests().node(PREFIX, b"", EPHEMERAL | SEQUENTIAL)
+    queued = 8  # `requests._QUEUED`
+    create = Requests().node(PREFIX, b"", EPHEMERAL | SEQUENTIAL | queued)
     with server.pipeline(transaction=False) as pipeline:
         for number in range(sessions):
             session = session_arguments(conf, 2**61 + number, b"", 1)
             pipeline.execute_command(*call(session, beginning(conf, None)))
             for _ in range(nodes):
-                create.number |= 8  # queued, as `Joining` says
                 pipeline.execute_command(*call(session, create))
         pipeline.execute()
 

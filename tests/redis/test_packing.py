@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from distlock.conf import Configuration
-from distlock.engine.redis.ending import report
+from distlock.engine.redis.requests import report
 from distlock.session.registry import close_sessions
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import spawn_python

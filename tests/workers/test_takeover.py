@@ -12,7 +12,7 @@ import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
-from distlock.session.ending import end_session, report
+from distlock.session.engines import end_session, report
 from distlock.testing.ports import free_ports
 from distlock.testing.server import ZooKeeper
 from tests.kit.helpers import raw_client

@@ -2,8 +2,8 @@
 
 The server keeps a small tree of nodes with functions of its own (``tree.lua``): sessions with
 deadlines, ephemeral and sequential nodes, versions, transactions, watches. `requests` names what a
-session asks of it, `client` and `connection` carry that over one connection, on which the events of
-watches come in order with the replies. `address` reads ``HOSTS`` and connects with redis-py, and
+session asks of it, and `client` carries that over one connection, on which the events of watches
+come in order with the replies. `address` reads ``HOSTS`` and connects with redis-py, and
 `errors` explains what the server refuses. `library` loads the functions.
 
 `docs/discussion/redis.md` says which promises hold here.

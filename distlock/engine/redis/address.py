@@ -20,10 +20,13 @@ from urllib.parse import unquote
 
 import redis.connection
 import redis.sentinel
+from django.core.exceptions import ImproperlyConfigured
+from django.views.decorators.debug import sensitive_variables
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from distlock.conf.redis_urls import SENTINEL
+from distlock.engine import session_reaper
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,11 +58,7 @@ class Address:
     service: str = ""
 
     def connect(self, timeout: float) -> Any:
-        """Return a connection of redis-py, after its greeting, with RESP3.
-
-        :param timeout: seconds for each step
-        :raises redis.RedisError: as redis-py says
-        """
+        """Return a connection of redis-py, greeted with RESP3; each step has `timeout` seconds."""
         options = dict(self.options)
         kind = options.pop("connection_class", _connection.Connection)
         if self.service:
@@ -74,10 +73,7 @@ class Address:
         return connection
 
     def server(self, timeout: float) -> tuple[str, int]:
-        """Return host and port, or the path of a Unix socket and 0.
-
-        :param timeout: seconds for each Sentinel
-        """
+        """Return host and port, or the path of a Unix socket and 0."""
         if self.service:
             return self._primary(timeout)
         if "path" in self.options:
@@ -102,10 +98,7 @@ class Address:
 
 
 def address(hosts: str) -> Address:
-    """Return what ``HOSTS`` says.
-
-    :raises ValueError: it is no URL of Redis; the message says what is wrong
-    """
+    """Return what ``HOSTS`` says; a ValueError says what is wrong with it."""
     found = SENTINEL.fullmatch(hosts)
     if found is None:
         options = _options(hosts)
@@ -153,3 +146,39 @@ def _shown(options: Mapping[str, Any]) -> str:
 def _host_and_port(server: str) -> tuple[str, int]:
     host, _, port = server.strip().rpartition(":")
     return (host.strip("[]"), int(port)) if host else (server.strip("[]"), _PORT)
+
+
+# --- TLS ---------------------------------------------------------------------------------------
+
+#: The options of the setting ``TLS``, which the session reaper knows → those of redis-py.
+_FILES: Final = {"ca": "ssl_ca_certs", "cert": "ssl_certfile", "key": "ssl_keyfile"}
+_PASSWORD: Final = {"key_password": "ssl_password"}
+
+
+@sensitive_variables()
+def tls_of(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return redis-py's options as those of the setting ``TLS``; None without TLS."""
+    if "ssl_check_hostname" not in options:  # `address` sets it
+        return None
+    names = {**_FILES, **_PASSWORD}
+    tls = {name: options[theirs] for name, theirs in names.items() if options.get(theirs)}
+    tls["verify"] = options.get("ssl_cert_reqs") != "none"
+    tls["check_hostname"] = tls["verify"] and options["ssl_check_hostname"]
+    return tls
+
+
+@sensitive_variables()  # error mails show variables
+def check_files(conf: Configuration) -> None:
+    """Read the files that the URL names; raise ImproperlyConfigured if one cannot be used."""
+    options = address(conf.hosts).options
+    tls = tls_of(options)
+    if tls is None:
+        return
+    try:
+        session_reaper.tls_context(tls)
+    except OSError as error:  # SSLError is one
+        named = [f"{name} {options[name]}" for name in _FILES.values() if name in options]
+        raise ImproperlyConfigured(
+            f"DISTLOCK[{conf.alias!r}]['HOSTS'] cannot be used: {error}. Check the files "
+            f"({', '.join(named)}) and ssl_password."
+        ) from error

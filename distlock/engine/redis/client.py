@@ -31,23 +31,24 @@ from distlock.engine.serving import MANY, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire
 from distlock.logs.outages import Outage
 
-from .address import address, where
+from .address import address, check_files, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal
-from .joining import also_told, joined, path_in
 from .library import CODE
 from .requests import (
     LIST,
     Asked,
     Request,
     Requests,
+    also_told,
     beginning,
     call,
     good_bye,
+    joined,
     packed,
+    path_in,
     prefix,
     session_arguments,
 )
-from .tls import check_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,10 +76,8 @@ class RedisClient(Serving, Submitting, Requests):
     """One connection that keeps itself up, and its session of the moment.
 
     Its requests are calls of functions. Where replicas must confirm one, a ``WAIT`` goes along, and
-    two answers come. A method of `EngineClient` has its docstring there.
+    two answers come. `EngineClient` tells of its methods.
 
-    :param changed: called on the connection thread when a connection came (True) or went (False),
-        with the id of the session, 0 for none
     :raises ImproperlyConfigured: a file of TLS that the URL names cannot be read
     """
 
@@ -187,8 +186,11 @@ class RedisClient(Serving, Submitting, Requests):
         connected = False
         try:
             self._connect()
-            connected = True
-            self.connected()
+            connected = self._live = True
+            self.outage.end()
+            self.fail_queued()
+            guarded(self._changed, True, self.session_id)
+            self._give_back_again()
             self.serve(self._patience)
         except Exception as error:  # noqa: BLE001 - the session would end with the thread
             self._note(error)
@@ -229,10 +231,7 @@ class RedisClient(Serving, Submitting, Requests):
             self.wire = self._socket
 
     def _check(self) -> None:
-        """Refuse a server that cannot serve locks.
-
-        :raises RedisRefused: it is too old, or a replica
-        """
+        """Refuse a server that is too old, or a replica."""
         facts = self._ask(b"HELLO", b"3")
         if int(facts[b"version"].split(b".")[0]) < 7:
             raise error_of("ERR unknown command `HELLO`", self._where)
@@ -284,10 +283,7 @@ class RedisClient(Serving, Submitting, Requests):
         return prefix(self._conf) + b"events:%d" % self.session_id
 
     def _ask(self, *command: bytes) -> Any:
-        """Send a command and return its answer, before the connection serves requests.
-
-        :raises RedisRefused: the server answered with an error
-        """
+        """Send a command and return its answer, before the connection serves requests."""
         deadline = time.monotonic() + self._patience
         self._finish(packed(*command), self._patience)
         while True:
@@ -418,7 +414,7 @@ class RedisClient(Serving, Submitting, Requests):
             f"{self._where}: {count} of the {self._conf.replicas} replicas that REPLICAS asks for "
             "confirmed the lock in time. Look at `INFO replication` there."
         )
-        if getattr(request, "name", "") != "create":
+        if not request.creates:
             return NotConfirmed(message)
         self.give_back(path_in(value))
         return TooFewReplicas(message)
@@ -484,14 +480,6 @@ class RedisClient(Serving, Submitting, Requests):
         return self.closed_session
 
     # --- on the connection thread ----------------------------------------------------------------
-
-    def connected(self) -> None:
-        """Report a connection, and repeat what must not be forgotten."""
-        self._live = True
-        self.outage.end()
-        self.fail_queued()
-        guarded(self._changed, True, self.session_id)
-        self._give_back_again()
 
     def disconnected(self) -> None:
         """Report that there is no connection, and that what was asked gets no answer."""
@@ -574,7 +562,7 @@ class RedisClient(Serving, Submitting, Requests):
 
     def _told_already(self, request: Any, reply: Reply) -> bool:
         """Answer a request by what the message tells that is being reported, if it does."""
-        value = self._told.get((request.function, getattr(request, "path", "")))
+        value = self._told.get((request.function, request.path))
         if value is None or self._pending or self._queue or self.thread != threading.get_ident():
             return False
         self._answered.append((request, reply, value))

@@ -58,7 +58,7 @@ _RENAMED: Final = (
     "commands renamed (rename-command): limit the rights of users instead."
 )
 
-#: What to do, by the first word of the server's errors.
+#: The advice, by the first word of the server's errors.
 _ADVICE: Final = {
     "OOM": "is out of memory. Raise its maxmemory, or free some; "
     "its maxmemory-policy should be noeviction.",
@@ -103,11 +103,7 @@ def _grace(text: str, where: str) -> JustStarted:
 
 
 def error_of(text: str, where: str) -> RedisRefused:
-    """Return the error for an answer that begins with ``-``.
-
-    :param text: what the server says, such as ``OOM command not allowed``
-    :param where: the server, as the message names it
-    """
+    """Return the error for an answer of the server `where`, such as ``OOM command not allowed``."""
     if text.startswith("GRACE "):
         return _grace(text, where)
     text = text.partition(", with args")[0]  # which may be secrets
@@ -119,11 +115,7 @@ def error_of(text: str, where: str) -> RedisRefused:
 
 
 def refusal(error: Exception, where: str) -> RedisRefused | None:
-    """Return the error for one of redis-py's, which has lost the server's first word, or of TLS.
-
-    :param where: the server, as the message names it
-    :return: None where the server has refused nothing
-    """
+    """Return the error for one of redis-py's, which has lost the server's first word, or of TLS."""
     if isinstance(error, MasterNotFoundError):
         return _no_primary(str(error), where)
     tls = _tls_error(error)
@@ -146,10 +138,7 @@ def refusal(error: Exception, where: str) -> RedisRefused | None:
 
 
 def _no_primary(told: str, where: str) -> RedisRefused | None:
-    """Return why no Sentinel names the primary; None where they do not answer.
-
-    :param told: the text of redis-py, which has their errors after a colon
-    """
+    """Return why no Sentinel names the primary, by redis-py's text; None if none answers."""
     if "AuthenticationError" in told:
         return RedisRefused(
             f"{where} cannot be found: the Sentinels want another password. Write it after the ? "

@@ -41,30 +41,24 @@ class Facts:
 
 
 def facts(conf: Configuration, timeout: float = 1.0) -> Facts:
-    """Ask the server of ``HOSTS``; its `member` has the reason if it does not answer.
-
-    :param timeout: seconds for each step
-    """
+    """Ask the server of ``HOSTS``; its `member` has the reason if it does not answer."""
     found = address(conf.hosts)
     started = time.monotonic()
+    connection = None
     try:
         connection = found.connect(timeout)
-    except (RedisError, OSError, TypeError) as error:
-        # A refusal is an answer, too.
-        return Facts(
-            member=Member(
-                address=found.shown,
-                error=_reason(conf, error),
-                seconds=time.monotonic() - started,
-            )
-        )
-    try:
         return _facts(connection, found.shown)
-    except (RedisError, OSError) as error:
-        member = Member(address=found.shown, reachable=True, error=_reason(conf, error))
+    except (RedisError, OSError, TypeError) as error:  # a refusal is an answer, too
+        member = Member(
+            address=found.shown,
+            reachable=connection is not None,
+            error=_reason(conf, error),
+            seconds=time.monotonic() - started,
+        )
         return Facts(member=member)
     finally:
-        connection.disconnect()
+        if connection is not None:
+            connection.disconnect()
 
 
 def _facts(connection: Any, shown: str) -> Facts:

@@ -12,7 +12,6 @@ import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
@@ -35,10 +34,7 @@ _READ = 4096
 
 
 def hosts(conf: Configuration) -> str:
-    """Return ``HOSTS``, or the address of the embedded server, which may change; start that.
-
-    :raises ImproperlyConfigured: it cannot be started
-    """
+    """Return ``HOSTS``, or the address of the embedded server, which may change; start that."""
     if not conf.embedded:
         return conf.hosts
     from distlock.embedded import shared  # noqa: PLC0415 - for development only
@@ -57,11 +53,7 @@ def servers(conf: Configuration) -> list[str]:
 
 
 def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
-    """Ask each server of ``HOSTS``, all at the same time.
-
-    :param timeout: seconds for each
-    :raises ImproperlyConfigured: as `hosts`, or a file of ``TLS`` cannot be read
-    """
+    """Ask each server of ``HOSTS``, all at the same time."""
     addresses = servers(conf)
     tls = tls_context(conf)
     with ThreadPoolExecutor(len(addresses), thread_name_prefix="distlock-ensemble") as pool:
@@ -69,13 +61,7 @@ def members(conf: Configuration, timeout: float = 1.0) -> list[Member]:
 
 
 def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
-    """Return the longest ``tickTime`` of the servers in seconds, None if none reports it.
-
-    A server reports it only if its ``4lw.commands.whitelist`` allows the word ``conf``.
-
-    :param timeout: seconds for each
-    :raises ImproperlyConfigured: as `hosts`, or a file of ``TLS`` cannot be read
-    """
+    """Return the longest ``tickTime`` of those servers whose whitelist has ``conf``, in seconds."""
     tls = tls_context(conf)
     ticks: list[float] = []
     for address in servers(conf):
@@ -87,32 +73,30 @@ def tick(conf: Configuration, timeout: float = 1.0) -> float | None:
 
 def _member(address: str, tls: ssl.SSLContext | None, timeout: float) -> Member:
     started = time.monotonic()
-    member = Member(address=address)
+    reachable, said, error = False, "", ""
     try:
         with _stream(address, tls, timeout) as stream:
-            member = replace(member, reachable=True)
+            reachable = True
             said = _ask(stream, b"srvr", started + timeout)
-    except (OSError, UnicodeError) as error:
-        return replace(
-            member,
-            # It may have accepted and not answered: its role is unknown.
-            reachable=member.reachable or isinstance(error, ssl.SSLError),
-            error=printable(str(error) or type(error).__name__),
-            seconds=time.monotonic() - started,
-        )
+    except (OSError, UnicodeError) as failure:
+        # It may have accepted and not answered: its role is unknown.
+        reachable = reachable or isinstance(failure, ssl.SSLError)
+        error = printable(str(failure) or type(failure).__name__)
     facts = dict(_FACT.findall(said))
-    return replace(
-        member,
+    return Member(
+        address=address,
+        reachable=reachable,
         role=printable(facts.get("Mode", "").strip()),
         serving=_NO_QUORUM not in said,
         version=printable(facts.get("Zookeeper version", "").strip()),
         seconds=time.monotonic() - started,
+        error=error,
     )
 
 
 @contextmanager
 def _stream(address: str, tls: ssl.SSLContext | None, timeout: float) -> Iterator[socket.socket]:
-    host, port = _host_and_port(address)
+    host, port = host_and_port(address)
     with socket.create_connection((host, port), timeout) as connection:
         stream = tls.wrap_socket(connection, server_hostname=host) if tls else connection
         with stream:
@@ -131,7 +115,8 @@ def _ask(stream: socket.socket, word: bytes, deadline: float) -> str:
     return said.decode(errors="replace")
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of a server's address in ``HOSTS``."""
     host, colon, port = address.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = address, "2181"
