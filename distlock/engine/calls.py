@@ -72,10 +72,7 @@ class Call(Generic[_T]):
         self.undo = undo
 
     def run(self) -> _T:
-        """Block until the steps are done, and return their result.
-
-        :raises LockUnavailable: the thread is one of ours
-        """
+        """Block until the steps are done, and return their result."""
         if this_thread.ours:
             refuse_our_threads()
         try:
@@ -143,10 +140,7 @@ def _open(lock: threading.Lock) -> None:
 
 
 class _LoopLatch:
-    """A latch at which a task waits, which closes then. Any thread may open it.
-
-    :param orphaned: called when the loop is closed, and the task will never go on
-    """
+    """A latch for a task; `orphaned` is called when its loop is closed, and it will never go on."""
 
     def __init__(self, orphaned: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()

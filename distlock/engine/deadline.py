@@ -272,10 +272,7 @@ class Heartbeat:
             guarded(beneficiary.report)
 
     def _pause(self, alive: bool) -> float:
-        """Return the seconds until the next beat, or until the deadline if that is sooner.
-
-        :param alive: whether the deadline was ahead when the thread last looked for losses
-        """
+        """Return the seconds until the next beat, or until the deadline if that is sooner."""
         interval = self._session_timeout() / 6
         remaining = self._deadline.remaining
         return min(interval, remaining) if remaining > 0 or alive else interval

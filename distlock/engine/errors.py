@@ -25,10 +25,7 @@ NotConnected: Final = kazoo.ConnectionLoss
 
 
 class NotYet(Exception):
-    """The server refuses for a while, and has said how long.
-
-    :ivar until: when that is over (`time.monotonic`)
-    """
+    """The server refuses `until` a time of `time.monotonic`."""
 
     until = 0.0
 

@@ -36,10 +36,7 @@ def take_all(steps: deque[Callable[[], None]]) -> None:
 
 
 def report_once(error: BaseException, reported: set[tuple[Any, ...]]) -> None:
-    """Log an error that nobody has foreseen, once for each line that raises it.
-
-    :param reported: what was logged so far
-    """
+    """Log an error that nobody has foreseen, once for each line that raises it."""
     innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
     kind = type(error), innermost.f_code, innermost.f_lineno
     if kind not in reported:

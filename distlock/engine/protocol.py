@@ -41,10 +41,7 @@ class Requests(Protocol):
         """
 
     def listing(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
-        """List the names of the children.
-
-        :param changed: called at the next change of these names, as `reading` does
-        """
+        """List the names of the children; `changed` is called as by `reading`."""
 
     def reading(self, path: str, changed: Callable[[bool], None] | None = None) -> Any:
         """Read a node; answers (data, stat).
@@ -145,7 +142,4 @@ class EngineClient(Requests, Protocol):
         """Return what a user should read when the server answered `error`, or None for nothing."""
 
     def say_goodbye(self, seconds: float) -> bool:
-        """End the session on the server; return whether it has answered that the session is over.
-
-        :param seconds: how long to wait for that
-        """
+        """End the session; return whether the server has said in time that it is over."""

@@ -35,15 +35,14 @@ WOULD_BLOCK: Final = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOErr
 
 
 class Serving:
-    """The loop of a connection; a subclass connects, and knows the protocol.
+    """The loop of a connection; a subclass connects, and knows the protocol."""
 
-    It has `client`, with the queue of its requests; `negotiated_timeout`, in seconds; and a pair of
-    sockets, `_read_sock` and `_write_sock`, by which other threads wake it.
-    """
-
+    #: It has the queue of requests.
     client: Any
+    #: In seconds.
     negotiated_timeout: float
     _socket: Any
+    # A pair by which other threads wake the connection's.
     _read_sock: socket.socket
     _write_sock: socket.socket | None
 
@@ -64,24 +63,15 @@ class Serving:
 
     # --- what a subclass has ---------------------------------------------------------------------
 
-    def packed(self, request: Any) -> tuple[int, bytes]:
-        """Return a new number for a request, and the request as bytes."""
-        raise NotImplementedError
-
-    def _receive(self) -> None:
-        """Take what has come, and act on each reply and each watch event in it."""
-        raise NotImplementedError
-
-    def _ping(self, timeout: float) -> None:
-        """Ask whether the server is there; comes `pings` times in a session timeout.
-
-        :raises ConnectionDropped: it has not answered what it was asked before
-        """
-        raise NotImplementedError
-
-    def _finish(self, message: bytes, timeout: float) -> None:
-        """Send the end of a message, of which the kernel has taken the beginning; may block."""
-        raise NotImplementedError
+    #: Returns a new number for a request, and the request as bytes.
+    packed: Callable[[Any], tuple[int, bytes]]
+    #: Takes what has come, and acts on each reply and each watch event in it.
+    _receive: Callable[[], None]
+    #: Asks whether the server is there, `pings` times in a session timeout. It raises
+    #: ConnectionDropped if that has not answered what it was asked before.
+    _ping: Callable[[float], None]
+    #: Sends the end of a message, of which the kernel has taken the beginning; may block.
+    _finish: Callable[[bytes, float], None]
 
     # --- serving ---------------------------------------------------------------------------------
 
@@ -207,7 +197,10 @@ class Serving:
 
 
 class Submitting:
-    """How a client passes on requests, from any thread, to the wire or to the connection thread."""
+    """How a client passes on requests, from any thread, to the wire or to the connection thread.
+
+    `protocol.EngineClient` tells of its methods.
+    """
 
     #: The connection thread calls these.
     steps: deque[Callable[[], None]]
@@ -233,10 +226,7 @@ class Submitting:
 
         The latter sends what it submits itself, for it sends all that a reply leads to in one go;
         what comes after something that is queued; what is submitted while another thread sends; and
-        everything with TLS. Never blocks.
-
-        :param calls: each request, and where its outcome goes
-        :param first: before all others, where they must be queued
+        everything with TLS.
         """
         connection, queue = self._connection, self._queue
         wire = connection.wire
@@ -247,16 +237,14 @@ class Submitting:
             or not wire.transmit(*calls)
         ):
             if connection.wire is not wire and wire is not None:
-                self.submit(
-                    *calls, first=first
-                )  # meanwhile a signal handler has replaced the connection
+                # Meanwhile a signal handler has replaced the connection.
+                self.submit(*calls, first=first)
             else:
                 self._queue_up(queue.extendleft if first else queue.extend, calls)
         elif queue or wire.rest:  # of a thread that found the wire busy, or of a full one
             connection.wake()
 
     def soon(self, step: Callable[[], None]) -> None:
-        """Call `step` on the connection thread while there is a connection; never blocks."""
         self._queue_up(self.steps.append, step)
 
     def _queue_up(self, queue: Callable[[Any], None], what: Any) -> None:
@@ -273,7 +261,6 @@ class Submitting:
             raise
 
     def drop(self) -> None:
-        """Close a connection that gives no answer, and connect anew; from any thread."""
         connected = self._connection._socket
         if connected is not None:
             self._connection.given_up = connected

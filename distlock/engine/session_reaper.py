@@ -268,10 +268,7 @@ def _connect(host: str, port: int, tls: Mapping[str, Any] | None, timeout: float
 
 
 def tls_context(tls: Mapping[str, Any]) -> ssl.SSLContext:
-    """Read the files of the setting ``TLS``.
-
-    :raises OSError: a file is missing, or cannot be read with the password
-    """
+    """Read the files of the setting ``TLS``; an OSError says which cannot be used."""
     import ssl  # noqa: PLC0415 - takes a quarter of this program's memory
 
     context = ssl.create_default_context(cafile=tls.get("ca"))

@@ -47,11 +47,7 @@ def packed(request: Any) -> tuple[int, bytes]:
 
 
 class Wire(socket.socket):
-    """A connected TCP socket that does not block.
-
-    :param connected: the socket; the wire takes over its descriptor
-    :param pack: returns a number for a request, and the request as bytes
-    """
+    """A connected TCP socket that does not block; it takes over the descriptor of another one."""
 
     def __init__(
         self,
@@ -77,10 +73,7 @@ class Wire(socket.socket):
         self.sent_at = 0.0
 
     def transmit(self, *calls: tuple[Any, Any]) -> bool:
-        """Send requests from any thread; return False, with nothing done, if that must wait.
-
-        :param calls: each request, and where its outcome goes
-        """
+        """Send requests from any thread; return False, with nothing done, if that must wait."""
         sent: list[Sent] = []
         message = b""
         for request, reply in calls:

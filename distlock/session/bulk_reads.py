@@ -48,10 +48,7 @@ Outcome: TypeAlias = Any
 
 
 class Reads:
-    """Reads on a session, until a deadline.
-
-    :param budget: seconds for all of it
-    """
+    """Reads on a session for `budget` seconds; LockUnavailable if the connection is lost."""
 
     def __init__(self, session: Session, budget: float) -> None:
         self.session = session
@@ -63,10 +60,7 @@ class Reads:
         return max(self.deadline - time.monotonic(), 0)
 
     def connect(self) -> None:
-        """Wait for a connection, for ``CONNECT_TIMEOUT`` at most.
-
-        :raises LockUnavailable: there was none in time
-        """
+        """Wait for a connection, for ``CONNECT_TIMEOUT`` at most."""
         connected = threading.Event()
         self.session.when_connected(connected.set)
         if not connected.wait(min(self.left, self.session.conf.connect_timeout)):
@@ -77,24 +71,15 @@ class Reads:
         return self.session.unavailable(self.session.root, NoAuth())
 
     def children(self, paths: Iterable[str]) -> list[Outcome]:
-        """List the names under each path.
-
-        :raises LockUnavailable: the connection was lost
-        """
+        """List the names under each path."""
         return self._all(self.session.children, list(paths), list)
 
     def nodes(self, paths: Iterable[str]) -> list[Outcome]:
-        """Read (data, stat) of each path. Data beyond 10,000 bytes is cut off.
-
-        :raises LockUnavailable: the connection was lost
-        """
+        """Read (data, stat) of each path. Data beyond 10,000 bytes is cut off."""
         return self._all(self.session.read, list(paths), lambda node: (node[0][:KEPT], node[1]))
 
     def acls(self, paths: Iterable[str]) -> list[Outcome]:
-        """Read the ACL of each path.
-
-        :raises LockUnavailable: the connection was lost
-        """
+        """Read the ACL of each path."""
         return self._all(self.session.read_acl, list(paths), lambda node: node[0])
 
     def _all(

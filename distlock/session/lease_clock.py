@@ -84,11 +84,7 @@ class LeaseClock:
         self._readings: tuple[Reading, ...] = ()
 
     def note(self, stat: Any, sent: float) -> None:
-        """Take a reading from a write of ours that was acknowledged just now.
-
-        :param stat: the node's stat after it
-        :param sent: when the write was sent, by `deadline.now`
-        """
+        """Take a reading from the stat of a write of ours, which was acknowledged just now."""
         reading = Reading(stat.mzxid, stat.mtime / 1000, sent, now())
         kept = self._readings
         if kept and reading.zxid <= kept[-1].zxid:

@@ -15,10 +15,7 @@ LENGTH: Final = 4
 
 
 class NodeBytes:
-    """The ephemeral nodes of a session. They change on the connection thread alone.
-
-    :param limit: how many bytes they may take
-    """
+    """The ephemeral nodes of a session. They change on the connection thread alone."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -45,10 +42,7 @@ class NodeBytes:
         self.total = 0
 
     def full(self, path: str, under_way: int) -> bool:
-        """Whether one more node might exceed the limit.
-
-        :param under_way: how many nodes like this one are being created
-        """
+        """Whether one more node might exceed the limit, with so many `under_way`."""
         return self.total + (under_way + 1) * (len(path) + LENGTH + SEQUENCE_DIGITS) > self.limit
 
     def paths(self) -> list[str]:

@@ -234,10 +234,7 @@ class SessionRequests:
         self.send(self._client.deletion(path, version), removed)
 
     def transact(self, steps: Callable[[Requests], list[Any]], done: Done) -> None:
-        """Carry out several writes as one, all or none. The value is the list of their outcomes.
-
-        :param steps: makes them: ``lambda make: [make.presence(path), make.deletion(other)]``
-        """
+        """Carry out several writes as one, all or none. The value is the list of their outcomes."""
 
         def answered(outcomes: Any, error: BaseException | None) -> None:
             error = error or failure(outcomes)

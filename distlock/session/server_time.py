@@ -24,10 +24,7 @@ KNOWN_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Tells the time.
-
-    :ivar exact: whether it is the server's clock, and not our own
-    """
+    """Tells the time: the server's, if it is `exact`, or else our own."""
 
     exact: bool
     #: The seconds since 1970, minus `time.monotonic`.
@@ -49,10 +46,7 @@ _clocks: WeakKeyDictionary[Session, Clock] = WeakKeyDictionary()
 
 
 def server_clock(session: Session, timeout: float) -> Clock:
-    """Return the server's clock, or our own if we may not write or the answer is late.
-
-    :param timeout: seconds to wait for it
-    """
+    """Return the server's clock, or our own if we may not write or the answer is late."""
     clock = _clocks.get(session)
     if clock is None or time.monotonic() - clock.found_at > KNOWN_SECONDS:
         clock = _clocks[session] = _ask(session, timeout)

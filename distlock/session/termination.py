@@ -7,11 +7,11 @@ locks stay held until ZooKeeper expires the session.
 from __future__ import annotations
 
 import _thread
-import inspect
 import os
 import signal
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,10 +43,7 @@ def release_on_sigterm() -> None:
 
 
 class _Release:
-    """Releases, and then calls the earlier handler.
-
-    :param before: the earlier handler; None for one that was not set from Python
-    """
+    """Releases, and then calls the earlier handler; None for one that Python has not set."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
@@ -102,9 +99,5 @@ def release_in_commands() -> None:
 
 
 def _in_a_command() -> bool:
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None:
-        if frame.f_code is ManagementUtility.execute.__code__:
-            return True
-        frame = frame.f_back
-    return False
+    command = ManagementUtility.execute.__code__
+    return any(frame.f_code is command for frame, _ in traceback.walk_stack(None))

@@ -48,10 +48,7 @@ class SharedWatches:
         self._do(partial(self._watch, (path, children), changed, done))
 
     def unwatch(self, path: str, changed: Watcher, *, children: bool = False) -> None:
-        """Remove a watcher, and the server's watch if nobody else needs it.
-
-        Any thread may call it, any number of times.
-        """
+        """Remove a watcher, and the server's watch with the last one. Any thread may call it."""
         self._do(partial(self._unwatch, (path, children), changed))
 
     def _do(self, step: Callable[[], None]) -> None:

@@ -2,8 +2,6 @@
 
 TLS is ours: verified in full unless told otherwise, read from its files once, and its secrets not
 known to kazoo.
-
-`Session` uses of a client only what has a docstring here, so that another one can take its place.
 """
 
 from __future__ import annotations
@@ -71,11 +69,7 @@ _logger = safe(logging.getLogger("distlock.kazoo"), _worth_logging, _in_detail)
 
 
 class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
-    """One connection that keeps itself up, and its session of the moment.
-
-    :param changed: called on the connection thread when a connection came (True) or went (False),
-        with the id of the session, 0 for none
-    """
+    """One connection that keeps itself up, and its session; `EngineClient` tells of its methods."""
 
     def __init__(self, conf: Configuration, changed: Callable[[bool, int], None]) -> None:
         servers = conf.hosts.partition("/")[0].count(",") + 1
@@ -132,7 +126,6 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
             self.outage.note(self._connection.reason)
 
     def connect(self) -> None:
-        """Begin to connect, and stay connected until `say_goodbye`; does not block."""
         try:
             self.start_async()
         except BaseException:  # no thread could be started, for example
@@ -156,17 +149,14 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
 
     @property
     def credentials(self) -> tuple[int, bytes]:
-        """The session's id and its password: whoever has both can carry it on, and end it."""
         return self.session_id, self._session_passwd
 
     @property
     def session_timeout(self) -> float:
-        """The session timeout that the server granted, in seconds; 0 before the first session."""
         return float(self._connection.negotiated_timeout)
 
     @property
     def trouble(self) -> BaseException | None:
-        """Return the reason why it cannot connect, if one is known."""
         trouble: BaseException | None = self._connection.trouble
         return trouble
 
@@ -178,18 +168,13 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
             shared._connection._read_watch_event(event, offset)
 
     def forget_watchers(self, path: str, *, children: bool = False) -> None:
-        """Drop the watch callbacks on `path`, once the server has removed its watches."""
         (self._child_watchers if children else self._data_watchers).pop(path, None)
 
     def explain(self, error: BaseException | None) -> str:
-        """Return what a user should read when the server answered `error`, or None for nothing."""
         return explain(error, self._conf)
 
     def say_goodbye(self, seconds: float) -> bool:
-        """End the session on the server; return whether it has answered that the session is over.
-
-        kazoo's ``stop`` may take ten seconds and more.
-        """
+        # kazoo's `stop` may take ten seconds and more.
         self._stop()
         self._connection._connection_routine.join(seconds)
         return bool(self._connection.closed_session)

@@ -16,6 +16,8 @@ import random
 import ssl
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from distlock.engine import kazoo
@@ -27,7 +29,6 @@ from distlock.engine.wire import Wire, packed
 from distlock.jute import INTEGER, REPLY
 from distlock.logs.loggers import safe
 
-from .handler import ConnectionWithReasons
 from .requests import Borrowed
 
 logger = safe(logging.getLogger("distlock"))
@@ -40,9 +41,15 @@ _SHORTEST_PAUSE: Final = 0.05
 _GOODBYE_XID: Final = 1
 
 
-class Connection(Serving, ConnectionWithReasons):
-    """kazoo's connection, which keeps the negotiated timeout and ends without a traceback."""
+class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, which keeps the negotiated timeout and knows why it ended."""
 
+    _socket: Any
+    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
+    trouble: BaseException | None = None
+    #: The socket that was closed on this side because the server gave no answer.
+    given_up: Any = None
+    _failure: BaseException | None = None
     #: The least that was granted to the session of now, in seconds.
     negotiated_timeout = 0.0
     connect_timeout = 1.0
@@ -103,6 +110,32 @@ class Connection(Serving, ConnectionWithReasons):
         report_once(error, self._reported)
         self.client._session_callback(kazoo.KeeperState.CONNECTING)
 
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        if self.given_up is not None and self.given_up is self._socket:
+            return "no answer in time"
+        error = self.trouble or self._failure
+        if isinstance(error, kazoo.ConnectionDropped) and isinstance(error.__context__, OSError):
+            error = error.__context__  # kazoo's own text may be "None"
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return text.rstrip(".")
+
+    @contextmanager
+    def _socket_error_handling(self) -> Iterator[None]:
+        try:
+            with super()._socket_error_handling():
+                yield
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def _expand_client_hosts(self) -> Any:
+        found = super()._expand_client_hosts()
+        if not found:
+            self._failure = OSError("no host name in HOSTS can be resolved")
+        return found
+
     # --- serving ---------------------------------------------------------------------------------
 
     def _read_socket(self, read_timeout: float) -> Any:
@@ -135,7 +168,7 @@ class Connection(Serving, ConnectionWithReasons):
         self._send_ping(timeout)
 
     def _finish(self, message: bytes, timeout: float) -> None:
-        ConnectionWithReasons._write(self, message, timeout)
+        kazoo.ConnectionHandler._write(self, message, timeout)
 
     # --- receiving -------------------------------------------------------------------------------
 

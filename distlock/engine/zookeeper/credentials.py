@@ -27,10 +27,7 @@ def sasl_options(conf: Configuration) -> dict[str, str] | None:
 
 @sensitive_variables()  # error mails show variables
 def tls_context(conf: Configuration) -> ssl.SSLContext | None:
-    """Read the files of ``TLS``.
-
-    :raises ImproperlyConfigured: a file is missing, or the password does not open it
-    """
+    """Read the files of ``TLS``; raise ImproperlyConfigured if one cannot be used."""
     tls = conf.tls
     if tls is None:
         return None

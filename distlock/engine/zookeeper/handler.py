@@ -2,58 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from distlock.engine import kazoo
 from distlock.engine.guard import guarded
 from distlock.engine.wire import Wire
-from distlock.logs.loggers import safe
-
-logger = safe(logging.getLogger("distlock"))
-
-
-class ConnectionWithReasons(kazoo.ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which knows why it ended, or could not be made."""
-
-    _socket: Any
-    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
-    trouble: BaseException | None = None
-    #: The socket that was closed on this side because the server gave no answer.
-    given_up: Any = None
-    _failure: BaseException | None = None
-
-    @property
-    def reason(self) -> str:
-        """Why there is no connection, in a few words."""
-        if self.given_up is not None and self.given_up is self._socket:
-            return "no answer in time"
-        error = self.trouble or self._failure
-        if isinstance(error, kazoo.ConnectionDropped) and isinstance(error.__context__, OSError):
-            error = error.__context__  # kazoo's own text may be "None"
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return text.rstrip(".")
-
-    @contextmanager
-    def _socket_error_handling(self) -> Iterator[None]:
-        try:
-            with super()._socket_error_handling():
-                yield
-        except Exception as error:
-            self._failure = error
-            raise
-
-    def _expand_client_hosts(self) -> Any:
-        found = super()._expand_client_hosts()
-        if not found:
-            self._failure = OSError("no host name in HOSTS can be resolved")
-        return found
 
 
 class Handler(kazoo.SequentialThreadingHandler):  # type: ignore[misc]
@@ -92,15 +50,12 @@ class Handler(kazoo.SequentialThreadingHandler):  # type: ignore[misc]
 
     def connected(self, address: Any, timeout: float) -> socket.socket:
         """Return a new connection to a server."""
-        if self._tls is None:
-            connected: socket.socket = super().create_connection(address, timeout=timeout)
-            return connected
         plain = socket.create_connection(address, timeout)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            return plain
+        with plain:  # it has been detached where all went well
             return self._tls.wrap_socket(plain, server_hostname=self.hostname)
-        finally:
-            plain.close()  # it has been detached where all went well
 
     def select(
         self, readers: Any, writers: Any, errors: Any, timeout: float | None = None
