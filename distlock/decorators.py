@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
-from weakref import WeakSet
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
@@ -19,7 +18,7 @@ from django.utils.decorators import method_decorator
 
 from . import conf
 from .conf import UNSET, warn_unless_installed
-from .exceptions import LockBusy
+from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
@@ -91,7 +90,8 @@ def zk_locked(
         raises `LockLost`, as in `zk_lock`
     :raises LockBusy: see `on_busy`
     :raises LockUnavailable: the lock server did not answer
-    :raises LockKeyError: at decoration for a malformed template, at the call for an empty value
+    :raises LockKeyError: at decoration for a malformed template, or one that names no argument of
+        the function; at the call for an empty value
     """
     warn_unless_installed("zk_locked", stacklevel=2)
     parsed = KeyTemplate(template)
@@ -210,6 +210,12 @@ class Locked:
         )
         self.bound = bound if isinstance(bound, functools.partial) else None
         self.signature = inspect.signature(bound, follow_wrapped=self.bound is None)
+        if missing := template.missing_from(self.signature):
+            raise LockKeyError(
+                f"The lock key {template.text!r} of {self.name} names "
+                f"{', '.join(map(repr, missing))}, which is no argument of it. "
+                f"It has: {', '.join(self.signature.parameters) or 'none'}."
+            )
         marker = getattr(function, "_non_atomic_requests", None)
         #: Of two locks on one view the inner one opens the transaction.
         self.opens_transaction = not isinstance(marker, OpensOwnTransaction)
@@ -222,18 +228,9 @@ class Locked:
         call.__signature__ = self.signature  # Celery's argument check reads it
         call._non_atomic_requests = self.marker  # noqa: SLF001 - Django's own name
         call.distlock = self
-        if self.bound is None:
-            # Every request makes a new bound function.
-            declared.add(self)
         if "celery" in sys.modules:  # a task's module has imported it, perhaps after `apps`
             import_module("distlock.celery.receivers")  # sets `task_runner`
         return call
-
-    @property
-    def source(self) -> str:
-        """The function's definition, as file:line."""
-        code = getattr(inspect.unwrap(self.function), "__code__", None)
-        return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(self.function)
 
     @property
     def name(self) -> str:
@@ -364,7 +361,3 @@ def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bo
 def _request_in(args: tuple[Any, ...]) -> HttpRequest | None:
     """Return the request that a view is called with: first, or after ``self``."""
     return next((arg for arg in args[:2] if isinstance(arg, HttpRequest)), None)
-
-
-#: The decorated functions, for the system checks.
-declared: WeakSet[Locked] = WeakSet()

@@ -51,8 +51,9 @@ def refuse_open_transaction(key: str) -> None:
                 f"The lock {key!r} cannot be taken inside an open transaction on database "
                 f"{connection.alias!r}: it would be released before COMMIT, and the next holder "
                 "would read the old rows. Take the lock first and begin inside it: "
-                f"`with zk_lock({key!r}, atomic=True): …`. If the order "
-                "does not matter, set IN_TRANSACTION to 'allow' in DISTLOCK."
+                f"`with zk_lock({key!r}, atomic=True): …`. Under ATOMIC_REQUESTS, decorate the "
+                "view or its dispatch(), not a method that it calls. If the order does not matter, "
+                "set IN_TRANSACTION to 'allow' in DISTLOCK."
             )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from celery import current_task, signals
 
-from distlock import checks, decorators
+from distlock import decorators
 from distlock.exceptions import LockUnavailable
 from distlock.history.recorder import flush
 from distlock.locks.leftovers import held_by, release_leftovers
@@ -69,12 +69,6 @@ def _dropped(sender: Any, request: Any, **_: Any) -> None:
                 wake_first(sender.app, ticket)
 
 
-def _check(**_: Any) -> None:
-    """Log mistakes in keys: Celery runs the checks before it knows the tasks."""
-    for message in checks.template_errors():
-        logger.error("%s", message)
-
-
 def _worker_starts(conf: Any, **_: Any) -> None:
     """Start the reaper before the pool is forked, with logging set up."""
     if conf.get("distlock_session_reaper", True):
@@ -100,7 +94,6 @@ def connect() -> None:
     """Connect to Celery. Repeating it is fine."""
     decorators.task_runner = _runner
     for signal, receiver in (
-        (signals.celeryd_after_setup, _check),
         (signals.celeryd_after_setup, _worker_starts),
         (signals.celeryd_init, _worker_listens),
         (signals.beat_init, _beat_starts),

@@ -6,25 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import zk_locked
 from distlock.checks import MIDDLEWARE
 from tests.kit.helpers import Urls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pytest_django import Settings
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _another_tests_function() -> Iterator[None]:
-    """A locked function that is wrong, and lives on: the garbage collector has not come yet."""
-
-    @zk_locked("<nothing>")
-    def wrong() -> None: ...
-
-    yield
-    del wrong
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ Bad input: None and empty values, malformed templates, impossible timeouts.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,25 @@ def test_an_async_function_cannot_be_atomic(database: Any) -> None:
 
         @zk_locked("stock", atomic=database)
         async def deduct() -> None: ...
+
+
+def test_a_template_that_names_no_argument_is_refused_at_decoration() -> None:
+    with pytest.raises(LockKeyError) as caught:
+
+        @zk_locked("stock:<skew>:<user.pk>:<sku>")
+        def buy(request: object, sku: str) -> None: ...
+
+    said = str(caught.value)
+    assert "refused_at_decoration.<locals>.buy names 'skew', 'user'" in said
+    assert said.endswith("It has: request, sku.")
+
+
+def test_a_template_fits_any_argument_of_a_view_that_takes_all() -> None:
+    @zk_locked("<anything>")
+    def view(**captured: str) -> str:
+        return captured["anything"]
+
+    assert "anything" not in inspect.signature(view).parameters
 
 
 def test_what_cannot_be_called_is_refused() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from distlock import zk_lock
 from distlock.contenders import waiting
-from distlock.decorators import declared
 from distlock.engine import timer
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
@@ -221,15 +220,6 @@ def busy(tree: Tree, make_owner: MakeOwner) -> Iterator[None]:
 def no_server_time() -> None:
     """Nothing is known of the server's time."""
     server_time._clocks.clear()
-
-
-@pytest.fixture
-def own_functions() -> Iterator[None]:
-    """The system checks know the locked functions of this test, and of no other that live on."""
-    others = set(declared)
-    declared.clear()
-    yield
-    declared.update(others)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ SECRET = "s3cr3t"
 
 
 @pytest.fixture(autouse=True)
-def _no_other_checks(settings: Settings, own_functions: None) -> None:  # noqa: ARG001
+def _no_other_checks(settings: Settings) -> None:
     """Only those of the setting have something to say."""
     settings.MIDDLEWARE = ["distlock.middleware.DistlockMiddleware"]
 

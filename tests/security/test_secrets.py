@@ -182,7 +182,6 @@ def test_the_error_of_a_busy_lock_can_be_pickled_and_tells_no_secret(settings: S
     assert told(pickled.decode("latin-1") + repr(caught.value), *passwords) == []
 
 
-@pytest.mark.usefixtures("own_functions")
 def test_no_system_check_tells_a_secret(settings: Settings) -> None:
     settings.DISTLOCK = {
         "default": {
