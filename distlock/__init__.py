@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from .locks.mutex import Mutex, zk_lock
     from .locks.revocation import revoke
     from .locks.rwlock import zk_rwlock
-    from .locks.semaphore import zk_semaphore
-    from .locks.semaphore_mutex import zk_semaphore_mutex
+    from .locks.semaphore import zk_semaphore, zk_semaphore_mutex
     from .owner.hold import Hold
     from .session.sharing import kazoo_client
     from .session.termination import release_on_sigterm
@@ -117,7 +116,7 @@ _MODULES: Final = {
     "zk_multilock": "locks.multilock",
     "zk_rwlock": "locks.rwlock",
     "zk_semaphore": "locks.semaphore",
-    "zk_semaphore_mutex": "locks.semaphore_mutex",
+    "zk_semaphore_mutex": "locks.semaphore",
 }
 
 

@@ -1,10 +1,10 @@
 """The locks that users take: ports of Curator's recipes, and their operations.
 
-`mutex`, `rwlock`, `semaphore` (with `permits` and `held_permits`), `semaphore_mutex`, `multilock`
-and `leader` are built on the wait queue; `lock` has the options of each, and the sync and async
-ways into it. `deadlocks` looks for cycles while a call waits; `revocation` asks a holder to leave,
-and `breaking` deletes its node; `actions` offers both to an operator. `cancellation` ends a block
-of async code whose lock is lost. `leftovers` releases what a request or a task has left held.
+`mutex`, `rwlock`, `semaphore` (with `held_permits`), `multilock` and `leader` are built on the wait
+queue; `lock` has the options of each, and the sync and async ways into it. `deadlocks` looks for
+cycles while a call waits; `revocation` asks a holder to leave, and `breaking` deletes its node;
+`actions` offers both to an operator. `cancellation` ends a block of async code whose lock is lost.
+`leftovers` releases what a request or a task has left held.
 """
 
 from __future__ import annotations

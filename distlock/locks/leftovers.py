@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def held_by(owner: Owner) -> Collection[object]:
     """Return what an owner holds, for `release_leftovers`."""
-    return {*owner.held, *(held for _, held in held_permits.of_blocks(owner))}
+    return {*owner.held, *held_permits.of_blocks(owner)}
 
 
 def release_leftovers(
@@ -29,8 +29,8 @@ def release_leftovers(
     :param keep: what `held_by` returned before: leave that alone
     """
     keys = owner.release_all(keep=keep)
-    for permits, held in held_permits.of_blocks(owner):
-        if held not in keep and held_permits.forget(permits, held):
+    for held in held_permits.of_blocks(owner):
+        if held not in keep and held_permits.forget(held):
             held.grant.leave()
             held.announce_end()
             keys.append(held.hold.key)

@@ -6,20 +6,27 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from distlock.conf import UNSET, positive_seconds, seconds
+from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
+from distlock.exceptions import LockBusy
+from distlock.inspection.tree import participants
+from distlock.keys import templates
 from distlock.owner.hold import Hold
 from distlock.owner.owner import current
+from distlock.session.registry import session_for
 
 from . import cancellation
 from .revocation import check_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from distlock.contenders.waiting import Attempt
     from distlock.engine.calls import Call
-    from distlock.owner.owner import Owner
+    from distlock.keys.znodes import Participant
+    from distlock.owner.owner import Identity, Owner
+    from distlock.session.session import Session
 
 _H = TypeVar("_H")
 
@@ -80,11 +87,17 @@ class Lock(ABC, Generic[_H]):
         """
         return None
 
-    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock as `acquire` does, without a thread for the wait."""
+    def _wait_limit(self, blocking: bool, timeout: Any) -> float | None:
+        return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
+
+    def _without_block(self, blocking: bool, timeout: Any, **how: Any) -> Call[_H | None]:
         if self.options.cancel_on_loss:
             cancellation.refuse_without_block(self)
-        return await self._call(current(), blocking, timeout).arun() is not None
+        return self._call(current(), blocking, timeout, **how)
+
+    async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock as `acquire` does, without a thread for the wait."""
+        return await self._without_block(blocking, timeout).arun() is not None
 
     @abstractmethod
     def release(self) -> None:
@@ -162,9 +175,18 @@ class KeyLock(Lock[Hold]):
 
     key: str
     using: str
+    #: Identifies it among the locks of its key: the alias, and the znode name with a suffix.
+    _id: Identity
+
+    def __init__(self, key: str, options: Options) -> None:
+        self.key = key = templates.plain_text(key)
+        self.options = options
+        self.using = options.using
+        self.template = options.template
+        self._name = templates.znode_name(key)
+        self._id = (self.using, self._name)
 
     @property
-    @abstractmethod
     def rank(self) -> tuple[str, str, str]:
         """The rank of the lock in the global order; locks of one rank are one lock.
 
@@ -172,6 +194,7 @@ class KeyLock(Lock[Hold]):
 
         :meta private:
         """
+        return self.using, self._name, self._id[1]
 
     @abstractmethod
     def block_end(self) -> BlockEnd:
@@ -179,3 +202,24 @@ class KeyLock(Lock[Hold]):
 
         :meta private:
         """
+
+    def _path(self, session: Session) -> str:
+        return f"{session.root}/{self._name}"
+
+    def _participants(self, below: str = "", **how: Any) -> Iterator[Participant]:
+        session = session_for(self.using)
+        path, timeout = f"{self._path(session)}{below}", session.conf.connect_timeout
+        return participants(session, path, key=self.key, timeout=timeout, **how)
+
+    def _busy(
+        self, what: str, attempt: Attempt[Any], by: str, holder: Participant | None = None
+    ) -> LockBusy:
+        return LockBusy(
+            f"{what} is busy after {attempt.waited:.1f} s{by}. Try again later, or wait longer "
+            "with timeout=.",
+            key=self.key,
+            holder=holder,
+            waited=attempt.waited,
+            retry_after=configuration(self.using).retry_after,
+            using=self.using,
+        )

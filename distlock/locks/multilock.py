@@ -10,14 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.conf import UNSET, configuration, wait_limit
+from distlock.conf import UNSET, configuration
 from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
-from distlock.owner.owner import current
 
 from . import cancellation
 from .lock import KeyLock, Lock, Options
@@ -71,10 +69,8 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         :raises LockLost: one was lost before the last was granted
         :raises DeadlockDetected: this owner already holds what it waits for
         """
-        if self.options.cancel_on_loss:
-            cancellation.refuse_without_block(self)
         # Not bool(…): a signal is handled when a call returns.
-        return self._call(current(), blocking, timeout).run() is not None
+        return self._without_block(blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release all locks, the last one first, even if some fail.
@@ -115,81 +111,50 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         timeout: Any,
         entered: Callable[[tuple[Hold, ...]], object] | None = None,
     ) -> Call[tuple[Hold, ...] | None]:
-        acquisition = _Acquisition(owner, self._in_order, self._limit(blocking, timeout))
-        return Call(partial(self._steps, acquisition, entered), acquisition.undo)
+        limit = self._wait_limit(blocking, timeout)
+        started = time.monotonic()
+        calls: list[Call[Any]] = []
 
-    def _steps(
-        self,
-        acquisition: _Acquisition,
-        entered: Callable[[tuple[Hold, ...]], object] | None,
-        wake: Wake,
-    ) -> Steps[tuple[Hold, ...] | None]:
-        try:
-            holds = yield from acquisition.steps(self.locks, wake)
-        except LockBusy:
-            if entered is None:
-                return None
-            raise
-        if entered is not None:
-            entered(holds)
-        return holds
+        def steps(wake: Wake) -> Steps[tuple[Hold, ...] | None]:
+            holds: dict[tuple[str, str, str], Hold] = {}
+            try:
+                for lock in self._in_order:
+                    left = _time_left(lock, limit, time.monotonic() - started)
+                    calls.append(call := lock.entry(owner, left))
+                    holds[lock.rank] = yield from call.steps(wake)
+            except LockBusy as busy:
+                undo()
+                if entered is None:
+                    return None
+                busy.waited = time.monotonic() - started
+                together = f"{len(self._in_order)} locks that are taken together"
+                busy.args = (f"{busy} It is one of {together}, in {busy.waited:.1f} s so far.",)
+                raise
+            for hold in holds.values():
+                hold.check()  # it may be lost, while this call waited for the others
+            taken = tuple(holds[lock.rank] for lock in self.locks)
+            if entered is not None:
+                entered(taken)
+            return taken
 
-    def _limit(self, blocking: bool, timeout: Any) -> float | None:
-        return wait_limit(blocking, timeout, self.options.timeout, self.options.using)
+        def undo() -> None:
+            _attempt_all([call.undo for call in reversed(calls)])
+
+        return Call(steps, undo)
 
 
-class _Acquisition:
-    """One call that takes all locks for an owner: those taken so far, and the time left.
-
-    :param limit: seconds, 0 to try once, None for ever
-    """
-
-    def __init__(self, owner: Owner, locks: list[KeyLock], limit: float | None) -> None:
-        self._owner = owner
-        self._locks = locks
-        self._calls: list[Call[Any]] = []
-        self._holds: dict[tuple[str, str, str], Hold] = {}
-        self._limit = limit
-        self._started = time.monotonic()
-
-    def steps(self, given: list[KeyLock], wake: Wake) -> Steps[tuple[Hold, ...]]:
-        """Take one lock after the other; return the holds of those that were given."""
-        try:
-            for lock in self._locks:
-                call = lock.entry(self._owner, self.time_for(lock))
-                self._calls.append(call)
-                self._holds[lock.rank] = yield from call.steps(wake)
-        except LockBusy as busy:
-            self.undo()
-            busy.waited = self._waited
-            told = f"{len(self._locks)} locks that are taken together, in {busy.waited:.1f} s"
-            busy.args = (f"{busy} It is one of {told} so far.",)
-            raise
-        for hold in self._holds.values():
-            hold.check()  # it may be lost, while this call waited for the others
-        return tuple(self._holds[lock.rank] for lock in given)
-
-    def undo(self) -> None:
-        """Release the locks that this call has taken. Any number of calls are fine."""
-        _attempt_all([call.undo for call in reversed(self._calls)])
-
-    @property
-    def _waited(self) -> float:
-        return time.monotonic() - self._started
-
-    def time_for(self, lock: KeyLock) -> float | None:
-        """Return the seconds left for this lock."""
-        if self._limit is None:
-            return None
-        left = self._limit - self._waited
-        if self._limit and left < -SLACK_SECONDS:
-            raise LockBusy(
-                f"The lock {lock.key!r} was not tried, since no time was left.",
-                key=lock.key,
-                retry_after=configuration(lock.using).retry_after,
-                using=lock.using,
-            )
-        return max(left, 0.0)
+def _time_left(lock: KeyLock, limit: float | None, waited: float) -> float | None:
+    """Return the seconds left for this lock."""
+    if limit is None:
+        return None
+    if limit and limit - waited < -SLACK_SECONDS:
+        raise LockBusy(
+            f"The lock {lock.key!r} was not tried, since no time was left.",
+            key=lock.key,
+            retry_after=configuration(lock.using).retry_after,
+            using=lock.using,
+        )
+    return max(limit - waited, 0.0)
 
 
 def _attempt_all(steps: Iterable[Callable[[], object]]) -> None:

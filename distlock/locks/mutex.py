@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.conf import UNSET, configuration, seconds
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
-from distlock.exceptions import DeadlockDetected, LockBusy, LockLost, NotOwner
-from distlock.inspection.tree import participant, participants
+from distlock.exceptions import DeadlockDetected, LockLost, NotOwner
+from distlock.inspection.tree import participant
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
@@ -33,13 +33,12 @@ from .lock import BlockEnd, KeyLock, Options
 from .revocation import listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import TracebackType
 
     from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Steps, Wake
     from distlock.keys.znodes import Participant
-    from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -53,14 +52,6 @@ class Mutex(KeyLock):
     `zk_lock` makes it. As a context manager it yields a `Hold`. Threads may share it.
     Source: Curator's ``InterProcessMutex``, the interface of :class:`threading.RLock`.
     """
-
-    def __init__(self, key: str, options: Options) -> None:
-        self.key = key = templates.plain_text(key)
-        self.options = options
-        self.using = options.using
-        self.template = options.template
-        self._name = templates.znode_name(key)
-        self._id = (self.using, self._name)
 
     def __repr__(self) -> str:
         return f"zk_lock({self.key!r}, using={self.using!r})"
@@ -154,20 +145,7 @@ class Mutex(KeyLock):
         """
         return list(self._participants())
 
-    def _participants(self, **how: Any) -> Iterator[Participant]:
-        session = session_for(self.using)
-        timeout = session.conf.connect_timeout
-        return participants(session, self._path(session), key=self.key, timeout=timeout, **how)
-
     # --- together with others --------------------------------------------------------------------
-
-    @property
-    def rank(self) -> tuple[str, str, str]:
-        """The rank of the lock in the global order.
-
-        :meta private:
-        """
-        return self.using, self._name, self._id[1]
 
     def block_end(self) -> BlockEnd:
         """Return the end of a block.
@@ -179,9 +157,6 @@ class Mutex(KeyLock):
         return BlockEnd(self.release, partial(owner.back_to, depth, self._id))
 
     # --- how it works ----------------------------------------------------------------------------
-
-    def _path(self, session: Session) -> str:
-        return f"{session.root}/{self._name}"
 
     def _call(
         self,
@@ -207,7 +182,9 @@ class Mutex(KeyLock):
                 if hold is None:
                     head = attempt.contender.head
                     answer = yield from attempt.ask(attempt.contender.session.read, head)
-                    raise self._busy(attempt, participant(head, answer))
+                    holder = participant(head, answer)
+                    by = f". It is held by {holder}" if holder else ""
+                    raise self._busy(f"The lock {self.key!r}", attempt, by, holder)
                 entered(hold)
             return hold
 
@@ -243,7 +220,7 @@ class Mutex(KeyLock):
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
-        limit = wait_limit(blocking, timeout, options.timeout, self.using)
+        limit = self._wait_limit(blocking, timeout)
         conf = configuration(self.using)
         beside = self._beside(owner) if owner.held else None
         if beside is not None:
@@ -328,19 +305,6 @@ class Mutex(KeyLock):
                 raise
             if isinstance(refusal, NotOwner):  # the signal reports a lost lock
                 logger.exception("A block of %r ended and released nothing.", self)
-
-    def _busy(self, attempt: Attempt[InLine], holder: Participant | None) -> LockBusy:
-        waited = attempt.waited
-        by = f" It is held by {holder}." if holder else ""
-        return LockBusy(
-            f"The lock {self.key!r} is busy after {waited:.1f} s.{by} Try again later, or wait "
-            "longer with timeout=.",
-            key=self.key,
-            holder=holder,
-            waited=waited,
-            retry_after=configuration(self.using).retry_after,
-            using=self.using,
-        )
 
 
 def zk_lock(

@@ -1,27 +1,224 @@
-"""Limits how many may hold at a time: a port of Curator's ``InterProcessSemaphoreV2``."""
+"""Limits how many may hold at a time: ports of Curator's semaphore, and of its mutex.
+
+``InterProcessSemaphoreMutex`` is an ``InterProcessSemaphoreV2`` with one permit, on the same wire.
+A permit has no owner. It belongs to the process, and any of its threads or tasks may release it. So
+nothing here is reentrant, two objects on one key are one semaphore, and `held_permits` keeps the
+permits of this process by key. `contenders.semaphore` waits for them.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from distlock.conf import UNSET
+from distlock import signals
+from distlock.conf import UNSET, configuration
+from distlock.contenders.semaphore import SemaphoreContender
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.engine.errors import NoNode
-from distlock.keys import templates
+from distlock.exceptions import LockLost, NotOwner
+from distlock.keys import templates, znodes
+from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
 from distlock.queue.semaphore.limits import Limit, setting, whole
 from distlock.session.registry import session_for
+from distlock.transactions import end_statements, refuse_open_transaction
 
-from . import cancellation
-from .held_permits import count
-from .lock import Options
-from .permits import Permits
+from .held_permits import HeldPermits, claim, count, forget, keep, on
+from .lock import BlockEnd, KeyLock, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
-    from distlock.engine.calls import Call
-    from distlock.owner.hold import Hold
+    from distlock.keys.znodes import Participant
+    from distlock.owner.owner import Owner
+    from distlock.queue.events import Node
+
+    Awaited: TypeAlias = Attempt[SemaphoreContender]
+
+
+class Permits(KeyLock):
+    """Acquires and releases permits, for the semaphore and its mutex."""
+
+    def __init__(self, key: str, limit: Limit, options: Options) -> None:
+        super().__init__(key, options)
+        self._id = (self.using, f"{self._name}/semaphore")
+        self._limit = limit
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        returned: list[Held] = []
+        try:
+            self._give_back(self._permits(current()), 1, returned)
+        except (LockLost, NotOwner):
+            if error is None:  # the body's own takes precedence
+                raise
+        except BaseException:  # a soft time limit landed here
+            if not returned:
+                self._give_back(self._permits(current()), 1, returned)
+            raise
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def locked(self) -> bool:
+        """Whether all permits are in use. Asks the server.
+
+        :raises LockUnavailable: the lock server did not answer in time
+        """
+        session = session_for(self.using)
+        path, timeout = f"{self._path(session)}/leases", session.conf.connect_timeout
+        try:
+            data, stat = session.call(session.read, path, timeout=timeout, key=self.key)
+        except NoNode:
+            return False
+        self._limit.read(data)
+        return bool(stat.numChildren >= self._limit.now)
+
+    def participants(self) -> list[Participant]:
+        """Return the holders, once for each permit, the oldest first. Asks the server.
+
+        The first waiter is among them, with the permits for which it waits.
+
+        :raises LockUnavailable: the lock server did not answer in time
+        """
+        return list(self._participants("/leases", order=znodes.leases))
+
+    def waiters(self) -> list[Participant]:
+        """Return the waiters in their order. Asks the server.
+
+        :raises LockUnavailable: the lock server did not answer in time
+        """
+        return list(self._participants("/locks"))
+
+    # --- together with others --------------------------------------------------------------------
+
+    def block_end(self) -> BlockEnd:
+        """Return the end of a block.
+
+        :meta private:
+        """
+        permits = self._permits(current())
+        left = max(len(on(permits)) - 1, 0)
+
+        def undo() -> None:
+            self._undo(permits, on(permits)[left:])
+
+        return BlockEnd(partial(self._give_back, permits, 1, []), undo)
+
+    # --- how it works ----------------------------------------------------------------------------
+
+    def _permits(self, owner: Owner | None = None) -> HeldPermits:
+        return self.using, self._name, owner
+
+    def _call(
+        self,
+        owner: Owner,
+        blocking: bool,
+        timeout: Any,
+        entered: Callable[[Hold], object] | None = None,
+        *,
+        wanted: int = 1,
+    ) -> Call[Hold | None]:
+        permits = self._permits(None if entered is None else owner)
+        attempt = self._attempt(owner, wanted, blocking, timeout)
+        taken: list[Held] = []
+
+        def conclude(attempt: Awaited) -> Hold | None:
+            hold = self._conclude(permits, taken, attempt)
+            if entered is not None:
+                if hold is None:
+                    raise self._busy(repr(self), attempt, ": all permits are taken")
+                entered(hold)
+            return hold
+
+        return Call(partial(attempt.steps, conclude), partial(self._undo, permits, taken, attempt))
+
+    def _undo(
+        self, permits: HeldPermits, taken: list[Held], attempt: Awaited | None = None
+    ) -> None:
+        if attempt is not None:
+            attempt.give_up()
+        for held in taken:
+            held.grant.leave()
+            if forget(held):
+                self._end(held)
+
+    def _attempt(self, owner: Owner, wanted: int, blocking: bool, timeout: Any) -> Awaited:
+        conf = configuration(self.using)
+        limit = self._wait_limit(blocking, timeout)
+        session = session_for(self.using)
+        contender_for = partial(
+            SemaphoreContender,
+            session,
+            self._path(session),
+            limit=self._limit,
+            wanted=wanted,
+            key=self.key,
+            data=owner.describe(conf),
+            try_only=limit == 0,
+        )
+        return Attempt(contender_for, limit)
+
+    def _conclude(self, permits: HeldPermits, taken: list[Held], attempt: Awaited) -> Hold | None:
+        if attempt.announced(type(self), self) is None:
+            return None
+        for permit in attempt.contender.permits:
+            node = cast("Node", permit.node)
+            path = f"{permit.path}/{node.name}"
+            hold = Hold(self.key, path, node.token, permit, using=self.using)
+            hold.waited = attempt.waited
+            held = Held(type(self), hold, permit)
+            taken.append(held)
+            keep(permits, held)
+            if self.options.max_hold is not None:
+                permit.give_up_after(self.options.max_hold)
+            signals.announce(
+                signals.lock_acquired,
+                type(self),
+                held.hold,
+                hold=held.hold,
+                waited=hold.waited,
+            )
+        return taken[0].hold
+
+    def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
+        """Release the latest `count` of these permits, and add them to `returned`.
+
+        Two threads at once each release their own. An interrupted call still releases.
+        """
+        if sys.exc_info()[0] is not None:
+            end_statements()
+        try:
+            there = claim(permits, count, returned)
+            for held in returned:
+                self._end(held)
+        except BaseException:
+            for held in returned:
+                forget(held)
+                held.grant.leave()
+            raise
+        if not there:
+            raise NotOwner(
+                f"{count} of {self.key!r} cannot be released: this process has not acquired as "
+                "many, or has released them before. Release once for each acquire; a `with` block "
+                "does so by itself, and a forked child has none of its parent's permits."
+            )
+        first = next((held.hold for held in returned if held.hold.lost), None)
+        if first is not None:
+            raise lost(first, TOO_LATE)
+
+    def _end(self, held: Held) -> None:
+        held.hold.lost  # noqa: B018 - settles it before the node goes
+        held.grant.leave()
+        held.announce_end()
 
 
 class Semaphore(Permits):
@@ -110,11 +307,9 @@ class Semaphore(Permits):
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
-        if self.options.cancel_on_loss:
-            cancellation.refuse_without_block(self)
         if whole(leases, "leases") > self.limit:
             raise self._limit.refusal(leases)
-        return self._call(current(), blocking, timeout, wanted=leases)
+        return self._without_block(blocking, timeout, wanted=leases)
 
 
 def zk_semaphore(
@@ -148,3 +343,85 @@ def zk_semaphore(
         timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
     )
     return Semaphore(templates.literal_key(key), limit, options)
+
+
+class SemaphoreMutex(Permits):
+    """A lock that any thread or task of the process may release; not reentrant.
+
+    `zk_semaphore_mutex` makes it. As a context manager it yields a `Hold`.
+    Source: Curator's ``InterProcessSemaphoreMutex``, the interface of :class:`threading.Lock`.
+    """
+
+    def __init__(self, key: str, options: Options) -> None:
+        super().__init__(key, Limit(key, 1, fixed=True), options)
+
+    def __repr__(self) -> str:
+        return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
+
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock; return False if it is busy, even if this very thread holds it.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: the lock server did not answer in time, or refused
+        :raises LockInTransaction: within an open transaction
+        """
+        return self._without_block(blocking, timeout).run() is not None
+
+    def release(self) -> None:
+        """Release the lock, whichever thread of this process acquired it.
+
+        The delete is sent, and repeated until it is done. This does not wait for it.
+
+        :raises NotOwner: this process does not hold the lock
+        :raises LockLost: it did, but the lock was lost meanwhile
+        """
+        self._give_back(self._permits(), 1, [])
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds the lock; never uses the network."""
+        return count(self.using, self._name) > 0
+
+    def holder(self) -> Participant | None:
+        """Return the holder. Asks the server."""
+        return next(iter(self.participants()), None)
+
+    def _attempt(self, *args: Any) -> Awaited:
+        if configuration(self.using).in_transaction == "raise":
+            refuse_open_transaction(self.key)
+        return super()._attempt(*args)
+
+
+def zk_semaphore_mutex(
+    key: str,
+    *,
+    timeout: Any = UNSET,
+    using: str = "default",
+    max_hold: Any = None,
+    cancel_on_loss: bool = False,
+) -> SemaphoreMutex:
+    """Return a lock named `key` that is not reentrant, and that any thread may release.
+
+    It excludes a semaphore of the same key, but not a `zk_lock` of that key.
+
+    ::
+
+        lock = zk_semaphore_mutex("import")
+        if lock.acquire(timeout=0):
+            Thread(target=work_and_then, args=[lock.release]).start()
+
+    :param key: the name of the lock: ``"import"``
+    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
+        the setting ``TIMEOUT`` (5 s)
+    :param using: the alias in ``DISTLOCK``
+    :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
+    :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
+    :raises LockKeyError: `key` is empty or no valid text
+    :raises ValueError: `max_hold` is not above 0
+    """
+    options = Options(
+        timeout=timeout, using=using, max_hold=max_hold, cancel_on_loss=cancel_on_loss
+    )
+    return SemaphoreMutex(templates.literal_key(key), options)

@@ -22,7 +22,7 @@ from distlock import zk_lock, zk_multilock, zk_rwlock, zk_semaphore
 from distlock.locks import held_permits
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
-from distlock.locks.permits import Permits
+from distlock.locks.semaphore import Permits
 from tests.deadline.test_every_step import (
     KEY,
     PACKAGE,

@@ -20,7 +20,7 @@ from distlock.locks import held_permits
 from distlock.locks.leader import Leader
 from distlock.locks.multilock import MultiLock
 from distlock.locks.mutex import Mutex
-from distlock.locks.permits import Permits
+from distlock.locks.semaphore import Permits
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually

@@ -20,7 +20,7 @@ from django.urls import path
 
 from distlock import zk_lock, zk_semaphore
 from distlock.checks import MIDDLEWARE
-from distlock.locks.permits import Permits
+from distlock.locks.semaphore import Permits
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
 

@@ -24,7 +24,7 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.conf import UNSET
-from distlock.locks.multilock import _Acquisition
+from distlock.locks.multilock import _time_left
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
@@ -237,28 +237,21 @@ def test_all_together_have_one_deadline(tree: Tree, make_owner: MakeOwner) -> No
     second.now(zk_lock("b").release)
 
 
-@pytest.mark.parametrize("limit", [0, 0.001, 5, None])
-def test_each_has_the_time_that_is_left(limit: float | None) -> None:
-    call, lock = _Acquisition(current(), [], limit), zk_lock("a")
-    assert call.time_for(lock) == (limit if not limit else pytest.approx(limit, abs=0.5))
-    call._started -= 3
-    match limit:
-        case None:
-            assert call.time_for(lock) is None
-        case 0:
-            assert call.time_for(lock) == 0  # all are tried
-        case 5:
-            assert call.time_for(lock) == pytest.approx(2, abs=0.5)
-        case _:
-            with pytest.raises(LockBusy, match="no time was left") as busy:
-                call.time_for(lock)
-            assert busy.value.key == "a"
+@pytest.mark.parametrize(
+    ("limit", "waited", "left"),
+    [(None, 3, None), (0, 3, 0), (5, 0, 5), (5, 3, 2), (5, 5.05, 0), (0.001, 0.05, 0)],
+)
+def test_each_has_the_time_that_is_left(
+    limit: float | None, waited: float, left: float | None
+) -> None:
+    """With a timeout of 0 all are tried, and so is one just after the deadline."""
+    assert _time_left(zk_lock("a"), limit, waited) == left
 
 
-def test_a_lock_is_tried_still_when_the_deadline_has_just_passed() -> None:
-    call = _Acquisition(current(), [], 5)
-    call._started -= 5
-    assert call.time_for(zk_lock("a")) == 0
+def test_none_is_tried_when_the_time_is_up() -> None:
+    with pytest.raises(LockBusy, match="no time was left") as busy:
+        _time_left(zk_lock("a"), 0.001, 3)
+    assert busy.value.key == "a"
 
 
 def test_a_short_timeout_gets_free_locks(tree: Tree) -> None:
@@ -277,11 +270,11 @@ def test_the_timeout_is_that_of_the_call_then_of_the_object_then_of_the_setting(
     two_sessions.DISTLOCK = {**aliases, "other": {**aliases["other"], "TIMEOUT": 7}}
     # That of its locks does not count.
     lock = zk_multilock(zk_lock("a", timeout=3), using="other", timeout=timedelta(seconds=2))
-    assert lock._limit(True, 1) == 1
-    assert lock._limit(True, UNSET) == 2
-    assert lock._limit(False, 9) == 0
-    assert zk_multilock(zk_lock("a", timeout=3), using="other")._limit(True, UNSET) == 7
-    assert zk_multilock("a", timeout=None)._limit(True, UNSET) is None
+    assert lock._wait_limit(True, 1) == 1
+    assert lock._wait_limit(True, UNSET) == 2
+    assert lock._wait_limit(False, 9) == 0
+    assert zk_multilock(zk_lock("a", timeout=3), using="other")._wait_limit(True, UNSET) == 7
+    assert zk_multilock("a", timeout=None)._wait_limit(True, UNSET) is None
 
 
 # --- releasing -----------------------------------------------------------------------------------

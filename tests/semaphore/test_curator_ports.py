@@ -270,7 +270,7 @@ def _interrupted(gone: threading.Event) -> None:
         def error(self, error: None) -> None: ...
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distlock.locks.permits.SemaphoreContender", Interrupted)
+        patch.setattr("distlock.locks.semaphore.SemaphoreContender", Interrupted)
         zk_semaphore(KEY, 1).acquire(timeout=None)
 
 

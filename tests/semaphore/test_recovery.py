@@ -186,7 +186,7 @@ def test_nodes_of_an_earlier_session_give_no_lease(
             super().__init__(*args, **options)
             places.append(self)
 
-    monkeypatch.setattr("distlock.locks.permits.SemaphoreContender", Noted)
+    monkeypatch.setattr("distlock.locks.semaphore.SemaphoreContender", Noted)
     holder = zk_semaphore(KEY, 1, using="other")
     assert holder.acquire()
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
