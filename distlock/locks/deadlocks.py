@@ -7,8 +7,8 @@ that names the node with which it waits. No key's znode name has an ``@``. A loo
 requests for each owner on its way, however many locks and waiters there are. An owner that holds
 nothing never looks, since nobody can wait for it.
 
-- *It takes no thread.* Each step runs where the answer to the previous one arrives, while the
-  waiter stays at its latch. The last step runs on the thread that grants, so it misses no grant.
+- *It takes no thread.* The waiter takes a step whenever it wakes: an answer wakes it, too. A grant
+  in the meantime wins.
 - *It reports no false deadlock.* It reads the nodes one after the other, so a cycle counts only if
   a second look shows it again, by servers that have caught up with their leader: a waiter has
   released nothing between the two looks. Semaphores do not count, since any thread may release.
@@ -23,7 +23,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Generator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distlock.contenders.waiting import Waiter
+    from distlock.engine.calls import Wake
     from distlock.inspection.wait_graph import Cycle
     from distlock.owner.owner import Owner
     from distlock.queue.events import Node
@@ -58,11 +58,13 @@ _JITTER: Final = 0.1
 
 _OWNER = re.compile(r"[0-9a-f]{32}")
 
-#: A question to a server about several paths. The answers are values, or None for nodes that are
-#: gone or unreadable.
-_Question: TypeAlias = "tuple[Callable[..., None], Sequence[str]]"
 _T = TypeVar("_T")
-_Steps: TypeAlias = Generator["_Question", list[Any], _T]
+#: Yields until all answers have come.
+_Steps: TypeAlias = Generator[None, None, _T]
+
+
+class _GivenUp(Exception):
+    """A look has no answer, or none in time."""
 
 
 class _Wait(NamedTuple):
@@ -87,12 +89,15 @@ class DeadlockDetector:
         self._after = after
         self._next = time.monotonic() + after / 2
         self._notice: _Notice | None = None
-        self._looking = False
+        self._look: _Steps[None] | None = None
+        #: When the look is given up.
+        self._deadline = 0.0
+        self._wake: Wake
 
-    def turn(self, contender: Waiter, settled: Callable[[], None]) -> float:
+    def turn(self, contender: Waiter, wake: Wake) -> float:
         """Take the steps that are due, without blocking, and return the seconds until the next.
 
-        :param settled: called once the contender has the error `DeadlockDetected`
+        :param wake: wakes the caller, who then takes the next turn
         """
         now = time.monotonic()
         if now >= self._next:
@@ -102,9 +107,14 @@ class DeadlockDetector:
             node = contender.node
             if node is not None and contender.session.connected:
                 self._put_up(contender, node)
-                if not first and not self._looking:
-                    self._looking = True
-                    _run(self._look(contender, node, settled))
+                if not first and self._look is None:
+                    self._wake, self._deadline = wake, now + BUDGET_SECONDS
+                    self._look = self._steps(contender, node)
+        if self._look is not None:
+            try:
+                next(self._look)
+            except (StopIteration, _GivenUp):
+                self._look = None
         return self._next - now
 
     def end(self) -> None:
@@ -119,25 +129,16 @@ class DeadlockDetector:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def _look(self, contender: Waiter, node: Node, settled: Callable[[], None]) -> _Steps[None]:
-        try:
-            found = yield from self._deadlock(contender, node)
-            if found is None:
-                return
-            again = yield from self._deadlock(contender, node, sync=True)
-            if again is None or again.nodes != found.nodes:
-                return
-            # The answer arrives on the thread that grants.
-            (there,) = yield contender.session.read, [f"{contender.path}/{node.name}"]
-            if (
-                there
-                and contender.node is node
-                and not (contender.granted or contender.left or contender.error)
-            ):
-                contender.error = self._error(contender, again)
-                settled()
-        finally:
-            self._looking = False
+    def _steps(self, contender: Waiter, node: Node) -> _Steps[None]:
+        found = yield from self._deadlock(contender, node)
+        if found is None:
+            return
+        again = yield from self._deadlock(contender, node, sync=True)
+        if again is None or again.nodes != found.nodes:
+            return
+        if contender.node is node and not (contender.granted or contender.error):
+            contender.error = self._error(contender, again)  # a grant in this instant wins
+            self._wake()
 
     def _deadlock(
         self, contender: Waiter, node: Node, *, sync: bool = False
@@ -150,18 +151,79 @@ class DeadlockDetector:
         known = {self._owner.id}
         locks: list[Lock] = []
         while pending:
-            found = yield from _lock_of(pending.popleft(), sync)
+            found = yield from self._lock_of(pending.popleft(), sync)
             if found is None:
                 continue
             locks.append(found)
             others = {holder.owner for holder in found.holders if _OWNER.fullmatch(holder.owner)}
             for session in sessions:
-                pending.extend((yield from _waits_of(sorted(others - known), session)))
+                pending.extend((yield from self._waits_of(sorted(others - known), session)))
             known |= others
         for cycle in cycles(locks):
             if cycle.certain and cycle.youngest.participant.path == f"{contender.path}/{node.name}":
                 return cycle
         return None
+
+    def _lock_of(self, wait: _Wait, sync: bool) -> _Steps[Lock | None]:
+        """Return the lock of a wait, with all its holders and with this one waiter."""
+        session, path = wait.session, f"{wait.session.root}/{wait.lock}"
+        (names,) = yield from self._all(partial(session.children, sync=sync), [path])
+        key, kind = key_of(wait.lock)
+        listed = listed_lock(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
+        waiter = next((node for node in listed.waiters if node.name == wait.node), None)
+        if waiter is None:
+            return None
+        nodes = [*listed.holders, waiter]
+        reads = yield from self._all(session.read, [f"{path}/{node.name}" for node in nodes])
+        found = [
+            Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
+            for node, read in zip(nodes, reads, strict=True)
+            if (who := participant(f"{path}/{node.name}", read)) is not None
+        ]
+        holders = tuple(one for one in found if one.holds)
+        waiters = tuple(one for one in found if not one.holds)
+        if not waiters:
+            return None
+        return replace(
+            listed.lock, holding=len(holders), waiting=1, holders=holders, waiters=waiters
+        )
+
+    def _waits_of(self, owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
+        """Return where these owners wait, as far as notices on this session's tree tell.
+
+        Anybody may have written one. The queue itself proves that a node waits, and whose it is.
+        """
+        reads = yield from self._all(session.read, [_path_of(session, owner) for owner in owners])
+        found = []
+        for owner, read in zip(owners, reads, strict=True):
+            said = read_json(read[0]).get("waits") if read else None
+            lock, _, node = said.rpartition("/") if isinstance(said, str) else ("", "", "")
+            if lock and "/" not in lock and parse(node) and f"{lock}{node}".isprintable():
+                found.append(_Wait(owner, session, lock, node))
+        return found
+
+    def _all(self, method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]:
+        """Ask about all paths, in batches: the session's heartbeat waits behind each.
+
+        The answers are values, or None for nodes that are gone or unreadable.
+        """
+        answers: dict[str, Any] = {}
+
+        def answered(path: str, value: Any, error: BaseException | None) -> None:
+            answers[path] = None if isinstance(error, NoNode | NoAuth) else error or value
+            self._wake()
+
+        for start in range(0, len(paths), BATCH):
+            batch = paths[start : start + BATCH]
+            for path in batch:
+                method(path, partial(answered, path))
+            while len(answers) < start + len(batch) and time.monotonic() < self._deadline:
+                yield
+        if time.monotonic() >= self._deadline or any(
+            isinstance(answer, BaseException) for answer in answers.values()
+        ):
+            raise _GivenUp
+        return [answers[path] for path in paths]
 
     def _error(self, contender: Waiter, cycle: Cycle) -> DeadlockDetected:
         conf = contender.session.conf
@@ -184,50 +246,6 @@ def detector_for(owner: Owner, limit: float | None, after: float | None) -> Dead
     if after is None or (limit is not None and limit <= after):
         return None
     return DeadlockDetector(owner, after)
-
-
-def _lock_of(wait: _Wait, sync: bool) -> _Steps[Lock | None]:
-    """Return the lock of a wait, with all its holders and with this one waiter."""
-    session, path = wait.session, f"{wait.session.root}/{wait.lock}"
-    (names,) = yield partial(session.children, sync=sync), [path]
-    key, kind = key_of(wait.lock)
-    listed = listed_lock(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
-    waiter = next((node for node in listed.waiters if node.name == wait.node), None)
-    if waiter is None:
-        return None
-    nodes = [*listed.holders, waiter]
-    reads = yield from _all(session.read, [f"{path}/{node.name}" for node in nodes])
-    found = [
-        Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
-        for node, read in zip(nodes, reads, strict=True)
-        if (who := participant(f"{path}/{node.name}", read)) is not None
-    ]
-    holders = tuple(one for one in found if one.holds)
-    waiters = tuple(one for one in found if not one.holds)
-    if not waiters:
-        return None
-    return replace(
-        listed.lock,
-        holding=len(holders),
-        waiting=1,
-        holders=holders,
-        waiters=waiters,
-    )
-
-
-def _waits_of(owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
-    """Return where these owners wait, as far as notices on this session's tree tell.
-
-    Anybody may have written one. The queue itself proves that a node waits, and whose it is.
-    """
-    reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
-    found = []
-    for owner, read in zip(owners, reads, strict=True):
-        said = read_json(read[0]).get("waits") if read else None
-        lock, _, node = said.rpartition("/") if isinstance(said, str) else ("", "", "")
-        if lock and "/" not in lock and parse(node) and f"{lock}{node}".isprintable():
-            found.append(_Wait(owner, session, lock, node))
-    return found
 
 
 def _path_of(session: Session, owner: str) -> str:
@@ -275,48 +293,3 @@ class _Notice:
     def _made_late(self, value: Any) -> None:
         if self._down:
             self.take_down()
-
-
-# --- questions and answers -----------------------------------------------------------------------
-
-
-def _all(method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]:
-    """Ask about all paths, in batches: the session's heartbeat waits behind each."""
-    answers: list[Any] = []
-    for start in range(0, len(paths), BATCH):
-        answers += yield method, paths[start : start + BATCH]
-    return answers
-
-
-def _run(steps: _Steps[None]) -> None:
-    """Ask one question after the other, and stop at a missing or late answer."""
-    deadline = time.monotonic() + BUDGET_SECONDS
-
-    def answered(answers: list[Any]) -> None:
-        if time.monotonic() > deadline or any(isinstance(one, BaseException) for one in answers):
-            steps.close()
-            return
-        with suppress(StopIteration):
-            _ask(*steps.send(answers), answered)
-
-    _ask(*next(steps), answered)
-
-
-def _ask(
-    method: Callable[..., None], paths: Sequence[str], then: Callable[[list[Any]], None]
-) -> None:
-    answers: dict[str, Any] = dict.fromkeys(paths)
-    missing, going = set(paths), [True]
-
-    def answered(path: str, value: Any, error: BaseException | None) -> None:
-        answers[path] = None if isinstance(error, NoNode | NoAuth) else error or value
-        missing.discard(path)
-        if not missing:
-            try:
-                going.pop()
-            except IndexError:  # when the connection breaks, answers come in two threads
-                return
-            then(list(answers.values()))
-
-    for path in paths:
-        method(path, partial(answered, path))
