@@ -80,43 +80,25 @@ __all__ = [
     "zk_semaphore_mutex",
 ]
 
-#: The module of each public name.
+#: The public names of each module.
 _MODULES: Final = {
-    "DeadlockDetected": "exceptions",
-    "DistlockError": "exceptions",
-    "FenceField": "fencing",
-    "FencedModel": "fencing",
-    "Hold": "owner.hold",
-    "IncompatiblePeer": "exceptions",
-    "Leader": "locks.leader",
-    "LockBusy": "exceptions",
-    "LockInTransaction": "exceptions",
-    "LockKeyError": "exceptions",
-    "LockLost": "exceptions",
-    "LockUnavailable": "exceptions",
-    "Mutex": "locks.mutex",
-    "NotOwner": "exceptions",
-    "StaleToken": "exceptions",
-    "TooManyLocks": "exceptions",
-    "escape_key": "keys.templates",
-    "kazoo_client": "session.sharing",
-    "lock_acquired": "signals",
-    "lock_at_risk": "signals",
-    "lock_contended": "signals",
-    "lock_failed": "signals",
-    "lock_lost": "signals",
-    "lock_released": "signals",
-    "lock_safe": "signals",
-    "release_on_sigterm": "session.termination",
-    "revoke": "locks.revocation",
-    "zk_leader": "locks.leader",
-    "zk_lease": "lease.persistent",
-    "zk_lock": "locks.mutex",
-    "zk_locked": "decorators",
-    "zk_multilock": "locks.multilock",
-    "zk_rwlock": "locks.rwlock",
-    "zk_semaphore": "locks.semaphore",
-    "zk_semaphore_mutex": "locks.semaphore",
+    "decorators": "zk_locked",
+    "exceptions": "DeadlockDetected DistlockError IncompatiblePeer LockBusy LockInTransaction "
+    "LockKeyError LockLost LockUnavailable NotOwner StaleToken TooManyLocks",
+    "fencing": "FencedModel FenceField",
+    "keys.templates": "escape_key",
+    "lease.persistent": "zk_lease",
+    "locks.leader": "Leader zk_leader",
+    "locks.multilock": "zk_multilock",
+    "locks.mutex": "Mutex zk_lock",
+    "locks.revocation": "revoke",
+    "locks.rwlock": "zk_rwlock",
+    "locks.semaphore": "zk_semaphore zk_semaphore_mutex",
+    "owner.hold": "Hold",
+    "session.sharing": "kazoo_client",
+    "session.termination": "release_on_sigterm",
+    "signals": "lock_acquired lock_at_risk lock_contended lock_failed lock_lost lock_released "
+    "lock_safe",
 }
 
 
@@ -128,11 +110,11 @@ if not TYPE_CHECKING:  # or a type checker would accept any misspelt name
         The models could not be imported at once: Django imports this package before its apps are
         ready.
         """
-        module = _MODULES.get(name)
-        if module is None:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
-        return value
+        for module, names in _MODULES.items():
+            if name in names.split():
+                value = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

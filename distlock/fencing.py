@@ -26,6 +26,7 @@ Source: Kleppmann, "How to do distributed locking"; Chubby's sequencers.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -67,7 +68,7 @@ def token_of(fence: Hold | int) -> int:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     _BigIntegerField = models.BigIntegerField[int, int]
 else:  # not generic at run time
@@ -210,43 +211,6 @@ class FencedQuerySet(models.QuerySet[_M]):
         with transaction.atomic(using=self._for_writing().db):
             return super().bulk_update(*args, **options)
 
-    def bulk_create(self, *args: Any, **options: Any) -> list[_M]:
-        """Create rows; not when fenced, since a conflict would overwrite existing rows."""
-        self._refuse_fenced("bulk_create")
-        return super().bulk_create(*args, **options)
-
-    def get_or_create(
-        self, defaults: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> tuple[_M, bool]:
-        """Get or create a row; not when fenced."""
-        self._refuse_fenced("get_or_create")
-        return super().get_or_create(defaults, **kwargs)
-
-    def update_or_create(
-        self,
-        defaults: Mapping[str, Any] | None = None,
-        create_defaults: Mapping[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> tuple[_M, bool]:
-        """Update or create a row; not when fenced, since Django writes values read before."""
-        self._refuse_fenced("update_or_create")
-        return super().update_or_create(defaults, create_defaults, **kwargs)
-
-    def delete(self) -> tuple[int, dict[str, int]]:
-        """Delete the rows; not when fenced, since Django deletes rows that it read before."""
-        self._refuse_fenced("delete")
-        return super().delete()
-
-    delete.alters_data = True  # type: ignore[attr-defined]
-    delete.queryset_only = True  # type: ignore[attr-defined]
-
-    def _refuse_fenced(self, method: str) -> None:
-        if self._token is not None:
-            raise TypeError(
-                f"A fenced query set has no {method}(): its write could not carry the condition. "
-                "Use claim() and save(fence=hold), or a fenced update()."
-            )
-
     def _for_writing(self) -> FencedQuerySet[_M]:
         self._for_write = True  # as Django's own update does before it asks for the database
         return self
@@ -255,6 +219,29 @@ class FencedQuerySet(models.QuerySet[_M]):
         clone = super()._clone()  # type: ignore[misc]
         clone._token = self._token  # noqa: SLF001 - our own clone
         return clone
+
+
+def _never_fenced(name: str) -> Callable[..., Any]:
+    """Return a query set's method that refuses a fence: its write could not carry the condition.
+
+    ``bulk_create`` would overwrite existing rows in a conflict, and the others write or delete what
+    they have read before.
+    """
+
+    @wraps(getattr(models.QuerySet, name))
+    def method(rows: FencedQuerySet[Any], *args: Any, **options: Any) -> Any:
+        if rows._token is not None:  # noqa: SLF001 - a method of its class
+            raise TypeError(
+                f"A fenced query set has no {name}(): its write could not carry the condition. "
+                "Use claim() and save(fence=hold), or a fenced update()."
+            )
+        return getattr(super(FencedQuerySet, rows), name)(*args, **options)
+
+    return method
+
+
+for _name in ("bulk_create", "get_or_create", "update_or_create", "delete"):
+    setattr(FencedQuerySet, _name, _never_fenced(_name))
 
 
 class FencedModel(models.Model):
