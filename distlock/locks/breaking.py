@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.lease.nodes import LeaseHolder, Term
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from distlock.keys.znodes import Participant
     from distlock.session.session import Session
+
+    #: Sends a request, given what to call with the answer.
+    Request: TypeAlias = Callable[..., None]
 
 
 def break_node(participant: Participant, *, using: str = "default") -> bool:
@@ -34,32 +37,39 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
     :raises LockUnavailable: ZooKeeper refused, or did not answer in time; then the outcome is
         unknown
     """
+    return change(participant.path, partial(_deletion, participant), using)
+
+
+def change(path: str, how: Callable[[Session, bytes, Any], Request | None], using: str) -> bool:
+    """Read a node and send what `how` makes of it; return False if it is gone, or not to change.
+
+    :param how: returns a request that fails if somebody has written the node since; then it starts
+        anew
+    :raises LockUnavailable: the lock server refused, or did not answer in time
+    """
     session = session_for(using)
     deadline = time.monotonic() + session.conf.connect_timeout
 
     def ask(method: Callable[..., None], *args: Any) -> Any:
         left = max(deadline - time.monotonic(), 0)
-        return session.call(method, *args, timeout=left, key=participant.path)
+        return session.call(method, *args, timeout=left, key=path)
 
     while True:
         try:
-            data, stat = ask(session.read, participant.path)
-            delete = _deletion(session, participant, data, stat)
-            if delete is None:
+            request = how(session, *ask(session.read, path))
+            if request is None:
                 return False
-            ask(delete)
+            ask(request)
         except NoNode:
             return False
-        except BadVersion:  # somebody renewed it, or took it over, in this instant
+        except BadVersion:
             continue
         else:
             return True
 
 
-def _deletion(
-    session: Session, participant: Participant, data: bytes, stat: Any
-) -> Callable[..., None] | None:
-    """Return a function that deletes the node as read, or None if it is another node."""
+def _deletion(participant: Participant, session: Session, data: bytes, stat: Any) -> Request | None:
+    """Return a request that deletes the node as read, or None if it is another node."""
     term = Term.read(data, stat) if isinstance(participant, LeaseHolder) else None
     if participant.token != (term.token if term else _token(participant, stat)):
         return None

@@ -9,22 +9,22 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
-from distlock.engine.errors import BadVersion, NoNode
 from distlock.inspection.state import LEASES
 from distlock.keys.znodes import with_request
 from distlock.logs.loggers import safe
-from distlock.session.registry import session_for
+
+from .breaking import change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.keys.znodes import Participant
+    from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -52,23 +52,11 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
             "replace its data, and it would never end. Call release() as its owner, or break "
             "it: manage.py distlock break KEY."
         )
-    session, path = session_for(using), participant.path
-    deadline = time.monotonic() + session.conf.connect_timeout
 
-    def ask(method: Callable[..., None], *args: Any) -> Any:
-        left = max(deadline - time.monotonic(), 0)
-        return session.call(method, path, *args, timeout=left, key=path)
+    def request(session: Session, data: bytes, stat: Any) -> Callable[..., None]:
+        return partial(session.write, participant.path, with_request(data), stat.version)
 
-    while True:
-        try:
-            data, stat = ask(session.read)
-            ask(session.write, with_request(data), stat.version)
-        except NoNode:
-            return False
-        except BadVersion:  # somebody else asked in this instant
-            continue
-        else:
-            return True
+    return change(participant.path, request, using)
 
 
 def check_listener(on_revoke: object) -> None:
