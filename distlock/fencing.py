@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.core import checks
-from django.db import DatabaseError, Error, connections, models, router, transaction
-from django.db.models.sql.constants import SINGLE
+from django.db import DatabaseError, Error, models, router, transaction
 
 from .exceptions import StaleToken
 from .owner.hold import Hold
@@ -88,7 +87,9 @@ class FenceField(_BigIntegerField):
 def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
     """Write `rows` all or none, and explain an error that a newer token has caused.
 
-    It uses a savepoint, since Django forbids queries after an error in a transaction.
+    It uses a savepoint, since Django forbids queries after an error in a transaction. Above READ
+    COMMITTED a transaction sees no token that is newer than its snapshot, so PostgreSQL's
+    serialization failure stays one.
 
     :raises StaleToken: one of the rows has a newer token
     """
@@ -96,7 +97,10 @@ def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
         with transaction.atomic(using=rows.db):
             yield
     except DatabaseError as error:
-        newer = _newer_token_after(error, rows, token)
+        try:
+            newer = _newer_tokens(rows, token).first()
+        except Error:  # the database does not answer: the caller gets the first error
+            newer = None
         if newer is None:
             raise
         raise StaleToken.of(rows.model, token, newer=newer) from error
@@ -120,33 +124,6 @@ def _guarded(rows: _Rows, token: int) -> _Rows:
 
 def _newer_tokens(rows: models.QuerySet[Any], token: int) -> models.QuerySet[Any, int]:
     return rows.filter(fence__gt=token).values_list("fence", flat=True)
-
-
-def _newer_token_after(error: DatabaseError, rows: models.QuerySet[Any], token: int) -> int | None:
-    """Return a newer token in `rows`, which may have caused `error`.
-
-    Above READ COMMITTED a transaction sees no token that is newer than its snapshot: PostgreSQL
-    answers the UPDATE with a serialization failure, as it answers any other write over such a row.
-    Only another connection can tell the two apart.
-    """
-    newer = _newer_tokens(rows, token)
-    try:
-        found = newer.first()
-        if found is None and _is_serialization_failure(error):
-            outside = connections[rows.db].copy()
-            try:
-                compiler = newer[:1].query.get_compiler(connection=outside)
-                (found,) = compiler.execute_sql(SINGLE) or [None]
-            finally:
-                outside.close()
-    except Error:  # the database does not answer: the caller gets the first error
-        return None
-    return found
-
-
-def _is_serialization_failure(error: DatabaseError) -> bool:
-    cause = error.__cause__
-    return "40001" in (getattr(cause, "sqlstate", None), getattr(cause, "pgcode", None))
 
 
 class FencedQuerySet(models.QuerySet[_M]):
