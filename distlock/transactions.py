@@ -9,20 +9,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from contextlib import ContextDecorator
 from selectors import EVENT_READ, DefaultSelector
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import Error, connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 
 from .exceptions import LockInTransaction
 from .logs.loggers import safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import FrameType
 
+    from django.db.backends.base.base import BaseDatabaseWrapper
     from django.http import HttpRequest
 
 
@@ -60,10 +58,7 @@ def refuse_open_transaction(key: str) -> None:
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
     blocks: list[Any] = connection.atomic_blocks
     if blocks:
-        return any(
-            not block._from_testcase and not _is_past(block)  # noqa: SLF001 - as durable=True does
-            for block in blocks
-        )
+        return not all(block._from_testcase for block in blocks)  # noqa: SLF001 - as durable=True does
     if connection.autocommit or connection.connection is None:
         return False
     return _driver_has_transaction(connection.connection)
@@ -75,29 +70,6 @@ def _driver_has_transaction(connection: Any) -> bool:
         return bool(connection.in_transaction)
     info = getattr(connection, "info", None)  # psycopg
     return getattr(info, "transaction_status", None) not in _NO_TRANSACTION
-
-
-#: The code of a function that `atomic` decorates, and of the function that calls commit hooks.
-_DECORATED: Final = ContextDecorator()(lambda: None).__code__
-_COMMIT_HOOKS: Final = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
-
-
-def _is_past(block: Any) -> bool:
-    """Return whether the call that `block` decorates is over, and a commit hook is running.
-
-    With ``ATOMIC_REQUESTS`` on two databases Django decorates a view with two blocks. Hooks of the
-    inner one run between its COMMIT and that of the outer one, and the site cannot move them. A
-    block that a hook itself has opened does not count.
-    """
-    in_hook = False
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001
-    while frame is not None:
-        if frame.f_code is _COMMIT_HOOKS:
-            in_hook = True
-        elif in_hook and frame.f_code is _DECORATED and frame.f_locals["self"] is block:
-            return True
-        frame = frame.f_back
-    return False
 
 
 # --- abandoned statements ------------------------------------------------------------------------
