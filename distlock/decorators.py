@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from django.utils.decorators import method_decorator
 
 from . import conf
 from .conf import UNSET, warn_unless_installed
@@ -191,12 +190,6 @@ class Locked:
                 "cannot do in async code. Lock a synchronous function, and call that with "
                 "sync_to_async."
             )
-        if options.cancel_on_loss and not _may_be_async(function, inner):
-            raise TypeError(
-                f"cancel_on_loss= cancels the task of an async function, and {inner.__qualname__} "
-                "is synchronous, which cannot be interrupted. Leave the option out, and call "
-                "hold.check() in a `with zk_lock(…) as hold:` before each step that counts."
-            )
         self.function = function
         self.template = template
         self.options = options
@@ -344,18 +337,6 @@ class Locked:
     def _databases(self, args: tuple[Any, ...]) -> Iterable[str]:
         """Return the databases whose ``ATOMIC_REQUESTS`` Django left to this wrapper."""
         return claimed_databases(_request_in(args)) if self.opens_transaction else ()
-
-
-def _may_be_async(function: Callable[..., Any], inner: Callable[..., Any]) -> bool:
-    """Return whether `function` may return a coroutine, as an async class view does.
-
-    `method_decorator` tries a decorator on a function of its own before it uses it on ``dispatch``.
-    """
-    return (
-        iscoroutinefunction(function)
-        or getattr(inner, "__name__", "") == "dispatch"
-        or inner.__module__ == method_decorator.__module__
-    )
 
 
 def _request_in(args: tuple[Any, ...]) -> HttpRequest | None:
