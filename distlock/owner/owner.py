@@ -99,7 +99,7 @@ class Owner:
         if not getattr(self, "held", None) or sys.is_finalizing():  # or `__init__` was interrupted
             return
         if self.thread is not None and self.process is process.this:
-            self._tell_left_behind("thread", self.thread)
+            _tell_left_behind(self, f"thread {self.thread.name}")
 
     def acts_for(self, thread: Thread) -> bool:
         """Whether code that belongs to this thread now belongs to this owner."""
@@ -114,19 +114,7 @@ class Owner:
         """Log the locks that a pool's job leaves held, and never be the owner of the next job."""
         thread, self.thread, self.here = self.thread, None, None
         if thread is not None:
-            self._tell_left_behind("job in the thread", thread)
-
-    def _tell_left_behind(self, what: str, thread: Thread) -> None:
-        for held in self.held.values():
-            if not (held.hold.lost or held.grant.session.over):
-                logger.error(
-                    "The %s %s has ended and left the lock %r held. Nobody can release it any "
-                    "more, and nobody gets it while this process lives. Use `with`, which "
-                    "releases on every way out.",
-                    what,
-                    thread.name,
-                    held.hold.key,
-                )
+            _tell_left_behind(self, f"job in the thread {thread.name}")
 
     @property
     def has_running_calls(self) -> bool:
@@ -331,29 +319,32 @@ def _owner_of_task(task: Task[Any]) -> Owner:
     owner = _of_task.get(task)
     if owner is None:
         owner = _of_task[task] = Owner(task.get_name())
-        task.add_done_callback(partial(_tell_left_behind, owner))
+        task.add_done_callback(partial(_task_ends, owner))
     return owner
 
 
-def _tell_left_behind(owner: Owner, task: Task[Any]) -> None:
-    """Log the locks that a task leaves held at its end.
+def _task_ends(owner: Owner, task: Task[Any]) -> None:
+    if not owner.has_running_calls:  # a function that runs on in its thread will release them
+        _tell_left_behind(owner, f"task {task.get_name()}")
 
-    They stay held: the code that awaited this task may go on as if it held the lock, such as
+
+def _tell_left_behind(owner: Owner, what: str) -> None:
+    """Log the locks that a thread, a job or a task leaves held at its end.
+
+    They stay held: the code that awaited a task may go on as if it held the lock, such as
     ``await wait_for(lock.aacquire(), 5)``, which makes a task of its own before Python 3.12.
     """
-    if owner.has_running_calls:  # a function that runs on in its thread will release them
-        return
-    left = [held.hold.key for held in owner.held.values() if not held.hold.lost]
-    for key in left:
-        logger.error(
-            "The task %s has ended and left the lock %r held. Nobody can release it any more, and "
-            "nobody gets it while this process lives. Use `async with`, which releases on every "
-            "way out; limit a wait with the lock's own timeout=, for asyncio.wait_for() may run "
-            "aacquire() in a task of its own; and close an async generator that holds a lock with "
-            "contextlib.aclosing().",
-            task.get_name(),
-            key,
-        )
+    for held in owner.held.values():
+        if not (held.hold.lost or held.grant.session.over):
+            logger.error(
+                "The %s has ended and left the lock %r held. Nobody can release it any more, and "
+                "nobody gets it while this process lives. Use `with` or `async with`, which "
+                "release on every way out; limit a wait with the lock's own timeout=, for "
+                "asyncio.wait_for() may run aacquire() in a task of its own; and close an async "
+                "generator that holds a lock with contextlib.aclosing().",
+                what,
+                held.hold.key,
+            )
 
 
 def _owner_of_abandoned(call: AbandonedCall) -> Owner:
