@@ -122,11 +122,10 @@ def literal_key(key: str) -> str:
 
     def unescaped(found: re.Match[str]) -> str:
         if not _is_escaped(found):
-            filled = _spelled(key, "{}")[:LONGEST_SHOWN]
             raise LockKeyError(
                 f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
-                f"{found[0][:80]!a}: all values would share one lock. Write f{filled!a}, or "
-                "escape_key(key) if you mean the brackets."
+                f"{found[0][:80]!a}: all values would share one lock. Write an f-string such as "
+                "f'stock:{sku}', or escape_key(key) if you mean the brackets."
             )
         return found[0][1:-1]
 
@@ -150,18 +149,6 @@ def escape_key(key: str) -> str:
 
 def _is_escaped(found: re.Match[str]) -> bool:
     return len(found[1] or found[4]) > 1 and len(found[3] or found[7]) > 1
-
-
-def _spelled(text: str, brackets: str) -> str:
-    """Return `text` with its placeholders in these brackets."""
-    return _PLACEHOLDER.sub(
-        lambda found: (
-            found[0]
-            if _is_escaped(found)
-            else brackets[0] + (found[2] or found[5]).rpartition(":")[2] + brackets[1]
-        ),
-        text,
-    )
 
 
 class KeyTemplate:
@@ -198,11 +185,10 @@ class KeyTemplate:
         if re.search("[<>]", _PLACEHOLDER.sub("", part)):
             raise LockKeyError(f"Unbalanced '<' or '>' in the lock key template {self.text!r}.")
         if not all(map(_is_escaped, _PLACEHOLDER.finditer(part))):
-            right = _spelled(self.text, "<>")
             raise LockKeyError(
                 f"The lock key template {self.text!r} has a placeholder that is not filled in: all "
-                f"calls would share one lock. Write {right!r}, or double the brackets if you mean "
-                "them."
+                "calls would share one lock. Write <name> for an argument of the call, or double "
+                "the brackets if you mean them."
             )
         return literal_key(part)
 

@@ -22,28 +22,20 @@ from distlock import (
 )
 from distlock.keys.templates import KeyTemplate, literal_key
 
-FORGOTTEN = {
-    "stock:<sku>": "f'stock:{sku}'",
-    "stock:<order.pk>:x": "f'stock:{order.pk}:x'",
-    "stock:<int:sku>": "f'stock:{sku}'",
-    "stock:{sku}": "f'stock:{sku}'",
-    "stock:{order.pk:05d}": "f'stock:{order.pk}'",
-    "stock:{sku!r}": "f'stock:{sku}'",
-    "stock:{order['pk']}": "f'stock:{order}'",
-    "<a>:{b}": "f'{a}:{b}'",
-    "<<sku>": "<",
-    "<sku>>>": ">",
-    "{{sku}": "{",
-}
+FORGOTTEN = [
+    "stock:<sku>", "stock:<order.pk>:x", "stock:<int:sku>", "stock:{sku}",
+    "stock:{order.pk:05d}", "stock:{sku!r}", "stock:{order['pk']}", "<a>:{b}",
+    "<<sku>", "<sku>>>", "{{sku}",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("key", "right"), FORGOTTEN.items())
-def test_a_key_that_was_not_filled_in_is_refused_and_the_message_has_the_right_one(
-    key: str, right: str
+@pytest.mark.parametrize("key", FORGOTTEN)
+def test_a_key_that_was_not_filled_in_is_refused_and_the_message_says_what_to_write(
+    key: str,
 ) -> None:
     with pytest.raises(LockKeyError, match="would share one lock") as refused:
         zk_lock(key)
-    assert right in str(refused.value)
+    assert f"{key!a} has a placeholder" in str(refused.value)
     assert "escape_key" in str(refused.value)
 
 
@@ -121,20 +113,11 @@ def test_a_long_key_of_brackets_is_judged_quickly(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "right"),
-    [
-        ("stock:{sku}", "'stock:<sku>'"),
-        ("stock:{order.pk}", "'stock:<order.pk>'"),
-        ("stock:{sku!r:>10}", "'stock:<sku>'"),
-        ("<shop>:{sku}", "'<shop>:<sku>'"),
-    ],
+    "template", ["stock:{sku}", "stock:{order.pk}", "stock:{sku!r:>10}", "<shop>:{sku}"]
 )
-def test_a_template_in_the_wrong_brackets_is_refused_at_decoration(
-    template: str, right: str
-) -> None:
-    with pytest.raises(LockKeyError, match="would share one lock") as refused:
+def test_a_template_in_the_wrong_brackets_is_refused_at_decoration(template: str) -> None:
+    with pytest.raises(LockKeyError, match=r"would share one lock\. Write <name>"):
         zk_locked(template)
-    assert f"Write {right}" in str(refused.value)
 
 
 @pytest.mark.parametrize(
