@@ -15,8 +15,7 @@ from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 
-from . import conf
-from .conf import UNSET, warn_unless_installed
+from .conf import UNSET, seconds, warn_unless_installed
 from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
@@ -141,13 +140,7 @@ class Patience(NamedTuple):
             )
         if deadline is UNSET:
             return cls(limit)
-        try:
-            return cls(limit, conf.seconds(deadline))
-        except (TypeError, ValueError) as error:
-            raise type(error)(
-                f"busy_deadline must be a number of seconds, a timedelta, or None, not "
-                f"{deadline!r:.80}."
-            ) from None
+        return cls(limit, seconds(deadline, "busy_deadline"))
 
 
 #: Returns the function that runs a Celery task's own call, or None for another call. `celery` sets

@@ -381,5 +381,5 @@ def test_a_negative_timeout_is_refused(timeout: Any) -> None:
 
 @pytest.mark.parametrize("timeout", ["5", True, [], object(), b"5"])
 def test_a_timeout_of_another_type_is_refused(timeout: Any) -> None:
-    with pytest.raises(TypeError, match="number of seconds, a timedelta, or None"):
+    with pytest.raises(TypeError, match="number of seconds from 0 up, a timedelta, or None"):
         seconds(timeout)

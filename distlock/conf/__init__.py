@@ -119,39 +119,31 @@ def positive_seconds(value: object, name: str) -> float | None:
     :raises TypeError: not a number, a timedelta or None
     :raises ValueError: not above 0
     """
-    kind: type[Exception] = ValueError
-    try:
-        if (limit := seconds(value)) != 0:
-            return limit
-    except (TypeError, ValueError) as error:
-        kind = type(error)
-    raise kind(
-        f"{name} must be a number of seconds above 0, a timedelta, or None for no limit, "
-        f"not {value!r:.80}."
-    )
+    limit = seconds(value, name, "above 0, a timedelta, or None for no limit")
+    if limit == 0:
+        raise ValueError(f"{name} must be a number of seconds above 0, or None for no limit.")
+    return limit
 
 
-def seconds(timeout: object) -> float | None:
+def seconds(
+    value: object,
+    name: str = "timeout",
+    expected: str = "from 0 up, a timedelta, or None: 0 tries once, None waits for ever",
+) -> float | None:
     """Return a ``timeout=`` argument in seconds; None waits for ever.
 
     :raises TypeError: not a number, a timedelta or None
     :raises ValueError: negative or NaN
     """
-    if isinstance(timeout, timedelta):
-        timeout = timeout.total_seconds()
-    if timeout is None:
+    if value is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(
-            "timeout must be a number of seconds, a timedelta, or None to wait for ever, "
-            f"not {timeout!r:.80}."
+    number: Any = value.total_seconds() if isinstance(value, timedelta) else value
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    if not (is_number and number >= 0):
+        raise (ValueError if is_number else TypeError)(
+            f"{name} must be a number of seconds {expected}, not {value!r:.80}."
         )
-    if not timeout >= 0:
-        raise ValueError(
-            f"timeout cannot be {timeout!r}: 0 tries once, None waits for ever, "
-            "any other number is seconds."
-        )
-    return None if math.isinf(timeout) else float(timeout)
+    return None if math.isinf(number) else float(number)
 
 
 def wait_limit(blocking: bool, timeout: Any, own: Any, using: str) -> float | None:

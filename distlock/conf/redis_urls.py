@@ -15,9 +15,6 @@ SENTINEL: Final = re.compile(
     r"(?P<scheme>rediss?)\+sentinel://"
     r"((?P<credentials>[^@/]*)@)?(?P<sentinels>[^@/?]+)/(?P<service>[^/?]+)(?P<rest>(/\d+)?(\?.*)?)"
 )
-_SENTINELS: Final = ("redis+sentinel", "rediss+sentinel")
-_SERVERS: Final = ("redis", "rediss")
-_SOCKET: Final = "unix"
 _OPTIONS: Final = ("db", "username", "password", "client_name")
 _TLS_OPTIONS: Final = (
     "ssl_ca_certs",
@@ -46,22 +43,19 @@ _VALUES: Final = {
 
 def url_error(url: str) -> str | None:
     """Return the mistake in a URL, in words that show no password, or None."""
-    scheme = url.partition("://")[0]
-    if scheme in _SENTINELS:
-        return _sentinel_error(url)
-    if scheme in (*_SERVERS, _SOCKET):
-        return _server_error(url)
-    return "is no URL of Redis: it begins with another word than redis, rediss or unix"
+    if url.partition("://")[0] not in _KNOWN:
+        return "is no URL of Redis: it begins with another word than redis, rediss or unix"
+    return _sentinel_error(url) if is_sentinel(url) else _server_error(url)
 
 
 def is_sentinel(url: object) -> bool:
     """Return whether Sentinels name the server."""
-    return isinstance(url, str) and url.partition("://")[0] in _SENTINELS
+    return isinstance(url, str) and url.partition("://")[0].endswith("+sentinel")
 
 
 def is_encrypted(url: str) -> bool:
     """Return whether nobody on the network can read the connection."""
-    return url.startswith(("rediss", _SOCKET))
+    return url.startswith(("rediss", "unix"))
 
 
 def _server_error(url: str) -> str | None:
@@ -71,7 +65,7 @@ def _server_error(url: str) -> str | None:
     except ValueError:
         return "is no URL"
     server = parts.netloc.rpartition("@")[2]
-    if parts.scheme == _SOCKET:
+    if parts.scheme == "unix":
         if not parts.path.strip("/"):
             return "names no socket: a path is missing"
     elif "," in server:
