@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
@@ -158,6 +158,12 @@ def _seconds(value: object, least: float = 0) -> bool:
     return math.isfinite(value) and value > 0 and value >= least
 
 
+def _whole(least: int, most: float = math.inf) -> Callable[[object], bool]:
+    return lambda value: (
+        isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+    )
+
+
 def _namespace(value: object) -> bool:
     if not isinstance(value, str) or not value.startswith("/") or not value.strip("/"):
         return False
@@ -228,7 +234,7 @@ _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
 _RULES: dict[str, tuple[Any, str]] = {
-    "REPLICAS": (lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 0, "a number"),
+    "REPLICAS": (_whole(0), "a number"),
     "HOSTS": (
         _hosts,
         (
@@ -263,18 +269,15 @@ _RULES: dict[str, tuple[Any, str]] = {
         ),
     ),
     "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, " or ".join(map(repr, IN_TRANSACTION))),
-    "BUSY_STATUS": (lambda v: isinstance(v, int) and 400 <= v < 600, "a status from 400 to 599"),
+    "BUSY_STATUS": (_whole(400, 599), "a status from 400 to 599"),
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
     "STRICT": (lambda v: isinstance(v, bool), "True or False"),
     "MAX_NODE_BYTES": (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and v >= 1000,
+        _whole(1000),
         "a number of bytes from 1000 up, well below the servers' jute.maxbuffer",
     ),
-    "HISTORY": (
-        lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= MOST_EVENTS,
-        f"a number of events from 0 (no history) to {MOST_EVENTS}",
-    ),
+    "HISTORY": (_whole(0, MOST_EVENTS), f"a number of events from 0 (no history) to {MOST_EVENTS}"),
     "HISTORY_SLOW": (
         lambda v: (v == 0 and not isinstance(v, bool)) or _seconds(v),
         "a number of seconds from 0 up (or a timedelta); 0 records each hold",

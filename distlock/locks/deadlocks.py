@@ -259,7 +259,6 @@ class _Notice:
         self._session = session
         self._path = _path_of(session, owner)
         self._sent_in = 0
-        self._written = b""
         self._down = False
 
     def put_up(self, waits_at: str) -> None:
@@ -280,12 +279,8 @@ class _Notice:
             self.take_down()
 
     def _created(self, data: bytes, tries: int, value: Any, error: BaseException | None) -> None:
-        if error is None:
-            self._written = data
-        elif isinstance(error, NodeExists):  # only its owner's, of this wait or the one before
-            if self._written != data:
-                self._written = data
-                self._session.write(self._path, data, -1, ignore)
+        if isinstance(error, NodeExists):  # only its owner's, of this wait or the one before
+            self._session.write(self._path, data, -1, ignore)
         elif isinstance(error, NoNode) and tries and not self._down:
             self._session.create_containers(f"{self._session.root}/{WAITS}", ignore)
             self._create(data, tries - 1)

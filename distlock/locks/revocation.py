@@ -74,16 +74,11 @@ def check_listener(on_revoke: object) -> None:
 
 def listener(on_revoke: Callable[[_L], object], lock: _L) -> Callable[[], None]:
     """Return a function that runs ``on_revoke(lock)`` in a thread of its own."""
-    listening = partial(_run, on_revoke, lock)
 
-    def asked() -> None:
-        threading.Thread(target=listening, name="distlock-revoke", daemon=True).start()
+    def run() -> None:
+        try:
+            on_revoke(lock)
+        except Exception:
+            logger.exception("on_revoke of %r failed; the lock is still held.", lock)
 
-    return asked
-
-
-def _run(on_revoke: Callable[[_L], object], lock: _L) -> None:
-    try:
-        on_revoke(lock)
-    except Exception:
-        logger.exception("on_revoke of %r failed; the lock is still held.", lock)
+    return lambda: threading.Thread(target=run, name="distlock-revoke", daemon=True).start()
