@@ -8,7 +8,8 @@ Bytes come in; replies, watch events and log lines go out. From the socket inwar
 - `server`: listens, cuts the bytes of clients into messages, and ends sessions and nodes whose time
   is over, on one thread
 - `requests`: carries out the requests of a connection on the tree, with its ACLs and errors
-- `tree`, `node`, `acl`, `watches`: the nodes, who may do what with them, and who watches them
+- `tree`: the nodes, and who watches them
+- `rules`: the errors, and who may do what with a node
 
 `distlock.jute` reads and writes the fields of messages.
 """

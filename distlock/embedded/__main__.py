@@ -21,8 +21,6 @@ from .shared import announce, in_place
 def main() -> None:
     """Run the server."""
     parser = argparse.ArgumentParser(prog="python -m distlock.embedded")
-    parser.add_argument("--host", default="127.0.0.1", help="an address of loopback")
-    parser.add_argument("--port", type=int, default=0, help="default: a free one")
     parser.add_argument(
         "--idle",
         type=float,
@@ -40,7 +38,7 @@ def main() -> None:
         signal.signal(number, signal.default_int_handler)
     with (
         suppress(KeyboardInterrupt),
-        EmbeddedZooKeeper(options.host, options.port, idle=options.idle) as server,
+        EmbeddedZooKeeper(idle=options.idle) as server,
     ):
         sys.stdout.write(f"ZooKeeper ready on {server.hosts}\n")
         sys.stdout.flush()

@@ -5,7 +5,7 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from distlock.jute import (
     AUTH,
@@ -20,32 +20,24 @@ from distlock.jute import (
     pack_texts,
 )
 
-from .acl import ADMIN, CREATE, DELETE, READ, WRITE, identify, permits, resolve, without_digests
-from .errors import Code, Refused
-from .paths import parent, validate
-from .tree import SYSTEM_NODES
-from .watches import Event, Kind
+from . import rules
+from .rules import Code, Refused, parent, permits
+from .tree import SYSTEM_NODES, Event, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .acl import Acl, Entry, Who
-    from .node import Stat
-    from .tree import MemoryTree
+    from .rules import Acl, Entry, Who
+    from .tree import MemoryTree, Stat
 
     Handler = Callable[..., bytes]
 
 # The types of requests that may be steps of a transaction.
 _ERROR: Final = -1
-_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2 = 1, 2, 5, 13, 15
-_CREATE_CONTAINER, _CREATE_TTL = 19, 21
+_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2, _CREATE_CONTAINER = 1, 2, 5, 13, 15, 19
 
-# The flags of a create.
-_EPHEMERAL: Final = (1, 3)
-_SEQUENTIAL: Final = (2, 3, 6)
-_CONTAINER: Final = 4
-_TTL: Final = (5, 6)
-_LONGEST_TTL: Final = 0xFF_FFFF_FFFF
+# The flags of a create: the bits of the first two, and the only other one.
+_EPHEMERAL, _SEQUENTIAL, _CONTAINER = 1, 2, 4
 
 #: The number of all kinds of watches.
 _ANY: Final = 3
@@ -55,17 +47,14 @@ _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 #: Ends the reply to a transaction.
 _END: Final = pack_step(_ERROR, -1, end=True)
 
-
 _PATH_AND_WATCH: Final = (Record.text, Record.boolean)
 _PATH_AND_NUMBER: Final = (Record.text, Record.integer)
 _NEW_NODE: Final = (Record.text, Record.buffer, Record.acl, Record.integer)
 
 #: Type of a step in a transaction → type of its reply.
 _STEPS: Final[dict[int, int]] = {
-    kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)
-} | {
+    **{kind: kind for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK, _CREATE2)},
     _CREATE_CONTAINER: _CREATE2,
-    _CREATE_TTL: _CREATE2,
 }
 
 
@@ -96,10 +85,9 @@ class Requests:
 
     def _read(self, kind: int, record: Record) -> tuple[Handler, list[Any]]:
         """Read a request: what carries it out, and the arguments for that."""
-        try:
-            handler, fields = self._HANDLERS[kind]
-        except KeyError:
-            raise Refused(Code.UNIMPLEMENTED) from None
+        if kind not in self._HANDLERS:
+            raise Refused(Code.UNIMPLEMENTED)
+        handler, fields = self._HANDLERS[kind]
         return handler, [read(record) for read in fields]
 
     def _nothing(self) -> bytes:
@@ -108,32 +96,24 @@ class Requests:
     def _authenticate(self, _: int, scheme: str, credentials: bytes | None) -> bytes:
         """Let the client be one more of those whom access lists name."""
         if scheme != "ip":  # that is known
-            self._ids[identify(scheme, credentials or b"")] = None
+            self._ids[rules.identify(scheme, credentials or b"")] = None
         return b""
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def _create(
-        self,
-        path: str,
-        data: bytes | None,
-        acl: list[Entry],
-        flags: int,
-        ttl: int = 0,
-    ) -> bytes:
-        sequential = flags in _SEQUENTIAL
-        if not 0 <= flags <= max(_TTL) or (flags in _TTL) != (0 < ttl <= _LONGEST_TTL):
+    def _create(self, path: str, data: bytes | None, acl: list[Entry], flags: int) -> bytes:
+        if not 0 <= flags <= _CONTAINER:
             raise Refused(Code.BAD_ARGUMENTS)
-        validate(f"{path}1" if sequential else path)
-        kept = resolve(acl, self._ids)
-        self._permit(parent(path), CREATE)
+        sequential = bool(flags & _SEQUENTIAL)
+        rules.validate(f"{path}1" if sequential else path)
+        kept = rules.resolve(acl, self._ids)
+        self._permit(parent(path), rules.CREATE)
         made = self._tree.create(
             path,
             data,
-            owner=self._session_id if flags in _EPHEMERAL else 0,
+            owner=self._session_id if flags & _EPHEMERAL else 0,
             sequential=sequential,
             container=flags == _CONTAINER,
-            ttl=ttl,
             acl=kept,
         )
         return pack_text(made)
@@ -145,21 +125,21 @@ class Requests:
     def _delete(self, path: str, version: int) -> bytes:
         if path in SYSTEM_NODES:
             raise Refused(Code.BAD_ARGUMENTS)
-        self._permit(parent(path), DELETE)
+        self._permit(parent(path), rules.DELETE)
         self._tree.delete(path, version)
         return b""
 
     def _set_data(self, path: str, data: bytes | None, version: int) -> bytes:
-        self._permit(path, WRITE)
+        self._permit(path, rules.WRITE)
         return STAT.pack(*self._tree.write(path, data, version))
 
     def _set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
-        kept = resolve(acl, self._ids)
-        self._permit(path, ADMIN)
+        kept = rules.resolve(acl, self._ids)
+        self._permit(path, rules.ADMIN)
         return STAT.pack(*self._tree.set_acl(path, kept, version))
 
     def _check(self, path: str, version: int) -> bytes:
-        self._permit(path, READ)
+        self._permit(path, rules.READ)
         self._tree.check(path, version)
         return b""
 
@@ -191,14 +171,14 @@ class Requests:
         return self._stat(path)
 
     def _get_data(self, path: str, watch: bool) -> bytes:
-        self._permit(path, READ)
+        self._permit(path, rules.READ)
         data, stat = self._tree.read(path)
         if watch:
             self._watch(path, Kind.DATA)
         return pack_buffer(data) + STAT.pack(*stat)
 
     def _get_children(self, path: str, watch: bool) -> bytes:
-        self._permit(path, READ)
+        self._permit(path, rules.READ)
         if watch:
             self._watch(path, Kind.CHILDREN)
         return pack_texts(self._tree.children(path))
@@ -207,10 +187,10 @@ class Requests:
         return self._get_children(path, watch) + self._stat(path)
 
     def _get_acl(self, path: str) -> bytes:
-        self._permit(path, READ | ADMIN)
+        self._permit(path, rules.READ | rules.ADMIN)
         acl = self._tree.acl(path)
-        if not permits(acl, ADMIN, self._ids):
-            acl = without_digests(acl)
+        if not permits(acl, rules.ADMIN, self._ids):
+            acl = rules.without_digests(acl)
         return pack_acl(acl) + self._stat(path)
 
     def _sync(self, path: str) -> bytes:
@@ -225,7 +205,7 @@ class Requests:
 
     def may_read(self, acl: Acl) -> bool:
         """Whether an access list lets the client read."""
-        return permits(acl, READ, self._ids)
+        return permits(acl, rules.READ, self._ids)
 
     # --- watches ---------------------------------------------------------------------------------
 
@@ -237,11 +217,11 @@ class Requests:
 
     def _check_watches(self, path: str, number: int) -> bytes:
         """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
-        self._tree.watches.check(path, _kinds(number), self._session_id)
+        self._tree.watching(path, _kinds(number), self._session_id)
         return b""
 
     def _remove_watches(self, path: str, number: int) -> bytes:
-        self._tree.watches.remove(path, _kinds(number), self._session_id)
+        self._tree.unwatch(path, _kinds(number), self._session_id)
         return b""
 
     def _set_watches(  # noqa: PLR0917 - the fields of the request
@@ -255,14 +235,12 @@ class Requests:
     ) -> bytes:
         """Carry on the watches of a former connection, whose client has seen all up to `seen`."""
         for path in data:
-            self._watch_again(path, lambda stat: Event.CHANGED if stat.mzxid > seen else None)
+            self._watch_again(path, Event.DELETED, lambda stat: stat.mzxid > seen and Event.CHANGED)
         for path in exist:
-            self._watch_again(path, lambda _: Event.CREATED, gone=None)
+            self._watch_again(path, None, lambda _: Event.CREATED)
         for path in child:
             self._watch_again(
-                path,
-                lambda stat: Event.CHILD if stat.pzxid > seen else None,
-                kind=Kind.CHILDREN,
+                path, Event.DELETED, lambda stat: stat.pzxid > seen and Event.CHILD, Kind.CHILDREN
             )
         for kind, paths in zip(_MODES, (persistent, recursive), strict=True):
             for path in paths:
@@ -272,27 +250,26 @@ class Requests:
     def _watch_again(
         self,
         path: str,
-        missed: Callable[[Stat], Event | None],
-        *,
-        gone: Event | None = Event.DELETED,
+        gone: Event | None,
+        missed: Callable[[Stat], Event | Literal[False]],
         kind: Kind = Kind.DATA,
     ) -> None:
         """Send the event that the client has missed, or watch if there is none.
 
-        :param missed: returns the event for a node with this stat
         :param gone: the event if there is no node
+        :param missed: returns the event for a node with this stat
         """
         try:
-            event = missed(self._tree.read(path)[1])
+            event: Event | Literal[False] | None = missed(self._tree.read(path)[1])
         except Refused:
             event = gone
-        if event is None:
-            self._watch(path, kind)
-        else:
+        if event:
             self._event(event, path)
+        else:
+            self._watch(path, kind)
 
     def _watch(self, path: str, kind: Kind) -> None:
-        self._tree.watches.add(path, kind, self._session_id)
+        self._tree.watch(path, kind, self._session_id)
 
     #: Type → what carries it out, and what reads its fields.
     _HANDLERS: ClassVar[dict[int, tuple[Handler, Sequence[Callable[[Record], Any]]]]] = {
@@ -314,7 +291,6 @@ class Requests:
         17: (_check_watches, _PATH_AND_NUMBER),
         18: (_remove_watches, _PATH_AND_NUMBER),
         _CREATE_CONTAINER: (_create2, _NEW_NODE),
-        _CREATE_TTL: (_create2, (*_NEW_NODE, Record.long)),
         AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
         101: (_set_watches, (Record.long, *[Record.texts] * 3)),
         105: (_set_watches, (Record.long, *[Record.texts] * 5)),

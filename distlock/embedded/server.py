@@ -16,7 +16,6 @@ Source: ZooKeeper's ``NIOServerCnxn``, ``SessionTrackerImpl``,
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import math
 import secrets
@@ -43,9 +42,8 @@ from distlock.jute import (
 from distlock.keys.limits import LONGEST_MESSAGE
 from distlock.logs.loggers import safe
 
-from .acl import OPEN
-from .errors import Code, Refused
 from .requests import Requests
+from .rules import OPEN, Code, Refused
 from .tree import MemoryTree
 
 if TYPE_CHECKING:
@@ -53,8 +51,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from .acl import Acl
-    from .watches import Event
+    from .rules import Acl
+    from .tree import Event
 
 logger = safe(logging.getLogger(__name__))
 
@@ -98,87 +96,6 @@ class Session:
     def touch(self) -> None:
         """Let the session live for its timeout from now on, as its client is alive."""
         self.expires_at = time.monotonic() + self.timeout
-
-
-class Sessions:
-    """All sessions of a server.
-
-    :param timeouts: the shortest and the longest timeout that a client may have, in seconds
-    :param silent_ones_end: whether a connection keeps a session only by sending something
-    """
-
-    def __init__(
-        self, tree: MemoryTree, timeouts: tuple[float, float], *, silent_ones_end: bool = True
-    ) -> None:
-        self._tree = tree
-        self._silent_ones_end = silent_ones_end
-        self._shortest, self._longest = timeouts
-        self._sessions: dict[int, Session] = {}
-
-    def __len__(self) -> int:
-        return len(self._sessions)
-
-    def ids(self) -> list[int]:
-        """Return the ids of all sessions."""
-        return list(self._sessions)
-
-    def open(
-        self, connection: Connection, session_id: int, password: bytes, timeout: float
-    ) -> Session | None:
-        """Begin a session, or go on with one over a new connection.
-
-        :param session_id: 0 for a new one
-        :param timeout: the seconds that the client would like
-        :return: None if that session is over, or has another password
-        """
-        timeout = min(max(timeout, self._shortest), self._longest)
-        with self._tree.transaction():
-            if not session_id:
-                session_id = 0x100000000000000 + self._tree.zxid
-                fresh = secrets.token_bytes(PASSWORD_LENGTH)
-                session = self._sessions[session_id] = Session(session_id, fresh)
-            else:
-                found = self._sessions.get(session_id)
-                if found is None or not secrets.compare_digest(found.password, password):
-                    return None
-                session = found
-                if session.connection is not None:
-                    session.connection.close("its session goes on over another connection")
-            session.timeout, session.connection = timeout, connection
-            self._tree.watches.forget(session_id)
-            self._tree.listeners[session_id] = connection.event
-        session.touch()
-        return session
-
-    def detach(self, session: Session, connection: Connection) -> None:
-        """Let a session go on without its connection, which is lost, until its time is over."""
-        if session.connection is connection:
-            session.connection = None
-            with self._tree.lock:
-                self._tree.watches.forget(session.id)
-
-    def end(self, session: Session) -> None:
-        """End a session, and with it its ephemeral nodes."""
-        if self._sessions.pop(session.id, None) is not None:
-            self._tree.end_session(session.id)
-
-    def expel(self, session_id: int) -> None:
-        """End a session before its time is over, and its connection."""
-        session = self._sessions.get(session_id)
-        if session is not None:
-            self.end(session)
-            if session.connection is not None:
-                session.connection.drop()
-
-    def expire(self) -> None:
-        """End the sessions whose clients have not been heard of for their timeout."""
-        now = time.monotonic()
-        for session in [one for one in self._sessions.values() if one.expires_at <= now]:
-            if session.connection is None:
-                self.end(session)
-            elif self._silent_ones_end:
-                self.end(session)
-                session.connection.close(f"nothing came from it for {session.timeout:g} s")
 
 
 class Connection(asyncio.Protocol):
@@ -291,7 +208,7 @@ class Connection(asyncio.Protocol):
         password = record.buffer() or b""
         # Old clients do not ask whether a server without a quorum will do.
         tail = b"" if record.at_end else pack_boolean(False)
-        session = self._server.sessions.open(self, session_id, password, timeout)
+        session = self._server.open_session(self, session_id, password, timeout)
         if session is None:
             greeting = pack_greeting(0, 0, bytes(PASSWORD_LENGTH))
             self._send(pack_buffer(greeting + tail))
@@ -313,7 +230,7 @@ class Connection(asyncio.Protocol):
             if self.session is not None:
                 self.session.touch()
                 if kind == CLOSE:
-                    self._server.sessions.end(self.session)
+                    self._server.end(self.session)
             self._send(pack_reply(xid, self._server.tree.zxid, code, body))
         if kind == CLOSE or code == Code.AUTH_FAILED:
             self._leave()
@@ -334,8 +251,10 @@ class Connection(asyncio.Protocol):
         """Have no session any more; it may go on over another connection."""
         session, self.session = self.session, None
         if session is not None:
-            self._server.sessions.detach(session, self)
             self.idle_since = time.monotonic()
+            if session.connection is self:
+                session.connection = None
+                self._server.tree.forget(session.id)
 
 
 class EmbeddedZooKeeper:
@@ -348,36 +267,34 @@ class EmbeddedZooKeeper:
 
     Transaction ids begin at the time of day, so fencing tokens also rise when it starts again.
 
-    :param host: an address of this machine's loopback; None listens nowhere, and serves only the
-        connections of `connect`
-    :param port: 0 for a free one
+    It listens on 127.0.0.1 only, as it asks nobody for a password.
+
+    :param port: 0 for a free one; None listens nowhere, and serves only the connections of
+        `connect`
     :param session_timeouts: the shortest and the longest that a client may have, in seconds
     :param idle: it ends by itself after so many seconds without a connection
-    :raises ValueError: the address is not one of loopback
     :raises OSError: the port is in use
     """
 
     def __init__(
         self,
-        host: str | None = "127.0.0.1",
-        port: int = 0,
+        port: int | None = 0,
         *,
         session_timeouts: tuple[float, float] = (2.0, 40.0),
         idle: float = math.inf,
     ) -> None:
         self.session_timeouts = session_timeouts
         self.tree = MemoryTree(zxid=int((time.time() - EPOCH) * ZXIDS_PER_SECOND))
-        # A client of this process that sends nothing is stopped, as by a debugger, and not dead.
-        self.sessions = Sessions(self.tree, session_timeouts, silent_ones_end=host is not None)
+        self.sessions: dict[int, Session] = {}
         #: The longest there first.
         self.connections: dict[Connection, None] = {}
         self._idle = idle
         #: When somebody was connected last.
         self._used_at = time.monotonic()
-        self._listening = None if host is None else _listen(host, port)
+        self._listening = None if port is None else socket.create_server(("127.0.0.1", port))
         self.port: int = self._listening.getsockname()[1] if self._listening else 0
         #: The address for ``HOSTS``.
-        self.hosts = f"[{host}]:{self.port}" if ":" in str(host) else f"{host}:{self.port}"
+        self.hosts = f"127.0.0.1:{self.port}"
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
@@ -434,6 +351,62 @@ class EmbeddedZooKeeper:
         user = users.get(connection.peer[1])
         return user is None or [*map(users.get, taken)].count(user) < MOST_OF_A_USER
 
+    # --- sessions --------------------------------------------------------------------------------
+
+    def open_session(
+        self, connection: Connection, session_id: int, password: bytes, timeout: float
+    ) -> Session | None:
+        """Begin a session, or go on with one over a new connection.
+
+        :param session_id: 0 for a new one
+        :param timeout: the seconds that the client would like
+        :return: None if that session is over, or has another password
+        """
+        shortest, longest = self.session_timeouts
+        with self.tree.transaction():
+            if not session_id:
+                session_id = 0x100000000000000 + self.tree.zxid
+                session = Session(session_id, secrets.token_bytes(PASSWORD_LENGTH))
+                self.sessions[session_id] = session
+            else:
+                found = self.sessions.get(session_id)
+                if found is None or not secrets.compare_digest(found.password, password):
+                    return None
+                session = found
+                if session.connection is not None:
+                    session.connection.close("its session goes on over another connection")
+            session.timeout = min(max(timeout, shortest), longest)
+            session.connection = connection
+            self.tree.forget(session_id)
+            self.tree.listeners[session_id] = connection.event
+        session.touch()
+        return session
+
+    def end(self, session: Session) -> None:
+        """End a session, and with it its ephemeral nodes."""
+        if self.sessions.pop(session.id, None) is not None:
+            self.tree.end_session(session.id)
+
+    def expel(self, session_id: int) -> None:
+        """End a session before its time is over, and its connection."""
+        session = self.sessions.get(session_id)
+        if session is not None:
+            self.end(session)
+            if session.connection is not None:
+                session.connection.drop()
+
+    def _expire(self) -> None:
+        """End the sessions whose clients have not been heard of for their timeout."""
+        now = time.monotonic()
+        for session in [one for one in self.sessions.values() if one.expires_at <= now]:
+            if session.connection is None:
+                self.end(session)
+            elif self._listening:  # a client of this process is stopped, as by a debugger
+                self.end(session)
+                session.connection.close(f"nothing came from it for {session.timeout:g} s")
+
+    # --- the thread ------------------------------------------------------------------------------
+
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
@@ -455,7 +428,7 @@ class EmbeddedZooKeeper:
 
     def _tick(self) -> None:
         self._loop.call_later(_INTERVAL, self._tick)
-        self.sessions.expire()
+        self._expire()
         self.tree.reap_when_due()
         now = time.monotonic()
         if self.connections:
@@ -466,17 +439,6 @@ class EmbeddedZooKeeper:
         for connection in self.connections:
             if connection.session is None and connection.idle_since < latest:
                 connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    address = ipaddress.ip_address(host)
-    if not address.is_loopback:
-        raise ValueError(
-            f"host is {host}: the embedded ZooKeeper serves this machine only, as it asks nobody "
-            "for a password. Give 127.0.0.1 or ::1."
-        )
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    return socket.create_server((host, port), family=family)
 
 
 def users_of_clients(port: int) -> dict[int, str]:
@@ -522,7 +484,7 @@ def _conf(server: EmbeddedZooKeeper) -> str:
 
 
 def _dump(server: EmbeddedZooKeeper) -> str:
-    sessions, owned = server.sessions.ids(), server.tree.ephemerals()
+    sessions, owned = server.sessions, server.tree.ephemerals()
     return (
         f"SessionTracker dump:\nSession Sets ({len(sessions)})/({len(sessions)}):\n"
         + _lists({"each expires by itself": map(hex, sessions)}, ":")

@@ -1,9 +1,9 @@
-"""A ZooKeeper tree in memory: nodes, sessions, sequences and containers, as a server has.
+"""The nodes of a server, its transactions, and who watches what.
 
-It behaves as ZooKeeper 3.8 does: tests apply the same operations to both and compare every answer,
-stat, error and event. `requests` looks at access lists.
+As in ZooKeeper 3.9, a session may have several kinds of watches on one path. In 3.8, the later one
+takes the place of a persistent one (ZOOKEEPER-4466).
 
-Source: ZooKeeper's ``PrepRequestProcessor``, ``DataTree`` and ``ContainerManager``.
+Source: ZooKeeper's ``DataTree``, ``WatchManager`` and ``ContainerManager``.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ import os
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from distlock.keys.limits import MAX_INT, signed
 
-from .acl import OPEN, READ_ONLY
-from .errors import Code, Refused
-from .node import Node
-from .paths import parent as parent_of
-from .watches import Event, Watches
+from .rules import OPEN, READ_ONLY, Acl, Code, Refused
+from .rules import parent as parent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from .acl import Acl
-    from .node import Stat
+    from collections.abc import Callable, Iterable, Iterator
 
 #: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
 REAP_SECONDS: Final = 60.0
@@ -34,8 +29,67 @@ REAP_SECONDS: Final = 60.0
 SYSTEM_NODES: Final = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
 
 
+class Kind(IntEnum):
+    """The kinds of watches, with ZooKeeper's numbers (``Watcher.WatcherType``)."""
+
+    #: Fires once, when the names of the children change or the node goes.
+    CHILDREN = 1
+    #: Fires once, when the node comes, changes or goes.
+    DATA = 2
+    #: Stays, and hears of all that the two hear of.
+    PERSISTENT = 4
+    #: Stays, and hears of the node and of all nodes below it coming, changing and going.
+    RECURSIVE = 5
+
+
+class Event(IntEnum):
+    """The kinds of watch events, with ZooKeeper's numbers (``Watcher.Event.EventType``)."""
+
+    CREATED = 1
+    DELETED = 2
+    CHANGED = 3
+    #: The names of the children have changed.
+    CHILD = 4
+
+
+#: Event → the watches on its path that it ends.
+_ENDS: Final = {
+    Event.CREATED: (Kind.DATA,),
+    Event.CHANGED: (Kind.DATA,),
+    Event.DELETED: (Kind.DATA, Kind.CHILDREN),
+    Event.CHILD: (Kind.CHILDREN,),
+}
+
+
+class Stat(NamedTuple):
+    """The facts that clients read beside the data, in the order of the message."""
+
+    czxid: int = 0
+    mzxid: int = 0
+    ctime: int = 0
+    mtime: int = 0
+    version: int = 0
+    cversion: int = 0
+    aversion: int = 0
+    owner: int = 0
+    length: int = 0
+    children: int = 0
+    pzxid: int = 0
+
+
+class Node(NamedTuple):
+    """One version of a node. Changes make a new one, so that they can be undone."""
+
+    stat: Stat = Stat()
+    data: bytes | None = b""
+    #: How many children were ever made, which is the next one's sequence number.
+    made: int = 0
+    container: bool = False
+    acl: Acl = OPEN
+
+
 class MemoryTree:
-    """The nodes and sessions of one make-believe server; its methods may be called by any thread.
+    """The nodes and watches of one make-believe server; its methods may be called by any thread.
 
     Each change is a transaction: `transaction` puts several into one, all or none.
     """
@@ -53,36 +107,25 @@ class MemoryTree:
         self.reap_after = REAP_SECONDS
         #: The id of the last transaction.
         self.zxid = zxid
+        #: Session → what notes its watch events; called with the lock held.
+        self.listeners: dict[int, Callable[[Event, str, Acl], None]] = {}
         self._nodes: dict[str, Node] = {}
         #: Path → the names of the children; leaves are missing.
         self._children: dict[str, set[str]] = {}
-        #: Session → what notes its watch events; called with the lock held.
-        self.listeners: dict[int, Callable[[Event, str, Acl], None]] = {}
-        #: To be asked and changed with the lock held.
-        self.watches = Watches()
+        #: Path and kind → session ids, first come first. The node need not exist.
+        self._watches: dict[tuple[str, Kind], dict[int, None]] = {}
         self._depth = 0
         self._undo: list[tuple[str, Node | None]] = []
         self._events: list[tuple[Event, str, Acl]] = []
         self._reaped_at = time.monotonic()
-        system = Node(b"", czxid=0, mzxid=0, pzxid=0, ctime=0, mtime=0)
-        for path in SYSTEM_NODES:
-            self._set(path, system)
-        config = system._replace(acl=READ_ONLY, aversion=-1)
-        self._set("/zookeeper/config", config)
+        self._set("/", Node(Stat(cversion=-1, children=1)))
+        self._set("/zookeeper", Node(Stat(cversion=-2, children=2)))
+        self._set("/zookeeper/config", Node(Stat(aversion=-1), acl=READ_ONLY))
+        self._set("/zookeeper/quota", Node())
 
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self._nodes)
-
-    # --- sessions --------------------------------------------------------------------------------
-
-    def end_session(self, session_id: int) -> None:
-        """End a session, by a good-bye or by expiry: its ephemeral nodes go with it."""
-        with self.transaction():
-            self.watches.forget(session_id)
-            self.listeners.pop(session_id, None)
-            for path in self.ephemerals().get(session_id, ()):
-                self._delete(path)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -91,19 +134,17 @@ class MemoryTree:
 
         :raises Refused: there is no such node; so all methods do
         """
-        with self.lock:
-            node = self._node(path)
-            return node.data, node.stat(len(self._children.get(path, ())))
+        node = self.check(path)
+        return node.data, node.stat
 
     def acl(self, path: str) -> Acl:
         """Return who may do what with a node."""
-        with self.lock:
-            return self._node(path).acl
+        return self.check(path).acl
 
     def children(self, path: str) -> list[str]:
         """Return the names of a node's children, in no order."""
         with self.lock:
-            self._node(path)
+            self.check(path)
             return list(self._children.get(path, ()))
 
     def ephemerals(self) -> dict[int, list[str]]:
@@ -111,14 +152,22 @@ class MemoryTree:
         found: dict[int, list[str]] = {}
         with self.lock:
             for path, node in self._nodes.items():
-                if node.owner:
-                    found.setdefault(node.owner, []).append(path)
+                if node.stat.owner:
+                    found.setdefault(node.stat.owner, []).append(path)
         return found
 
-    def watchers(self) -> dict[str, list[int]]:
-        """Return which sessions watch each path."""
+    def check(self, path: str, version: int = -1) -> Node:
+        """Return a node.
+
+        :raises Refused: it has another version; -1 stands for any
+        """
         with self.lock:
-            return self.watches.by_path()
+            node = self._nodes.get(path)
+            if node is None:
+                raise Refused(Code.NO_NODE)
+            if version not in (-1, node.stat.version):
+                raise Refused(Code.BAD_VERSION)
+            return node
 
     # --- writing ---------------------------------------------------------------------------------
 
@@ -130,7 +179,6 @@ class MemoryTree:
         owner: int = 0,
         sequential: bool = False,
         container: bool = False,
-        ttl: int = 0,
         acl: Acl = OPEN,
     ) -> str:
         """Make a node and return its path.
@@ -138,25 +186,24 @@ class MemoryTree:
         :param owner: the id of the session with which it goes
         :param sequential: append the number that the parent has counted
         :param container: it goes when its last child has gone
-        :param ttl: the milliseconds after which it goes, if it has no children and nobody writes it
         :raises Refused: there is one already, or its parent is ephemeral
         """
         with self.transaction():
             if owner and owner not in self.listeners:
                 raise Refused(Code.SESSION_EXPIRED)
             above = parent_of(path)
-            parent = self._node(above)
+            parent = self.check(above)
             if sequential:
                 path = f"{path}{parent.made:010d}"
             if path in self._nodes:
                 raise Refused(Code.NODE_EXISTS)
-            if parent.owner:
+            if parent.stat.owner:
                 raise Refused(Code.NO_CHILDREN_FOR_EPHEMERALS)
-            made = min(parent.made + 1, MAX_INT)
-            self._put(above, parent._replace(made=made, pzxid=self.zxid))
-            node = self._new(data, owner=owner, container=container, ttl=ttl, acl=acl)
-            self._put(path, node)
-            self._events += [(Event.CREATED, path, acl), (Event.CHILD, above, parent.acl)]
+            zxid, now, length = self.zxid, _milliseconds(), len(data or b"")
+            stat = Stat(zxid, zxid, now, now, owner=owner, length=length, pzxid=zxid)
+            self._put(path, Node(stat, data, container=container, acl=acl))
+            self._events.append((Event.CREATED, path, acl))
+            self._count(above, 1)
             return path
 
     def write(self, path: str, data: bytes | None, version: int = -1) -> Stat:
@@ -166,17 +213,15 @@ class MemoryTree:
         """
         with self.transaction():
             node = self.check(path, version)
-            self._put(
-                path,
-                node._replace(
-                    data=data,
-                    version=signed(node.version + 1),
-                    mzxid=self.zxid,
-                    mtime=_milliseconds(),
-                ),
+            stat = node.stat._replace(
+                version=signed(node.stat.version + 1),
+                mzxid=self.zxid,
+                mtime=_milliseconds(),
+                length=len(data or b""),
             )
+            self._put(path, node._replace(data=data, stat=stat))
             self._events.append((Event.CHANGED, path, node.acl))
-            return self.read(path)[1]
+            return stat
 
     def set_acl(self, path: str, acl: Acl, version: int = -1) -> Stat:
         """Replace a node's ACL and return its stat.
@@ -185,11 +230,12 @@ class MemoryTree:
         :raises Refused: the ACL has another version
         """
         with self.transaction():
-            node = self._node(path)
-            if version not in (-1, node.aversion):
+            node = self.check(path)
+            if version not in (-1, node.stat.aversion):
                 raise Refused(Code.BAD_VERSION)
-            self._put(path, node._replace(acl=acl, aversion=signed(node.aversion + 1)))
-            return self.read(path)[1]
+            stat = node.stat._replace(aversion=signed(node.stat.aversion + 1))
+            self._put(path, node._replace(acl=acl, stat=stat))
+            return stat
 
     def delete(self, path: str, version: int = -1) -> None:
         """Remove a node.
@@ -197,21 +243,12 @@ class MemoryTree:
         :raises Refused: it has another version, or children
         """
         with self.transaction():
-            self.check(path, version)
-            if self._children.get(path):
+            node = self.check(path, version)
+            if node.stat.children:
                 raise Refused(Code.NOT_EMPTY)
-            self._delete(path)
-
-    def check(self, path: str, version: int = -1) -> Node:
-        """Go on only if the node has this version, -1 for any.
-
-        :raises Refused: it has another version
-        """
-        with self.lock:
-            node = self._node(path)
-            if version not in (-1, node.version):
-                raise Refused(Code.BAD_VERSION)
-            return node
+            self._put(path, None)
+            self._events.append((Event.DELETED, path, node.acl))
+            self._count(parent_of(path), -1)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -234,50 +271,80 @@ class MemoryTree:
             if not self._depth:
                 self._commit()
 
-    # --- what goes by itself ---------------------------------------------------------------------
-
     def reap_when_due(self) -> None:
-        """Remove what goes by itself, if that was last done a while ago."""
+        """Remove empty containers, if that was last done a while ago."""
         if time.monotonic() - self._reaped_at >= self.reap_after:
             self.reap()
 
     def reap(self) -> None:
-        """Remove containers that have no child any more, but had one, and nodes past their time."""
+        """Remove containers that have no child any more, but had one."""
         with self.lock:
             self._reaped_at = time.monotonic()
-            now = _milliseconds()
             for path, node in list(self._nodes.items()):
-                if node.idle(now) and not self._children.get(path):
+                if node.container and node.made and not node.stat.children:
                     self.delete(path)
 
-    def count_from(self, path: str, number: int) -> None:
-        """Let the next sequence number under a node be `number`, which no server can be told.
+    # --- sessions and their watches --------------------------------------------------------------
 
-        :param number: from 0 to `MAX_INT`
-        """
-        if not 0 <= number <= MAX_INT:
-            raise ValueError(f"number is {number}: give one from 0 to {MAX_INT}.")
+    def end_session(self, session_id: int) -> None:
+        """End a session, by a good-bye or by expiry: its ephemeral nodes go with it."""
         with self.transaction():
-            self._put(path, self._node(path)._replace(made=number))
+            self.forget(session_id)
+            self.listeners.pop(session_id, None)
+            for path in self.ephemerals().get(session_id, ()):
+                self.delete(path)
+
+    def watch(self, path: str, kind: Kind, session_id: int) -> None:
+        """Tell a session of the next change, or of all changes."""
+        with self.lock:
+            self._watches.setdefault((path, kind), {})[session_id] = None
+
+    def watching(self, path: str, kinds: Iterable[Kind], session_id: int) -> list[Kind]:
+        """Return those of the kinds that a session watches.
+
+        :raises Refused: there is none of these kinds
+        """
+        with self.lock:
+            found = [kind for kind in kinds if session_id in self._watches.get((path, kind), ())]
+        if not found:
+            raise Refused(Code.NO_WATCHER)
+        return found
+
+    def unwatch(self, path: str, kinds: Iterable[Kind], session_id: int) -> None:
+        """Take watches back.
+
+        :raises Refused: there is none of these kinds
+        """
+        with self.lock:
+            for kind in self.watching(path, kinds, session_id):
+                self._unwatch((path, kind), session_id)
+
+    def forget(self, session_id: int) -> None:
+        """Forget the watches of a session, as a server does that loses its connection."""
+        with self.lock:
+            for watch in [watch for watch, ids in self._watches.items() if session_id in ids]:
+                self._unwatch(watch, session_id)
+
+    def watchers(self) -> dict[str, list[int]]:
+        """Return which sessions watch each path."""
+        found: dict[str, list[int]] = {}
+        with self.lock:
+            for (path, _), ids in self._watches.items():
+                found[path] = sorted({*found.get(path, ()), *ids})
+        return found
 
     # --- how it works ----------------------------------------------------------------------------
 
-    def _node(self, path: str) -> Node:
-        try:
-            return self._nodes[path]
-        except KeyError:
-            raise Refused(Code.NO_NODE) from None
-
-    def _new(self, data: bytes | None, **more: Any) -> Node:
-        zxid, at = self.zxid, _milliseconds()
-        return Node(data, zxid, zxid, zxid, at, at, **more)
-
-    def _delete(self, path: str) -> None:
-        above = parent_of(path)
-        acl, parent = self._node(path).acl, self._node(above)
-        self._put(path, None)
-        self._put(above, parent._replace(pzxid=self.zxid))
-        self._events += [(Event.DELETED, path, acl), (Event.CHILD, above, parent.acl)]
+    def _count(self, path: str, more: int) -> None:
+        """Let a node have one child more or less."""
+        node = self.check(path)
+        children = node.stat.children + more
+        made = min(node.made + max(more, 0), MAX_INT)
+        stat = node.stat._replace(
+            cversion=signed(2 * made - children), children=children, pzxid=self.zxid
+        )
+        self._put(path, node._replace(stat=stat, made=made))
+        self._events.append((Event.CHILD, path, node.acl))
 
     def _put(self, path: str, node: Node | None) -> None:
         self._undo.append((path, self._nodes.get(path)))
@@ -303,9 +370,26 @@ class MemoryTree:
     def _commit(self) -> None:
         self._undo.clear()
         events, self._events = self._events, []
-        for kind, path, acl in events:
-            for session_id in self.watches.fire(kind, path):
-                self.listeners[session_id](kind, path, acl)
+        for event, path, acl in events:
+            for session_id in self._fire(event, path):
+                self.listeners[session_id](event, path, acl)
+
+    def _fire(self, event: Event, path: str) -> Iterable[int]:
+        """Return the sessions that hear of an event, each once, and end watches that fire once."""
+        heard: dict[int, None] = {}
+        for kind in _ENDS[event]:
+            heard |= self._watches.pop((path, kind), {})
+        heard |= self._watches.get((path, Kind.PERSISTENT), {})
+        above = "" if event == Event.CHILD else path
+        while above:
+            heard |= self._watches.get((above, Kind.RECURSIVE), {})
+            above = parent_of(above) if above != "/" else ""
+        return heard
+
+    def _unwatch(self, watch: tuple[str, Kind], session_id: int) -> None:
+        self._watches[watch].pop(session_id)
+        if not self._watches[watch]:
+            del self._watches[watch]
 
 
 def _milliseconds() -> int:

@@ -70,7 +70,7 @@ class MemoryClient(Client):
     def expire(self) -> None:
         """Let the server end the session, and the connection with it."""
         session_id = self.session_id
-        self._zookeeper.call_soon(lambda: self._zookeeper.sessions.expel(session_id))
+        self._zookeeper.call_soon(lambda: self._zookeeper.expel(session_id))
 
     def _connected_socket(self, *_: object) -> socket.socket:
         if not self.reachable:

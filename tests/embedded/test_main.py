@@ -53,8 +53,7 @@ def test_it_serves_until_a_signal(number: signal.Signals) -> None:
 
 
 def test_it_ends_when_nobody_has_been_connected_for_a_while() -> None:
-    with running("--host", "::1", "--idle", "0.2") as (process, hosts):
-        assert hosts.startswith("[::1]:")
+    with running("--idle", "0.2") as (process, _):
         assert process.wait(PATIENCE) == 0
 
 

@@ -1,10 +1,10 @@
-"""Access lists: who a client is, and which entries a node may get.
+"""What a server refuses: its errors, the paths of nodes, and access lists.
 
-An entry has permissions, and a scheme and a name: whom it means. A client has a scheme and a name
-for each of its credentials.
+An entry of an access list has permissions, and a scheme and a name: whom it means. A client has a
+scheme and a name for each of its credentials.
 
-Source: ZooKeeper's ``DigestAuthenticationProvider``, ``IPAuthenticationProvider``,
-``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
+Source: ZooKeeper's ``KeeperException.Code``, ``PathUtils``, ``DigestAuthenticationProvider``,
+``IPAuthenticationProvider``, ``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+import re
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
-
-from .errors import Code, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -31,14 +31,54 @@ _ANYONE: Final = ("world", "anyone")
 OPEN: Final[Acl] = ((READ | WRITE | CREATE | DELETE | ADMIN, *_ANYONE),)
 READ_ONLY: Final[Acl] = ((READ, *_ANYONE),)
 
+_FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+class Code(IntEnum):
+    """The numbers of errors."""
+
+    ROLLED_BACK = 0
+    RUNTIME_INCONSISTENCY = -2
+    MARSHALLING = -5
+    UNIMPLEMENTED = -6
+    BAD_ARGUMENTS = -8
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+    NO_WATCHER = -121
+
+
+class Refused(Exception):
+    """A server refuses a request; `code` says why."""
+
+    def __init__(self, code: Code) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+def validate(path: str) -> None:
+    """Refuse a path that no node may have."""
+    first, *names = path.split("/")
+    allowed = path == "/" or not {"", ".", ".."} & set(names)
+    if first or not names or not allowed or _FORBIDDEN.search(path):
+        raise Refused(Code.BAD_ARGUMENTS)
+
+
+def parent(path: str) -> str:
+    """Return the path of the node above."""
+    return path.rpartition("/")[0] or "/"
+
 
 def identify(scheme: str, credentials: bytes) -> Who:
-    """Return the client who gives these credentials.
+    """Return the client who gives these credentials: its name, a colon and its password.
 
     No password is wrong, and nobody is ``super``: the access lists decide.
-
-    :param credentials: the user's name, a colon and the password
-    :raises Refused: the scheme is not ``digest``
     """
     if scheme != "digest":
         raise Refused(Code.AUTH_FAILED)
@@ -95,7 +135,6 @@ def _valid(scheme: str, name: str) -> bool:
 
 
 def _matches(who: Who, client: Who) -> bool:
-    """Whether an access list that names `who` means the client."""
     if who[0] == client[0] == "ip":
         return ipaddress.ip_address(client[1]) in ipaddress.ip_network(who[1], strict=False)
     return who == client
