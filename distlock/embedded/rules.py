@@ -1,4 +1,4 @@
-"""What a server refuses: its errors, the paths of nodes, and access lists.
+"""The rules by which a server refuses requests: paths, access lists, and its errors.
 
 An entry of an access list has permissions, and a scheme and a name: whom it means. A client has a
 scheme and a name for each of its credentials.

@@ -5,12 +5,11 @@ client that breaks the protocol is disconnected, with a line in the log. One tha
 never reads the replies is not read either, until its session's time is over. A session has a
 password, a timeout, and at most one connection.
 
-Of the four-letter words, which ask a server how it is, it knows those that clients and our tests
-ask. The answers have ZooKeeper's form, and those of its lines that somebody looks for.
+Of the four-letter words, which ask a server how it is, it knows those that clients ask. The answers
+have ZooKeeper's form, and those of its lines that somebody looks for.
 
 Source: ZooKeeper's ``NIOServerCnxn``, ``SessionTrackerImpl``,
-``ZooKeeperServer.processConnectRequest``, ``server.command``, ``ServerCnxn.dumpConnectionInfo`` and
-``WatchManager``.
+``ZooKeeperServer.processConnectRequest`` and ``server.command``.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from .rules import OPEN, Code, Refused
 from .tree import MemoryTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from typing_extensions import Self
 
@@ -110,8 +109,6 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
         #: Watch events that are not sent yet.
         self._events: deque[bytes] = deque()
-        #: How many messages have come and gone.
-        self.received = self.sent = 0
         #: Since when it has no session.
         self.idle_since = time.monotonic()
 
@@ -195,7 +192,6 @@ class Connection(asyncio.Protocol):
             return None
         message = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
-        self.received += 1
         return message
 
     def _greet(self, record: Record) -> None:
@@ -208,16 +204,13 @@ class Connection(asyncio.Protocol):
         password = record.buffer() or b""
         # Old clients do not ask whether a server without a quorum will do.
         tail = b"" if record.at_end else pack_boolean(False)
-        session = self._server.open_session(self, session_id, password, timeout)
-        if session is None:
-            greeting = pack_greeting(0, 0, bytes(PASSWORD_LENGTH))
-            self._send(pack_buffer(greeting + tail))
-            self._transport.close()
-            return
-        self.session = session
-        self._requests = Requests(self._server.tree, session.id, self.peer[0], self.event)
-        greeting = pack_greeting(round(session.timeout * 1000), session.id, session.password)
+        self.session = self._server.open_session(self, session_id, password, timeout)
+        granted = self.session or Session(0, bytes(PASSWORD_LENGTH))
+        greeting = pack_greeting(round(granted.timeout * 1000), granted.id, granted.password)
         self._send(pack_buffer(greeting + tail))
+        if self.session is None:
+            self._transport.close()
+        self._requests = Requests(self._server.tree, granted.id, self.peer[0], self.event)
 
     def _answer(self, requests: Requests, record: Record) -> None:
         xid, kind = record.integer(), record.integer()
@@ -236,16 +229,11 @@ class Connection(asyncio.Protocol):
             self._leave()
             self._transport.close()
 
-    def _send(self, *replies: bytes) -> None:
-        """Send the watch events that came before, and replies."""
+    def _send(self, reply: bytes = b"") -> None:
+        """Send the watch events that came before, and a reply."""
         while self._events:
-            self._write(self._events.popleft())
-        for reply in replies:
-            self._write(reply)
-
-    def _write(self, message: bytes) -> None:
-        self.sent += 1
-        self._transport.write(message)
+            self._transport.write(self._events.popleft())
+        self._transport.write(reply)
 
     def _leave(self) -> None:
         """Have no session any more; it may go on over another connection."""
@@ -463,17 +451,6 @@ def _srvr(server: EmbeddedZooKeeper) -> str:
     )
 
 
-def _cons(server: EmbeddedZooKeeper) -> str:
-    return "".join(map(_facts, server.connections)) + "\n"
-
-
-def _facts(connection: Connection) -> str:
-    (host, port), session = connection.peer, connection.session
-    more = f",sid={session.id:#x},to={session.timeout * 1000:.0f}" if session else ""
-    counts = f"recved={connection.received},sent={connection.sent}"
-    return f" /{host}:{port}[1](queued=0,{counts}{more})\n"
-
-
 def _conf(server: EmbeddedZooKeeper) -> str:
     shortest, longest = server.session_timeouts
     return (
@@ -483,33 +460,9 @@ def _conf(server: EmbeddedZooKeeper) -> str:
     )
 
 
-def _dump(server: EmbeddedZooKeeper) -> str:
-    sessions, owned = server.sessions, server.tree.ephemerals()
-    return (
-        f"SessionTracker dump:\nSession Sets ({len(sessions)})/({len(sessions)}):\n"
-        + _lists({"each expires by itself": map(hex, sessions)}, ":")
-        + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
-        + _lists({hex(owner): paths for owner, paths in owned.items()}, ":")
-    )
-
-
-def _wchp(server: EmbeddedZooKeeper) -> str:
-    watchers = server.tree.watchers()
-    return _lists({path: map(hex, ids) for path, ids in watchers.items()}) + "\n"
-
-
-def _lists(lists: Mapping[str, Iterable[str]], colon: str = "") -> str:
-    return "".join(
-        f"{name}{colon}\n" + "".join(f"\t{one}\n" for one in ones) for name, ones in lists.items()
-    )
-
-
 WORDS: Final[dict[bytes, Callable[[EmbeddedZooKeeper], str]]] = {
     b"ruok": lambda _: "imok",
     b"envi": lambda _: f"Environment:\nzookeeper.version={_VERSION}\n",
     b"srvr": _srvr,
-    b"cons": _cons,
     b"conf": _conf,
-    b"dump": _dump,
-    b"wchp": _wchp,
 }
