@@ -28,13 +28,17 @@ if TYPE_CHECKING:
 _lifelines: set[int] = set()
 
 
-class GuardedProcess:
+class GuardedProcess(subprocess.Popen[str]):
     """A running command, in a session of its own so that the terminal's Ctrl-C does not reach it.
 
     `output` receives what the command prints. With `piped`, the command reads from the pipe `stdin`
     and prints into the pipe `stdout`, and only its errors go to `output`. When this process dies,
     the command gets `last_signal`, and `folder`, if given, is removed.
     """
+
+    #: Only those of a piped process are there.
+    stdin: IO[str]  # type: ignore[assignment]
+    stdout: IO[str]  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -49,18 +53,11 @@ class GuardedProcess:
         _close_lifelines_in_forks()
         reading, self._lifeline = os.pipe()
         _lifelines.add(self._lifeline)
-        guard = [
-            sys.executable,
-            "-IS",
-            __file__,
-            str(reading),
-            str(int(last_signal)),
-            str(folder or ""),
-        ]
+        guard = [str(reading), str(int(last_signal)), str(folder or "")]
         try:
             with output.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*guard, *(os.fspath(part) for part in command)],
+                super().__init__(
+                    [sys.executable, "-IS", __file__, *guard, *map(os.fspath, command)],
                     stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if piped else log,
                     stderr=log,
@@ -76,26 +73,11 @@ class GuardedProcess:
             os.close(reading)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def stdin(self) -> IO[str]:
-        """The pipe that the command reads from, if it was started `piped`."""
-        return _pipe(self._process.stdin)
-
-    @property
-    def stdout(self) -> IO[str]:
-        """The pipe that the command prints into, if it was started `piped`."""
-        return _pipe(self._process.stdout)
-
-    @property
     def running(self) -> bool:
-        return self._process.poll() is None
+        return self.poll() is None
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal; nothing happens when the command has ended."""
-        self._process.send_signal(number)
+    #: Nothing happens when the command has ended.
+    send = subprocess.Popen.send_signal
 
     def pause(self) -> None:
         """SIGSTOP; returns when each of its threads has stopped, or the command has ended.
@@ -103,13 +85,13 @@ class GuardedProcess:
         The signal only asks the main thread to stop the process. Until that one has got a
         processor, the others go on.
         """
-        self.send(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
         with suppress(ChildProcessError):  # It has ended, and was waited for.
             os.waitpid(self.pid, os.WUNTRACED)
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the command has ended; its status. Raises `subprocess.TimeoutExpired`."""
-        status = self._process.wait(timeout)
+        status = super().wait(timeout)
         self._cut_lifeline()
         return status
 
@@ -117,12 +99,6 @@ class GuardedProcess:
         if self._lifeline in _lifelines:
             _lifelines.discard(self._lifeline)
             os.close(self._lifeline)
-
-
-def _pipe(pipe: IO[str] | None) -> IO[str]:
-    if pipe is None:
-        raise ValueError("This process was started without pipes: give piped=True.")
-    return pipe
 
 
 @functools.cache
@@ -136,13 +112,13 @@ def _close_lifelines() -> None:
         os.close(_lifelines.pop())
 
 
-def _become(command: list[str], *, lifeline: int, last_signal: int, folder: str) -> None:
+def _become(lifeline: int, last_signal: int, folder: str, command: list[str]) -> None:
     """Leave a watcher behind and turn this process into `command`."""
     pid = os.getpid()
     alive, held_by_command = os.pipe()
     if os.fork() == 0:
         os.close(held_by_command)
-        _watch(pid, lifeline=lifeline, alive=alive, last_signal=last_signal, folder=folder)
+        _watch(pid, lifeline, alive, last_signal, folder)
         os._exit(0)
     os.close(lifeline)
     os.close(alive)
@@ -150,7 +126,7 @@ def _become(command: list[str], *, lifeline: int, last_signal: int, folder: str)
     os.execvp(command[0], command)  # noqa: S606 - the caller's command, and no shell is wanted
 
 
-def _watch(pid: int, *, lifeline: int, alive: int, last_signal: int, folder: str) -> None:
+def _watch(pid: int, lifeline: int, alive: int, last_signal: int, folder: str) -> None:
     # Both pipes carry no data: they become readable when the last process at the other end is gone.
     readable, _, _ = select.select([lifeline, alive], [], [])
     if alive in readable:
@@ -164,6 +140,4 @@ def _watch(pid: int, *, lifeline: int, alive: int, last_signal: int, folder: str
 
 
 if __name__ == "__main__":
-    _become(
-        sys.argv[4:], lifeline=int(sys.argv[1]), last_signal=int(sys.argv[2]), folder=sys.argv[3]
-    )
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

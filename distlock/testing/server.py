@@ -26,7 +26,7 @@ from distlock.testing.install import ServerError, ServerNotInstalled, java, zook
 from distlock.testing.ports import PortInUse, free_ports, require_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -91,8 +91,10 @@ class Server:
 
     def __init__(self, port: int, folder: Path, *, temporary: Path | None) -> None:
         self.port = port
+        self.address = f"127.0.0.1:{port}"
         self.folder = folder
         self._temporary = temporary
+        self._log = folder / "zookeeper.log"
         self._java: list[str] = []
         self._process: GuardedProcess | None = None
 
@@ -100,13 +102,16 @@ class Server:
         return f"<Server {self.address} {self.mode or 'down'}>"
 
     @property
-    def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+    def process(self) -> GuardedProcess:
+        """The server's process. Raises `ServerFailed` when it is not running."""
+        if self._process is None or not self._process.running:
+            raise ServerFailed(f"ZooKeeper on {self.address} is not running.")
+        return self._process
 
     @property
     def pid(self) -> int:
         """The id of the server's process. Raises `ServerFailed` when it is not running."""
-        return self._running().pid
+        return self.process.pid
 
     @property
     def running(self) -> bool:
@@ -126,22 +131,16 @@ class Server:
         self, java: Sequence[str], class_path: Sequence[Path], config: Mapping[str, str]
     ) -> None:
         """Write the files that the process reads when it starts."""
-        data = self.folder / "data"
+        data, zoo_cfg = self.folder / "data", self.folder / "zoo.cfg"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(self.folder.name.removeprefix("node-") + "\n")
         lines = {**config, "clientPort": str(self.port), "dataDir": str(data)}
-        zoo_cfg = self.folder / "zoo.cfg"
         zoo_cfg.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
         for name, text in LOGGING.items():
             (self.folder / name).write_text(text)
         path = ":".join(map(str, [*class_path, self.folder]))
-        self._java = [
-            *java,
-            "-cp",
-            path,
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
-            str(zoo_cfg),
-        ]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        self._java = [*java, "-cp", path, main, str(zoo_cfg)]
 
     def start(self, *, wait: bool = True) -> None:
         """Start the process if it is not running, and wait until it serves.
@@ -159,15 +158,11 @@ class Server:
         """Wait until it answers `srvr` with a mode. Raises `ServerFailed` with its log's end."""
         deadline = time.monotonic() + timeout
         while self.mode is None:
-            if not self.running:
-                raise ServerFailed(
-                    f"ZooKeeper on {self.address} ended at its start.\n{self.log_tail()}"
-                )
+            why = "" if self.running else "ended at its start"
             if time.monotonic() > deadline:
-                raise ServerFailed(
-                    f"ZooKeeper on {self.address} does not serve after {timeout:g} s.\n"
-                    f"{self.log_tail()}"
-                )
+                why = f"does not serve after {timeout:g} s"
+            if why:
+                raise ServerFailed(f"ZooKeeper on {self.address} {why}.\n{self.log_tail()}")
             time.sleep(POLL_INTERVAL)
 
     def stop(self) -> None:
@@ -193,15 +188,15 @@ class Server:
 
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and, from the return on, says nothing."""
-        self._running().pause()
+        self.process.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._running().send(signal.SIGCONT)
+        self.process.send(signal.SIGCONT)
 
     def wait(self) -> None:
         """Wait until the process has ended."""
-        self._running().wait()
+        self.process.wait()
 
     def command(self, word: str, *, timeout: float = 5) -> str:
         """The answer to one of ZooKeeper's four-letter words. Raises `OSError`."""
@@ -211,18 +206,8 @@ class Server:
 
     def log_tail(self, lines: int = 20) -> str:
         """The last lines of its log."""
-        if not self._log.exists():
-            return ""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-lines:])
-
-    @property
-    def _log(self) -> Path:
-        return self.folder / "zookeeper.log"
-
-    def _running(self) -> GuardedProcess:
-        if self._process is None or not self._process.running:
-            raise ServerFailed(f"ZooKeeper on {self.address} is not running.")
-        return self._process
+        log = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return "\n".join(log.splitlines()[-lines:])
 
 
 class ZooKeeper:
@@ -301,17 +286,13 @@ class ZooKeeper:
 
     def leader(self, timeout: float = START_TIMEOUT) -> Server:
         """The server that leads, or the standalone one; waits for an election that is under way."""
-        found: list[Server] = []
-
-        def elected() -> bool:
-            found[:] = [
-                server for server in self.servers if server.mode in {"leader", "standalone"}
-            ]
-            return len(found) == 1
-
-        if not _eventually(elected, timeout):
-            raise ServerFailed(f"The ensemble has no leader after {timeout:g} s: {self.servers}.")
-        return found[0]
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            found = [one for one in self.servers if one.mode in {"leader", "standalone"}]
+            if len(found) == 1:
+                return found[0]
+            time.sleep(POLL_INTERVAL)
+        raise ServerFailed(f"The ensemble has no leader after {timeout:g} s: {self.servers}.")
 
     def followers(self) -> list[Server]:
         """The servers that follow a leader now."""
@@ -332,29 +313,18 @@ class ZooKeeper:
             server.configure([str(program), *self._jvm], jars, self._config)
 
     def _choose_ports_and_folders(self) -> None:
-        ports = (
-            [self._port + node for node in range(self.nodes)]
-            if self._port
-            else free_ports(self.nodes)
-        )
+        if self._port:
+            ports = [self._port + node for node in range(self.nodes)]
+        else:
+            ports = free_ports(self.nodes)
+        numbers = range(1, self.nodes + 1)
         if self.nodes > 1:
             internal = free_ports(2 * self.nodes, other_than=ports)
-            for number, (peer, election) in enumerate(
-                zip(internal[::2], internal[1::2], strict=True), start=1
-            ):
+            for number, peer, election in zip(numbers, internal[::2], internal[1::2], strict=True):
                 self._config[f"server.{number}"] = f"127.0.0.1:{peer}:{election}"
         if self.data_dir is None:
             self.data_dir = self._temporary = Path(tempfile.mkdtemp(prefix="distlock-zookeeper-"))
         self.servers = [
             Server(port, self.data_dir / f"node-{number}", temporary=self._temporary)
-            for number, port in enumerate(ports, start=1)
+            for number, port in zip(numbers, ports, strict=True)
         ]
-
-
-def _eventually(condition: Callable[[], bool], timeout: float) -> bool:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(POLL_INTERVAL)
-    return True

@@ -61,14 +61,6 @@ def test_a_piped_process_is_told_and_answers_and_its_errors_are_kept(tmp_path: P
     assert log.read_text() == "the end\n"
 
 
-def test_a_process_without_pipes_has_none(tmp_path: Path) -> None:
-    process = GuardedProcess([sys.executable, "-c", ECHO], output=tmp_path / "log", cwd=tmp_path)
-    assert process.wait(30) == 0
-    for pipe in ("stdin", "stdout"):
-        with pytest.raises(ValueError, match="piped=True"):
-            getattr(process, pipe)
-
-
 @pytest.mark.parametrize("piped", ["piped", "not piped"])
 def test_a_guarded_process_ends_when_its_parent_is_killed(tmp_path: Path, piped: str) -> None:
     with spawn_python(STARTS, str(tmp_path), piped) as parent:
