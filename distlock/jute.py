@@ -9,7 +9,7 @@ Source: ZooKeeper's ``BinaryInputArchive``, ``zookeeper.jute`` and ``ZooDefs.OpC
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,6 +29,7 @@ REQUEST: Final = struct.Struct("!iii")
 _CONNECT: Final = struct.Struct("!iqiq")
 _GREETING: Final = struct.Struct("!iiq")
 _STEP: Final = struct.Struct("!i?i")
+_BOOLEAN: Final = struct.Struct("!?")
 BOOLEANS: Final = (b"\0", b"\1")
 
 # The types of requests that several parts know.
@@ -57,21 +58,20 @@ def read_buffer(message: bytes, at: int) -> tuple[bytes | None, int]:
     at += INTEGER.size
     if length == -1:
         return None, at
-    end = at + length
-    if not at <= end <= len(message):
+    if not 0 <= length <= len(message) - at:
         raise Malformed("a message ends within a field")
-    return message[at:end], end
+    return message[at : at + length], at + length
 
 
 class Record:
-    """Reads the fields of one message, from the first to the last.
+    """Reads the fields of one message, from the first to the last; an integer has 32 bits.
 
     :raises Malformed: the message ends within a field, or a text is not UTF-8; so all methods do
     """
 
-    def __init__(self, message: bytes, at: int = 0) -> None:
+    def __init__(self, message: bytes) -> None:
         self._message = message
-        self._at = at
+        self._at = 0
 
     @property
     def at_end(self) -> bool:
@@ -79,25 +79,15 @@ class Record:
         return self._at == len(self._message)
 
     def boolean(self) -> bool:
-        """Read a boolean."""
-        value = self._message[self._at : self._at + 1]
-        if not value:
-            raise Malformed("a message ends within a field")
-        self._at += 1
-        return value != BOOLEANS[False]
+        return cast("bool", self.fields(_BOOLEAN)[0])
 
     def integer(self) -> int:
-        """Read a number of 32 bits."""
-        number: int = self.fields(INTEGER)[0]
-        return number
+        return cast("int", self.fields(INTEGER)[0])
 
     def long(self) -> int:
-        """Read a number of 64 bits."""
-        number: int = self.fields(LONG)[0]
-        return number
+        return cast("int", self.fields(LONG)[0])
 
     def fields(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Read several numbers."""
         try:
             values = form.unpack_from(self._message, self._at)
         except struct.error:
@@ -118,7 +108,6 @@ class Record:
             raise Malformed("a text is not UTF-8") from None
 
     def texts(self) -> list[str]:
-        """Read several texts."""
         return self._several(self.text)
 
     def acl(self) -> list[tuple[int, str, str]]:
@@ -137,13 +126,8 @@ class Record:
 # --- writing -------------------------------------------------------------------------------------
 
 
-#: Writes a number of 32 bits.
 pack_integer: Final = INTEGER.pack
-
-
-def pack_boolean(value: bool) -> bytes:
-    """Write a boolean."""
-    return BOOLEANS[value]
+pack_boolean: Final = _BOOLEAN.pack
 
 
 def pack_buffer(data: bytes | None) -> bytes:
@@ -152,13 +136,11 @@ def pack_buffer(data: bytes | None) -> bytes:
 
 
 def pack_text(text: str) -> bytes:
-    """Write a text."""
     content = text.encode()
     return INTEGER.pack(len(content)) + content
 
 
 def pack_texts(texts: Iterable[str]) -> bytes:
-    """Write several texts."""
     return _pack_several([pack_text(text) for text in texts])
 
 

@@ -5,7 +5,7 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from distlock.jute import (
     AUTH,
@@ -25,10 +25,10 @@ from .rules import Code, Refused, parent, permits
 from .tree import SYSTEM_NODES, Event, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from .rules import Acl, Entry, Who
-    from .tree import MemoryTree, Stat
+    from .tree import MemoryTree
 
     Handler = Callable[..., bytes]
 
@@ -230,43 +230,34 @@ class Requests:
         data: list[str],
         exist: list[str],
         child: list[str],
-        persistent: Sequence[str] = (),
-        recursive: Sequence[str] = (),
+        persistent: Iterable[str] = (),
+        recursive: Iterable[str] = (),
     ) -> bytes:
         """Carry on the watches of a former connection, whose client has seen all up to `seen`."""
-        for path in data:
-            self._watch_again(path, Event.DELETED, lambda stat: stat.mzxid > seen and Event.CHANGED)
-        for path in exist:
-            self._watch_again(path, None, lambda _: Event.CREATED)
-        for path in child:
-            self._watch_again(
-                path, Event.DELETED, lambda stat: stat.pzxid > seen and Event.CHILD, Kind.CHILDREN
-            )
-        for kind, paths in zip(_MODES, (persistent, recursive), strict=True):
+        for event, paths in ((Event.CHANGED, data), (Event.CREATED, exist), (Event.CHILD, child)):
             for path in paths:
-                self._watch(path, kind)
+                self._watch_again(event, path, seen)
+        for path in persistent:
+            self._watch(path, Kind.PERSISTENT)
+        for path in recursive:
+            self._watch(path, Kind.RECURSIVE)
         return b""
 
-    def _watch_again(
-        self,
-        path: str,
-        gone: Event | None,
-        missed: Callable[[Stat], Event | Literal[False]],
-        kind: Kind = Kind.DATA,
-    ) -> None:
-        """Send the event that the client has missed, or watch if there is none.
-
-        :param gone: the event if there is no node
-        :param missed: returns the event for a node with this stat
-        """
+    def _watch_again(self, event: Event, path: str, seen: int) -> None:
+        """Send the event that the client has missed, or watch if there is none."""
+        missed: Event | None = event
         try:
-            event: Event | Literal[False] | None = missed(self._tree.read(path)[1])
+            stat = self._tree.read(path)[1]
         except Refused:
-            event = gone
-        if event:
-            self._event(event, path)
+            missed = Event.DELETED if event != Event.CREATED else None
         else:
-            self._watch(path, kind)
+            changed = {Event.CHANGED: stat.mzxid, Event.CHILD: stat.pzxid}
+            if event in changed and changed[event] <= seen:
+                missed = None
+        if missed is not None:
+            self._event(missed, path)
+        else:
+            self._watch(path, Kind.CHILDREN if event == Event.CHILD else Kind.DATA)
 
     def _watch(self, path: str, kind: Kind) -> None:
         self._tree.watch(path, kind, self._session_id)
