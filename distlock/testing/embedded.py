@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import signal
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -40,23 +39,15 @@ def embedded_process() -> Iterator[EmbeddedProcess]:
     owner = os.getpid()
     folder = Path(tempfile.mkdtemp(prefix="distlock-embedded-"))
     log = folder / "embedded.log"
-    process = GuardedProcess(
-        [sys.executable, "-m", "distlock.embedded"],
-        output=log,
-        cwd=Path.cwd(),
-        folder=folder,
-        piped=True,
-    )
-    try:
-        readable, _, _ = select.select([process.stdout], [], [], START_TIMEOUT)
-        said = process.stdout.readline() if readable else ""
-        if not said.startswith(_READY):
-            raise ServerFailed(f"The embedded ZooKeeper did not start.\n{log.read_text()}")
-        yield EmbeddedProcess(said.removeprefix(_READY).strip(), process.pid)
-    finally:
-        if os.getpid() == owner:  # and this is no forked child that leaves the block
-            process.send(signal.SIGKILL)  # it keeps nothing that could be lost
-            process.wait()
-            process.stdin.close()
-            process.stdout.close()
-            shutil.rmtree(folder)
+    command = [sys.executable, "-m", "distlock.embedded"]
+    with GuardedProcess(command, output=log, cwd=Path.cwd(), folder=folder, piped=True) as process:
+        try:
+            readable, _, _ = select.select([process.stdout], [], [], START_TIMEOUT)
+            said = process.stdout.readline() if readable else ""
+            if not said.startswith(_READY):
+                raise ServerFailed(f"The embedded ZooKeeper did not start.\n{log.read_text()}")
+            yield EmbeddedProcess(said.removeprefix(_READY).strip(), process.pid)
+        finally:
+            if os.getpid() == owner:  # and this is no forked child that leaves the block
+                process.kill()  # it keeps nothing that could be lost
+                shutil.rmtree(folder)

@@ -65,10 +65,8 @@ def _run(**options: Any) -> Iterator[ZooKeeper]:
 
     zookeeper = ZooKeeper(**options)
     try:
-        zookeeper.start()
+        yield zookeeper.start()
     except ServerNotInstalled as error:
         pytest.skip(str(error))
-    try:
-        yield zookeeper
     finally:
         zookeeper.stop()

@@ -37,8 +37,8 @@ class GuardedProcess(subprocess.Popen[str]):
     """
 
     #: Only those of a piped process are there.
-    stdin: IO[str]  # type: ignore[assignment]
-    stdout: IO[str]  # type: ignore[assignment]
+    stdin: IO[str]
+    stdout: IO[str]
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class GuardedProcess(subprocess.Popen[str]):
         try:
             with output.open("ab") as log:
                 super().__init__(
-                    [sys.executable, "-IS", __file__, *guard, *map(os.fspath, command)],
+                    [sys.executable, "-IS", __file__, *guard, *command],
                     stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                     stdout=subprocess.PIPE if piped else log,
                     stderr=log,

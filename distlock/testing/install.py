@@ -38,7 +38,7 @@ def java() -> Path:
     wrong setting is reported, never passed over.
     """
     if home := os.environ.get("JAVA_HOME"):
-        program = Path(home, "bin", "java")
+        program = Path(home, "bin/java")
         if not os.access(program, os.X_OK):
             raise WrongHome(
                 f"JAVA_HOME is {home}, but there is no bin/java in it. "
@@ -46,12 +46,11 @@ def java() -> Path:
             )
         return program
     # Before PATH: on macOS /usr/bin/java is there without any Java behind it.
-    for prefix in HOMEBREW:
-        if os.access(program := prefix / "openjdk/bin/java", os.X_OK):
-            return program
-    if found := shutil.which("java"):
-        return Path(found)
-    raise ServerNotInstalled(f"Java was not found: ZooKeeper needs it. {HOW_TO_INSTALL}")
+    homebrew = [str(prefix / "openjdk/bin/java") for prefix in HOMEBREW]
+    found = next(filter(None, map(shutil.which, [*homebrew, "java"])), None)
+    if found is None:
+        raise ServerNotInstalled(f"Java was not found: ZooKeeper needs it. {HOW_TO_INSTALL}")
+    return Path(found)
 
 
 def zookeeper_jars() -> list[Path]:
@@ -59,28 +58,18 @@ def zookeeper_jars() -> list[Path]:
 
     Raises `ServerNotInstalled`, and `WrongHome` when `ZOOKEEPER_HOME` names a folder without it.
     """
-    if home := os.environ.get("ZOOKEEPER_HOME"):
-        if jars := _jars_of(Path(home)):
-            return jars
+    home = os.environ.get("ZOOKEEPER_HOME")
+    server = DEBIAN_JARS / "zookeeper.jar"
+    if not home and server.exists():
+        # The manifest pulls the rest, except a logger and parts of Netty (for TLS).
+        loggers = [DEBIAN_JARS / "slf4j-log4j12.jar", DEBIAN_JARS / "log4j-1.2.jar"]
+        return [server, *loggers, *sorted(DEBIAN_JARS.glob("netty-*.jar"))]
+    for folder in [Path(home)] if home else [one / "zookeeper/libexec" for one in HOMEBREW]:
+        if any(folder.glob("lib/zookeeper*.jar")):
+            return sorted(folder.glob("lib/*.jar"))
+    if home:
         raise WrongHome(
             f"ZOOKEEPER_HOME is {home}, but there is no lib/zookeeper*.jar in it. "
             "Correct ZOOKEEPER_HOME or unset it."
         )
-    if (server := DEBIAN_JARS / "zookeeper.jar").exists():
-        # The manifest pulls the rest, except a logger and parts of Netty (for TLS).
-        names = ("slf4j-log4j12.jar", "log4j-1.2.jar")
-        return [
-            server,
-            *(DEBIAN_JARS / name for name in names),
-            *sorted(DEBIAN_JARS.glob("netty-*.jar")),
-        ]
-    for prefix in HOMEBREW:
-        if jars := _jars_of(prefix / "zookeeper/libexec"):
-            return jars
     raise ServerNotInstalled(f"ZooKeeper was not found. {HOW_TO_INSTALL}")
-
-
-def _jars_of(home: Path) -> list[Path]:
-    if not any(home.glob("lib/zookeeper*.jar")):
-        return []
-    return sorted(home.glob("lib/*.jar"))

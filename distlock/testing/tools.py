@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,8 +30,6 @@ from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from django.dispatch import Signal
 
     from distlock.inspection.state import Contender
 
@@ -87,38 +85,33 @@ def hold(
     if kind not in _POLICIES:
         raise ValueError(f"kind is one of {', '.join(_POLICIES)}, not {kind!r}.")
     key = literal_key(key)
-    name = znode_name(key)
-    session = Session(configuration(using))
-    try:
+
+    def granted(attempt: Attempt[QueuedContender]) -> QueuedContender:
+        if attempt.outcome() is None:
+            raise LockBusy(
+                f"hold({key!r}) could not begin: the lock is held already. Release it first, or "
+                "begin hold() before the code that takes it.",
+                key=key,
+                using=using,
+                waited=attempt.waited,
+            )
+        return attempt.contender
+
+    with closing(Session(configuration(using))) as session:
         contender_for = partial(
             QueuedContender,
             session,
-            f"{session.root}/{name}",
+            f"{session.root}/{znode_name(key)}",
             policy=_POLICIES[kind],
             key=key,
             data=json.dumps({"v": 1, "owner": by[:200]}).encode(),
         )
         attempt = Attempt(contender_for, PATIENCE)
-        granted = partial(_granted, key, using)
         contender = Call(partial(attempt.steps, granted), attempt.give_up).run()
         try:
             yield OtherHolder(key, session, contender)
         finally:
             contender.leave()
-    finally:
-        session.close()
-
-
-def _granted(key: str, using: str, attempt: Attempt[QueuedContender]) -> QueuedContender:
-    if attempt.outcome() is None:
-        raise LockBusy(
-            f"hold({key!r}) could not begin: the lock is held already. Release it first, or begin "
-            "hold() before the code that takes it.",
-            key=key,
-            using=using,
-            waited=attempt.waited,
-        )
-    return attempt.contender
 
 
 # --- faults --------------------------------------------------------------------------------------
@@ -251,31 +244,29 @@ def captured_locks() -> Iterator[CapturedLocks]:
     """
     captured = CapturedLocks()
 
-    def receiver(outcome: Any) -> Any:
-        def take(
-            *,
-            key: str,
-            using: str,
-            waited: float = 0.0,
-            error: BaseException | None = None,
-            **_: Any,
-        ) -> None:
-            captured.append(
-                CapturedLock(key=key, outcome=outcome, using=using, waited=waited, error=error)
-            )
+    def take(
+        outcome: Any,
+        *,
+        key: str,
+        using: str,
+        waited: float = 0.0,
+        error: BaseException | None = None,
+        **_: Any,
+    ) -> None:
+        captured.append(
+            CapturedLock(key=key, outcome=outcome, using=using, waited=waited, error=error)
+        )
 
-        return take
-
-    receivers: list[tuple[Signal, Any]] = [
-        (lock_acquired, receiver("acquired")),
-        (lock_contended, receiver("busy")),
-        (lock_failed, receiver("failed")),
-        (lock_lost, receiver("lost")),
-    ]
-    for signal, take in receivers:
-        signal.connect(take, weak=False)
+    receivers = {
+        lock_acquired: partial(take, "acquired"),
+        lock_contended: partial(take, "busy"),
+        lock_failed: partial(take, "failed"),
+        lock_lost: partial(take, "lost"),
+    }
+    for signal, receiver in receivers.items():
+        signal.connect(receiver, weak=False)
     try:
         yield captured
     finally:
-        for signal, take in receivers:
-            signal.disconnect(take)
+        for signal, receiver in receivers.items():
+            signal.disconnect(receiver)
