@@ -123,10 +123,6 @@ class MemoryTree:
         self._set("/zookeeper/config", Node(Stat(aversion=-1), acl=READ_ONLY))
         self._set("/zookeeper/quota", Node())
 
-    def __len__(self) -> int:
-        """Return the number of nodes."""
-        return len(self._nodes)
-
     # --- reading ---------------------------------------------------------------------------------
 
     def read(self, path: str) -> tuple[bytes | None, Stat]:
