@@ -1,4 +1,4 @@
-"""Publishes delayed tasks again, and counts their delays.
+"""Publishes delayed tasks again, counts their delays, and knows the limits of brokers.
 
 A delayed task is published again with the same id, and Celery's own count of retries stays the
 same: ``self.retry()`` would use it up, and the third of three contenders with ``max_retries=2``
@@ -8,19 +8,33 @@ would fail. The message's header ``distlock`` carries the number of delays, and 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Retry
+from celery.utils.log import get_task_logger
 
 from distlock.exceptions import LockBusy, LockUnavailable
-
-from .brokers import without_way
+from distlock.logs.loggers import safe
 
 if TYPE_CHECKING:
     from .tickets import Ticket
 
+try:
+    from celery.utils.quorum_queues import detect_quorum_queues
+except ImportError:  # Celery 5.4 delays in the worker
+    detect_quorum_queues = None
+
+#: Its lines carry the name and the id of the task.
+logger = safe(get_task_logger("distlock.celery"))
+
 #: The message header with the `Record`.
 HEADER = "distlock"
+#: RabbitMQ drops a message that passes the same delay queue twice, by its own record of the way.
+#: Celery 5.6 and later filter these headers, 5.4 and 5.5 do not.
+_WAY: Final = ("x-death", "x-first-death-", "x-last-death-")
+#: Part of the visibility timeout that a pause may take: the message waits for a free process, too.
+_PART: Final = 0.5
 
 
 class Record(NamedTuple):
@@ -59,48 +73,67 @@ class Record(NamedTuple):
         return max(time.time() - self.since, 0.0)
 
 
-class PutOff(Exception):
+class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
     """Ends a run that is to be repeated.
 
     The outermost lock of the task publishes the message, after all releases: an earlier message
     would find its own task in the way.
     """
 
-    def __init__(
-        self,
-        error: LockBusy | LockUnavailable,
-        pause: float,
-        record: Record,
-        ticket: Ticket | None,
-    ) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.pause = pause
-        self.record = record
-        self.ticket = ticket
+    ticket: Ticket | None = None
 
-    def publish(self, task: Any) -> Retry:
-        """Publish the task again, and return the exception that tells Celery."""
-        request = task.request
-        signature = task.signature_from_request(
-            request,
-            retries=request.retries,
-            countdown=self.pause,
-            headers={**without_way(request.headers), HEADER: self.record._asdict()},
-            ignore_result=ignores_result(task, request),
-            # Arguments that the publisher hides stay hidden.
-            argsrepr=request.get("argsrepr"),
-            kwargsrepr=request.get("kwargsrepr"),
-        )
+    def publish(self) -> None:
+        """Publish the task again."""
         try:
-            signature.apply_async()
+            self.sig.apply_async()
         except BaseException:
             if self.ticket is not None:
                 self.ticket.leave()
             raise
-        return Retry(exc=self.error, when=self.pause, sig=signature)
+
+
+def put_off(task: Any, error: LockBusy | LockUnavailable, pause: float, record: Record) -> PutOff:
+    """Return the exception that ends this run of a task, with the message of the next one."""
+    request = task.request
+    headers = {k: v for k, v in (request.headers or {}).items() if not k.startswith(_WAY)}
+    signature = task.signature_from_request(
+        request,
+        retries=request.retries,
+        countdown=pause,
+        headers={**headers, HEADER: record._asdict()},
+        ignore_result=ignores_result(task, request),
+        # Arguments that the publisher hides stay hidden.
+        argsrepr=request.get("argsrepr"),
+        kwargsrepr=request.get("kwargsrepr"),
+    )
+    return PutOff(exc=error, when=pause, sig=signature)
+
+
+def pause_limits(app: Any) -> tuple[float, float]:
+    """Return the shortest and the longest pause that the broker of `app` allows, in seconds.
+
+    Quorum queues delay by whole seconds, and Celery refuses 0. A broker with a visibility timeout
+    delivers a message again that a worker keeps for longer.
+    """
+    connection = app.producer_pool.connections.connection
+    driver = connection.transport.driver_type
+    whole_seconds = detect_quorum_queues is not None and detect_quorum_queues(app, driver)[0]
+    visible = connection.transport_options.get("visibility_timeout")
+    longest = float("inf") if visible is None else _PART * float(visible)
+    return (1.0 if whole_seconds else 0.0), longest
 
 
 def ignores_result(task: Any, request: Any) -> bool:
     """Return whether the call, or by default the task, stores no result."""
     return bool(vars(request).get("ignore_result", task.ignore_result))
+
+
+def state_of(task: Any, task_id: str) -> str:
+    """Return the state of a task, empty if no result backend tells."""
+    if isinstance(task.backend, DisabledBackend):
+        return ""
+    try:
+        return str(task.AsyncResult(task_id).state)
+    except Exception:  # any backend's own; the callers do without
+        logger.warning("The result backend could not be asked.", exc_info=True)
+        return ""

@@ -6,6 +6,7 @@ the queue meanwhile (`tickets`), and each run wakes the first task (`wakes`).
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from contextlib import ExitStack
@@ -14,13 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from celery import states
 from celery.exceptions import Ignore
-from celery.utils.log import get_task_logger
 
 from distlock.conf import UNSET, configuration
 from distlock.decorators import PUT_OFF
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.locks.mutex import Mutex
-from distlock.logs.loggers import safe
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
@@ -28,8 +27,7 @@ from distlock.text import printable
 from distlock.transactions import end_statements
 
 from . import task_refused
-from .brokers import pause_limits
-from .put_off import PutOff, Record, ignores_result
+from .put_off import PutOff, Record, ignores_result, logger, pause_limits, put_off, state_of
 from .task_locks import label_of
 from .tickets import Ticket
 from .wakes import pause_per_ticket, wake_first
@@ -39,16 +37,11 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
     from distlock.owner.hold import Hold
 
-#: Its lines carry the name and the id of the task.
-logger = safe(get_task_logger("distlock.celery"))
-
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
 #: The part of its last pause for which a delayed task queues when it comes again. Retries queue
 #: briefly, so older tasks win, and still give their slots back.
 PART_IN_LINE = 0.2
-#: With so many tickets ahead a task waits in its slot, so that a released lock finds a waiter.
-NEAR = 1
 #: The seconds by which a task's message may be late before its ticket ends.
 LATE = 30.0
 #: How late after its release a result may be stored, in seconds; a dead task's copy waits as long.
@@ -81,10 +74,10 @@ class Run:
         self.around.append(self.locked)
         try:
             return self._run(args, kwargs)
-        except PutOff as put_off:
-            if len(self.around) > 1:
-                raise
-            raise put_off.publish(self.task) from put_off.error
+        except PutOff as end:
+            if len(self.around) == 1:
+                end.publish()
+            raise
         except BaseException:
             if self.ticket is not None:
                 self.ticket.leave()
@@ -135,41 +128,37 @@ class Run:
                     return stack.enter_context(mutex)  # its earlier run may have left just now
                 if not self._is_this_task(other):
                     raise
-        return self._outlive(stack, is_copy=self._is_copy(other))
+        return self._outlive(stack, other)
 
     def _enter_in_turn(self, stack: ExitStack) -> Hold:
         """Take the lock if no ticket is ahead, or else draw a ticket."""
         ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
         ticket.look()
-        limit = self._time_near_front(comes_again=ticket.drawn)
-        deadline = time.monotonic() + limit
+        patience = self._patience_in_turn
         if not (ticket.drawn or ticket.ahead):
             # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
-            short = min(self._time_near_front(comes_again=True), self._retry_after)
+            short = min(patience, self._retry_after)
             try:
                 return stack.enter_context(self._mutex(timeout=short))
             except LockBusy as busy:
                 if self._is_this_task(busy.holder):
                     raise
-        while True:
-            ticket.stand(limit + self._pause_in_line(ticket.ahead) + LATE)
-            remaining = max(deadline - time.monotonic(), 0)
-            if not 0 < ticket.ahead <= NEAR or not remaining:
-                break
-            ticket.await_change(remaining)
-        mutex = self._mutex(timeout=remaining)
-        if ticket.ahead:
-            what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
-            if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
-                wake_first(self.task.app, ticket)
-            raise self._busy(what, holder)
-        return stack.enter_context(mutex)
+            patience -= short
+        ticket.stand(patience + self._pause_in_line(ticket.ahead) + LATE)
+        mutex = self._mutex(timeout=patience)
+        if not ticket.ahead:
+            return stack.enter_context(mutex)
+        if (holder := mutex.holder()) is None and self.record.busy:  # nobody's end wakes it
+            wake_first(self.task.app, ticket)
+        what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
+        raise self._busy(what, holder)
 
-    def _time_near_front(self, *, comes_again: bool) -> float:
-        """Return the seconds to wait near the front of the tickets."""
+    @property
+    def _patience_in_turn(self) -> float:
+        """Return the seconds to wait with no ticket ahead."""
         timeout = self.locked.options.timeout
         if timeout is UNSET:
-            timeout = self._retry_after if comes_again else 0.0
+            return self._retry_after
         return MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
 
     def _mutex(self, timeout: float | None = None) -> Mutex:
@@ -212,28 +201,25 @@ class Run:
             and (holder.label == own or holder.label.startswith(f"{own} "))
         )
 
-    def _is_copy(self, holder: Participant | None) -> bool:
-        return holder is not None and holder.label == label_of(self.task)
-
-    def _outlive(self, stack: ExitStack, *, is_copy: bool) -> Hold:
+    def _outlive(self, stack: ExitStack, other: Participant | None) -> Hold:
         """Wait until another run of this task has ended, or is known to be alive.
 
         The session of a dead one ends in this time, and then this run is the task's only one. A
         living one works: the broker has delivered its message twice, and this copy is dropped.
         """
-        session_timeout = session_for(self.using).timeout
-        mutex = self._mutex(timeout=1.5 * session_timeout + 1)
+        own = label_of(self.task)  # of a retry, another than that of the run before
+        mutex = self._mutex(timeout=1.5 * session_for(self.using).timeout + 1)
         try:
             hold = stack.enter_context(mutex)
         except LockBusy as busy:
-            other = self._other_run(mutex)
-            if other is not None and self._is_copy(other):
-                self._drop(f"{other} runs, or waits", busy)
-            if other is not None:
+            living = self._other_run(mutex)
+            if living is not None and living.label == own:
+                self._drop(f"{living} runs, or waits", busy)
+            if living is not None:
                 raise
             # The dead one was only waiting, and a rival holds the lock.
             hold = stack.enter_context(self._mutex(self._patience()))
-        if is_copy and self._has_succeeded():
+        if other is not None and other.label == own and self._has_succeeded():
             self._drop("has just ended")
         return hold
 
@@ -245,24 +231,15 @@ class Run:
         if ignores_result(self.task, self.request):
             return False
         deadline = time.monotonic() + RESULT_SECONDS
-        try:
-            while True:
-                state = self.task.AsyncResult(self.request.id).state
-                if state in states.READY_STATES or time.monotonic() > deadline:
-                    return bool(state == states.SUCCESS)
-                time.sleep(RESULT_SECONDS / 20)
-        except Exception:  # any backend's own; a task runs better twice than never
-            logger.warning("The result backend could not be asked.", exc_info=True)
-            return False
+        while (state := state_of(self.task, self.request.id)) not in ("", *states.READY_STATES):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(RESULT_SECONDS / 20)
+        return bool(state == states.SUCCESS)
 
     def _drop(self, why: str, busy: LockBusy | None = None) -> NoReturn:
-        logger.warning(
-            "This is a copy of a task that %s (lock %r); dropped.",
-            why,
-            self.key,
-            extra=self._fields("dropped"),
-        )
-        self._announce("dropped", busy)
+        text = "This is a copy of a task that %s (lock %r); dropped."
+        self._report("dropped", busy, text, why, self.key, level=logging.WARNING)
         raise CopyDropped("a copy of a task that runs, or has run")
 
     # --- without the lock -------------------------------------------------------------------------
@@ -271,33 +248,35 @@ class Run:
         self, error: LockBusy | LockUnavailable, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         policy = self.locked.on_busy
-        if self._retries or (
-            self.in_worker and policy != "raise" and isinstance(error, LockUnavailable)
-        ):
+        away = isinstance(error, LockUnavailable)
+        if self._retries or (self.in_worker and policy != "raise" and away):
             self._put_off(error)
         if policy in (None, *PUT_OFF):
             self.locked.warn_that_it_raises()
         elif isinstance(error, LockBusy) and policy == "skip":
-            logger.info(
-                "The lock %r is busy; skipped. Held by %s.",
-                self.key,
-                error.holder,
-                extra=self._fields("skipped"),
-            )
-            self._announce("skipped", error)
+            text = "The lock %r is busy; skipped. Held by %s."
+            self._report("skipped", error, text, self.key, error.holder)
             return {"skipped": self.key}
         elif isinstance(error, LockBusy) and callable(policy):
-            self._announce("answered", error)
+            self._report("answered", error)
             return policy(error, *args, **kwargs)
-        self._announce("failed", error)
+        self._report("failed", error)
         raise error
 
     def _put_off(self, error: LockBusy | LockUnavailable) -> NoReturn:
         record, (limit, deadline) = self.record.after(error), self.locked.patience
         remaining = float("inf") if deadline is None else deadline - record.waited
         if (limit is not None and record.busy > limit) or remaining <= 0:
-            self._announce("failed", error)
-            raise self._final(error)
+            self._report("failed", error)
+            if isinstance(error, LockUnavailable):
+                raise error
+            tried = f"put off {self.record.put_off} times in {self.record.waited:.1f} s"
+            raise self._busy(
+                f"The lock {self.key!r} is busy, after the task was {tried}.",
+                error.holder,
+                " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "
+                "long.",
+            )
         if isinstance(error, LockUnavailable):
             longest = self._pause(record.away)
         elif self.ticket is not None:
@@ -307,15 +286,11 @@ class Run:
         shortest, at_most = pause_limits(self.task.app)
         pause = min(longest * random.uniform(0.5, 1), remaining, at_most)  # noqa: S311 - no secret
         pause = max(pause, shortest)
-        logger.info(
-            "Put off for %.1f s, %d times so far: %s",
-            pause,
-            self.record.put_off,
-            error,
-            extra=self._fields("retried"),
-        )
-        self._announce("retried", error)
-        raise PutOff(error, pause, record, self.ticket)
+        text = "Put off for %.1f s, %d times so far: %s"
+        self._report("retried", error, text, pause, self.record.put_off, error)
+        end = put_off(self.task, error, pause, record)
+        end.ticket = self.ticket
+        raise end from error
 
     def _pause(self, tries: int) -> float:
         """Return the longest pause after so many tries, in seconds."""
@@ -324,19 +299,6 @@ class Run:
     def _pause_in_line(self, ahead: int) -> float:
         """Return the longest pause with so many tickets ahead, in seconds."""
         return min(self._retry_after * max(ahead, 1) * pause_per_ticket(self.task.app), MAX_PAUSE)
-
-    def _final(self, error: LockBusy | LockUnavailable) -> LockBusy | LockUnavailable:
-        """Return the error of a task that is not delayed any more."""
-        if isinstance(error, LockUnavailable):
-            return error
-        record = self.record
-        return self._busy(
-            f"The lock {self.key!r} is busy, after the task was put off {record.put_off} times in "
-            f"{record.waited:.1f} s.",
-            error.holder,
-            " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "
-            "long.",
-        )
 
     def _busy(self, what: str, holder: Participant | None, advice: str = "") -> LockBusy:
         by = f" It is held by {holder}." if holder else ""
@@ -355,7 +317,17 @@ class Run:
         fields = {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
         return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
 
-    def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None = None) -> None:
+    def _report(
+        self,
+        outcome: str,
+        error: LockBusy | LockUnavailable | None,
+        text: str = "",
+        *facts: object,
+        level: int = logging.INFO,
+    ) -> None:
+        """Log a refusal with this text, if any, and send the signal of it."""
+        if text:
+            logger.log(level, text, *facts, extra=self._fields(outcome))
         announce(
             task_refused,
             type(self.task),

@@ -16,11 +16,9 @@ The next task behind an ended ticket removes it, if it still has the judged vers
 from __future__ import annotations
 
 import json
-import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.engine.calls import Latch
 from distlock.engine.errors import BadVersion, ConnectionLost, NoNode, SessionOver
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
 #: The most seconds that a ticket lasts without a renewal, whatever its data.
 LONGEST: Final = 600.0
-
-_NAME = re.compile(r"(?P<task>.+)-(?P<sequence>[0-9]{10})", re.DOTALL)
 #: The number of attempts to draw a ticket whose parents the server keeps removing.
 _TRIES: Final = 3
 
@@ -42,9 +38,10 @@ class Ticket:
 
     def __init__(self, session: Session, key: str, task_id: str) -> None:
         self._session = session
-        self._key = key
         self._parent = f"{parent_of_tickets(session)}/{znode_name(key)}"
         self._task = znode_name(task_id)
+        self._key = key
+        self._ask = partial(session.call, timeout=session.conf.connect_timeout, key=key)
         #: The tickets of all tasks at the last look, first come first.
         self._line: list[str] = []
 
@@ -60,25 +57,17 @@ class Ticket:
 
     def look(self) -> None:
         """Look at the queue, with all that was acknowledged before: one write."""
-        try:
-            names = self._ask(partial(self._session.children, sync=True), self._parent)
-        except NoNode:
-            names = []
-        self._line = _in_order(names)
+        self._line = _line_at(self._ask, self._session, self._parent)
 
     def stand(self, ttl: float) -> None:
-        """Renew the ticket or draw one, and remove those ahead whose time is over.
-
-        Call it after `look`, and again after changes of the queue.
+        """Renew the ticket or draw one, after `look`, and remove those ahead whose time is over.
 
         :param ttl: the seconds for which it keeps the place
         """
         data = json.dumps({"v": 1, "ttl": ttl}).encode()
-        now = self._renewed(data)
-        if now is None:
-            now = self._draw(data)
+        now = self._renewed(data) or self._draw(data)
         self.look()
-        while self.ahead and self._ended(self._path(self._line[0]), now):
+        while self.ahead and _has_ended(self._ask, self._session, self._line[0], now):
             del self._line[0]
 
     def first(self) -> str | None:
@@ -89,48 +78,22 @@ class Ticket:
         self.look()
         return key_of(_task_of(self._line[0])) if self._line else None
 
-    def await_change(self, seconds: float) -> None:
-        """Wait until the first ticket changes or goes, at most for so long."""
-        first, changed = self._path(self._line[0]), Latch()
-
-        def told(*_: Any) -> None:
-            changed.open()
-
-        def watching(_: Any, error: BaseException | None) -> None:
-            if error is not None:
-                changed.open()
-
-        self._session.watch(first, told, watching)
-        try:
-            changed.wait(seconds)
-        finally:
-            self._session.unwatch(first, told)
-
     def leave(self) -> None:
         """Remove the ticket, without waiting for that. Repeating it is fine."""
-        for name in self._own:
-            _give_back(self._session, self._path(name))
+        for path in self._own:
+            _give_back(self._session, path)
         self._line = []
-
-    # --- requests --------------------------------------------------------------------------------
 
     @property
     def _own(self) -> list[str]:
-        return [name for name in self._line if _task_of(name) == self._task]
-
-    def _path(self, name: str) -> str:
-        return f"{self._parent}/{name}"
-
-    def _ask(self, method: Any, *args: Any) -> Any:
-        timeout = self._session.conf.connect_timeout
-        return self._session.call(method, *args, timeout=timeout, key=self._key)
+        return [path for path in self._line if _task_of(path) == self._task]
 
     def _renewed(self, data: bytes) -> int | None:
         """Renew the ticket and return the server's time, None without a ticket."""
         if not self._own:
             return None
         try:
-            return int(self._ask(self._session.write, self._path(self._own[0]), data, -1).mtime)
+            return int(self._ask(self._session.write, self._own[0], data, -1).mtime)
         except NoNode:
             return None
 
@@ -138,23 +101,10 @@ class Ticket:
         create = partial(self._session.create_persistent, sequential=True)
         for _ in range(_TRIES):
             try:
-                return int(self._ask(create, self._path(f"{self._task}-"), data)[1].mtime)
+                return int(self._ask(create, f"{self._parent}/{self._task}-", data)[1].mtime)
             except NoNode:
                 self._ask(self._session.create_containers, self._parent)
         raise self._session.unavailable(self._key)
-
-    def _ended(self, path: str, now: int) -> bool:
-        """Return whether a ticket's time is over, or it is gone."""
-        try:
-            data, stat = self._ask(self._session.read, path)
-            if not _is_over(data, stat, now):
-                return False
-            self._ask(self._session.remove, path, stat.version)
-        except NoNode:
-            return True
-        except BadVersion:  # renewed just now
-            return False
-        return True
 
 
 def parent_of_tickets(session: Session) -> str:
@@ -172,41 +122,45 @@ def sweep_tickets(using: str = "default") -> int:
     :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
     """
     session = session_for(using)
-    parent, removed = parent_of_tickets(session), 0
-
-    def ask(method: Any, *args: Any) -> Any:
-        timeout = session.conf.connect_timeout
-        return session.call(method, *args, timeout=timeout, key="@tickets")
-
+    parent = parent_of_tickets(session)
+    ask = partial(session.call, timeout=session.conf.connect_timeout, key="@tickets")
     try:
         now = ask(session.write, parent, b"", -1).mtime
         keys = ask(session.children, parent)
     except NoNode:
         return 0
-    for path in (f"{parent}/{key}" for key in keys):
-        try:
-            tickets = _in_order(ask(session.children, path))
-        except NoNode:
-            continue
-        for name in tickets:
-            try:
-                data, stat = ask(session.read, f"{path}/{name}")
-                if _is_over(data, stat, now):
-                    ask(session.remove, f"{path}/{name}", stat.version)
-                    removed += 1
-            except (NoNode, BadVersion):  # gone, or renewed just now
-                continue
-    return removed
+    return sum(
+        _has_ended(ask, session, path, now)
+        for key in keys
+        for path in _line_at(ask, session, f"{parent}/{key}")
+    )
 
 
-def _in_order(names: list[str]) -> list[str]:
-    found = [match for name in names if (match := _NAME.fullmatch(name))]
-    return [match[0] for match in sorted(found, key=lambda match: match["sequence"])]
+def _line_at(ask: Any, session: Session, parent: str) -> list[str]:
+    """Return the paths of a key's tickets, first come first."""
+    try:
+        names = ask(partial(session.children, sync=True), parent)
+    except NoNode:
+        return []
+    return [f"{parent}/{name}" for name in sorted(names, key=lambda name: name[-10:])]
 
 
-def _task_of(name: str) -> str:
-    match = _NAME.fullmatch(name)
-    return match["task"] if match else ""
+def _task_of(path: str) -> str:
+    return path.rpartition("/")[2].rpartition("-")[0]
+
+
+def _has_ended(ask: Any, session: Session, path: str, now: int) -> bool:
+    """Remove a ticket if its time is over, and return whether it is gone."""
+    try:
+        data, stat = ask(session.read, path)
+        if not _is_over(data, stat, now):
+            return False
+        ask(session.remove, path, stat.version)
+    except NoNode:
+        return True
+    except BadVersion:  # renewed just now
+        return False
+    return True
 
 
 def _is_over(data: bytes, stat: Any, now: int) -> bool:

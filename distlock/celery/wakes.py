@@ -18,13 +18,10 @@ from uuid import uuid4
 
 from celery import bootsteps, signals
 from celery.utils.collections import LimitedSet
-from celery.utils.log import get_task_logger
 from kombu import entity, messaging
 from kombu.utils import compat
 
-from distlock.logs.loggers import safe
-
-from .brokers import pause_limits
+from .put_off import logger, pause_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,8 +34,6 @@ Exchange: Any = entity.Exchange
 Queue: Any = entity.Queue
 detect_environment: Any = compat.detect_environment
 
-logger = safe(get_task_logger("distlock.celery"))
-
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
 #: The number of wakes without a message that a worker remembers, and the seconds.
 _REMEMBERED: Final = (10_000, 60)
@@ -50,7 +45,7 @@ def wake_first(app: Any, ticket: Ticket) -> None:
         first = ticket.first()
         if first is not None:
             wake(app, first)
-    except Exception:  # any broker's own; the task that has just ended is done
+    except Exception:  # noqa: BLE001 - any broker's own; the task that has just ended is done
         logger.warning("The first task in line could not be woken.", exc_info=True)
 
 

@@ -191,6 +191,7 @@ def test_the_result_of_the_original_is_waited_for_a_moment(
     run.request = SimpleNamespace(id="7")
     run.task = SimpleNamespace(
         ignore_result=False,
+        backend=None,
         AsyncResult=lambda _: SimpleNamespace(state=next(said, "PENDING")),
     )
     assert run._has_succeeded() is succeeded

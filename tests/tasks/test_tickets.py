@@ -134,18 +134,18 @@ def test_a_newcomer_that_is_put_off_says_how_many_are_ahead_and_who_holds(
             tree.client.delete(ticket_path(tree, who))
 
 
-def test_the_next_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree) -> None:
+def test_the_first_in_line_waits_in_its_slot_for_its_turn(app: Celery, tree: Tree) -> None:
     refresh = refreshes(app, timeout=PATIENCE)
-    with Owner() as first, Owner() as second:
+    with Owner() as first:
         with held_elsewhere("feed:7"):
-            runs = [first.submit(run, refresh, "a")]
+            waits = first.submit(run, refresh, "a")
             eventually(lambda: tickets_of(tree) == ["a"], PATIENCE, "the first ticket")
-            runs.append(second.submit(run, refresh, "b"))
-            eventually(lambda: tickets_of(tree) == ["a", "b"], PATIENCE)
-        assert [one.result(PATIENCE).state for one in runs] == [states.SUCCESS] * 2
+            assert run(refresh, "b").state == states.RETRY
+            assert tickets_of(tree) == ["a", "b"]
+        assert waits.result(PATIENCE).state == states.SUCCESS
+    assert run(refresh, "b", AGAIN).state == states.SUCCESS
     assert refresh.ran == ["a", "b"]
     eventually(lambda: not tickets_of(tree))
-    tree.await_watches()
 
 
 def test_a_short_hold_is_waited_for_without_a_ticket(refresh: Any, tree: Tree) -> None:
