@@ -7,7 +7,7 @@ from typing import Any, Final
 from distlock.exceptions import LockKeyError, LockUnavailable, NotOwner
 from distlock.lease.persistent import PersistentLease
 
-from .runs import logger
+from .put_off import logger
 
 #: The message header with the key of the lease and its owner.
 HEADER: Final = "distlock_once"
@@ -15,16 +15,8 @@ HEADER: Final = "distlock_once"
 BEGUN: Final = {"begun": True}
 
 
-def header_of(lease: PersistentLease, task_id: str, ttl: float) -> dict[str, Any]:
-    """Return the header of a message that carries a lease of `ttl` seconds."""
-    return {"owner": task_id, "key": lease.key, "using": lease.using, "ttl": ttl}
-
-
 def lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
-    """Return the lease of a message, None if it has none of its own.
-
-    :param ttl: seconds; by default those of the message
-    """
+    """Return the lease of a message, for its own seconds or `ttl`, None if it has none."""
     header: Any = (request.headers or {}).get(HEADER)
     try:
         if header["owner"] != request.id:
@@ -47,10 +39,7 @@ def warn_of_early_end(lease: PersistentLease) -> None:
 
 
 def release(lease: PersistentLease, *, expected: bool = False) -> None:
-    """Release a lease.
-
-    :param expected: whether its loss is worth a warning
-    """
+    """Release a lease, and warn if it cannot be, or if it is gone and was `expected`."""
     try:
         lease.release()
     except NotOwner:

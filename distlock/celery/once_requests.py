@@ -26,7 +26,7 @@ class OnceRequest(Request):  # type: ignore[misc]  # Celery has no types
         """
         super().on_timeout(soft, timeout)
         if not soft and self.acknowledged and not self._comes_again:
-            release_lost(self._context)
+            release_lost(self.task, self._context)
 
     def on_failure(self, *args: Any, **options: Any) -> Any:
         """Let receivers of ``task_failure`` see the request, as Celery does since 5.7."""

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from celery import current_task, signals, states
 from celery.app.task import Context
-from celery.backends.base import DisabledBackend
 from celery.contrib.django.task import DjangoTask
 from celery.exceptions import Ignore, Reject, WorkerLostError
 from celery.utils import uuid
@@ -38,9 +37,10 @@ from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
 from distlock.locks.breaking import break_node
 
-from .once_lease import BEGUN, HEADER, has_begun, header_of, lease_of, release, warn_of_early_end
+from .once_lease import BEGUN, HEADER, has_begun, lease_of, release, warn_of_early_end
+from .put_off import logger, state_of
 from .replacing import deciding, drop, record
-from .runs import CopyDropped, logger
+from .runs import CopyDropped
 from .task_locks import key_of_call, locks_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,16 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _check_options(cls)
+        if cls.on_duplicate not in get_args(OnDuplicate):
+            raise ValueError(
+                f"on_duplicate cannot be {cls.on_duplicate!r:.80}: write one of "
+                f"{', '.join(map(repr, get_args(OnDuplicate)))}."
+            )
+        if not callable(cls.replace):
+            raise TypeError(
+                "replace is a method of Celery's tasks and no option. To let a newer message "
+                'replace the one that is queued, write on_duplicate="replace".'
+            )
         cls.unlock_at_start = cls.unlock_at_start or cls.on_duplicate == "replace"
 
     def apply_async(
@@ -107,23 +116,25 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         if self.app.conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id, *more, **options)
         own = task_id or uuid()
-        request = self._run_here(own)
+        run = self._run_here(own)
         wait = self._seconds_until(options.get("eta") or options.get("countdown") or 0)
-        ttl = min(check_ttl(once_ttl or self.once_ttl) + wait, LONGEST)
-        until_start = ttl
+        ttl = until_start = min(check_ttl(once_ttl or self.once_ttl) + wait, LONGEST)
         if (expires := options.get("expires", self.expires)) is not None:
             # RabbitMQ drops an expired message, and no worker learns of it.
             until_start = min(ttl, self._seconds_until(expires) + LATE)
-        lease = request and lease_of(request, until_start)
+        lease = run and lease_of(run, until_start)
         if lease is None:
             key, using = self._key(args, kwargs)
             lease = PersistentLease(key, until_start, owner=own, using=using)
+        header: dict[str, Any] = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
         replaced: list[LeaseHolder] = []
         with ExitStack() as replacing:
-            if request is not None:  # this run goes on: it is put off, or retries
-                request.distlock_comes_again = True
-                if not has_begun(request):
-                    self._renew(lease)
+            if run is not None:  # this run goes on: it is put off, or retries
+                run.distlock_comes_again = True
+                if has_begun(run):
+                    header = BEGUN
+                else:
+                    self.renew_lease(lease)
             elif (first := self._first(lease, replaced, replacing)) is not None:
                 if task_id is None and first.task_id and self.on_duplicate == "return":
                     result = self.AsyncResult(first.task_id)
@@ -133,8 +144,6 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                     raise first
                 self._fail(own, first, options)
                 return self.AsyncResult(own)
-            begun = request is not None and has_begun(request)
-            header = BEGUN if begun else header_of(lease, own, ttl)
             headers = {**(options.pop("headers", None) or {}), HEADER: header}
             try:
                 result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
@@ -153,17 +162,15 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         :raises LockUnavailable: the lock server does not tell whether one has
         """
         request = self.request
-        begins = self.unlock_at_start and locked is locks_of(self)[-1]
-        lease = lease_of(request) if begins else None
-        if lease is None or has_begun(request):
-            return
-        try:
-            lease.release()
-        except NotOwner:
-            self._drop_if_replaced(lease)
-            if not (request.delivery_info or {}).get("redelivered"):
-                warn_of_early_end(lease)
-        request.distlock_begun = True
+        begins = self.unlock_at_start and locked is locks_of(self)[-1] and not has_begun(request)
+        if begins and (lease := lease_of(request)):
+            try:
+                lease.release()
+            except NotOwner:
+                self._drop_if_replaced(lease)
+                if not (request.delivery_info or {}).get("redelivered"):
+                    warn_of_early_end(lease)
+            request.distlock_begun = True
 
     def _key(self, args: Any, kwargs: Any) -> tuple[str, str]:
         """Return the key of the lease for a call, and the alias in ``DISTLOCK``."""
@@ -204,16 +211,14 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
                 continue
             if first.owner_id and self.on_duplicate == "replace":
                 with ExitStack() as stack:
-                    stack.enter_context(
-                        deciding(first.owner_id, by=str(lease.owner), using=lease.using)
-                    )
+                    fate = deciding(first.owner_id, by=str(lease.owner), using=lease.using)
+                    stack.enter_context(fate)
                     if break_node(first, using=lease.using):  # not one that has just begun
                         replaced.append(first)
                         replacing.push(stack.pop_all())
                 continue
-            if first.owner_id and self._state(first.owner_id) in states.READY_STATES:
-                ended = PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using)
-                release(ended)
+            if first.owner_id and state_of(self, first.owner_id) in states.READY_STATES:
+                release(PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using))
                 continue
             return AlreadyQueued(
                 f"{self.name} is queued or runs already: {first}. A chain, group or chord cannot "
@@ -224,21 +229,10 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             )
         return None
 
-    def _state(self, task_id: str) -> str:
-        """Return the state of a task, empty if no result backend knows it."""
-        if isinstance(self.backend, DisabledBackend):
-            return ""
-        try:
-            return str(self.AsyncResult(task_id).state)
-        except Exception:  # noqa: BLE001 - any backend's own; a duplicate is better refused than queued
-            logger.warning("The result backend could not be asked.", exc_info=True)
-            return ""
+    def renew_lease(self, lease: PersistentLease) -> None:
+        """Extend the lease of a run. One that is lost is not taken again.
 
-    def _renew(self, lease: PersistentLease) -> None:
-        """Extend the lease of a run that comes again.
-
-        A lost lease is not taken again: the run comes again without it.
-
+        :meta private:
         :raises Ignore: a newer message has replaced this one
         """
         try:
@@ -256,7 +250,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             return
         with deciding(request.id, by=request.id, using=lease.using):
             replaced = drop(self, lease.using)
-        if replaced or self._state(request.id) == states.REVOKED:  # dropped before
+        if replaced or state_of(self, request.id) == states.REVOKED:  # dropped before
             request.distlock_begun = True
             raise Ignore("A newer message has replaced this one.")
 
@@ -266,15 +260,11 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         An error raised here would fail the previous link, which has done its work.
         """
         request = Context(
+            options,
             id=task_id,
             task=self.name,
-            chain=options.get("chain"),
-            chord=options.get("chord"),
             group=options.get("group_id"),
-            group_index=options.get("group_index"),
             errbacks=maybe_list(options.get("link_error")),
-            parent_id=options.get("parent_id"),
-            root_id=options.get("root_id"),
         )
         logger.error("The next link of a chain was refused: %s", error)
         self.backend.mark_as_failure(
@@ -290,27 +280,6 @@ def is_duplicate(result: Any) -> bool:
     return getattr(result, "distlock_duplicate", False) is True
 
 
-def _check_options(task: type[QueuedOnce]) -> None:
-    """Raise for a task's options that are unknown, or contradict each other."""
-    if task.on_duplicate not in get_args(OnDuplicate):
-        raise ValueError(
-            f"on_duplicate cannot be {task.on_duplicate!r:.80}: write one of "
-            f"{', '.join(map(repr, get_args(OnDuplicate)))}."
-        )
-    if not isinstance(task.unlock_at_start, bool):
-        raise TypeError(f"unlock_at_start must be True or False, not {task.unlock_at_start!r:.80}.")
-    if task.on_duplicate == "replace" and vars(task).get("unlock_at_start") is False:
-        raise ValueError(
-            'on_duplicate="replace" unlocks at the start, for a running task cannot be replaced. '
-            "Leave unlock_at_start=False out."
-        )
-    if not callable(task.replace):
-        raise TypeError(
-            "replace is a method of Celery's tasks and no option. To let a newer message replace "
-            'the one that is queued, write on_duplicate="replace".'
-        )
-
-
 def _continues_chain(options: dict[str, Any]) -> bool:
     """Return whether the worker publishes the next link of a chain."""
     parent = options.get("parent_id")
@@ -319,13 +288,9 @@ def _continues_chain(options: dict[str, Any]) -> bool:
 
 def _run_begins(task: Any, **_: Any) -> None:
     """Extend the lease of an expiring task to its run."""
-    if not isinstance(task, QueuedOnce) or task.request.expires is None or task.unlock_at_start:
-        return
-    if lease := lease_of(task.request):
-        try:
-            lease.renew()
-        except (LockLost, LockUnavailable) as error:
-            logger.warning("%r could not be renewed: %s", lease, error)
+    expires = isinstance(task, QueuedOnce) and task.request.expires and not task.unlock_at_start
+    if expires and (lease := lease_of(task.request)):
+        task.renew_lease(lease)
 
 
 def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any) -> None:
@@ -333,36 +298,33 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
     request = task.request
     if not isinstance(task, QueuedOnce) or request.is_eager:
         return
-    keeps = (
+    comes_again = (
         state == states.RETRY
         or (state is None and task.acks_late)  # interrupted, and perhaps delivered again
         or (isinstance(retval, Reject) and retval.requeue)
         or isinstance(retval, CopyDropped)  # the original runs
         or getattr(request, "distlock_comes_again", False)
-        or has_begun(request)
     )
-    lease = None if keeps else lease_of(request)
-    if lease is not None:
+    if not comes_again and not has_begun(request) and (lease := lease_of(request)):
         release(lease, expected=state is not None)  # the main process releases, too
 
 
-def release_lost(request: Any) -> None:
+def release_lost(task: Any, request: Any) -> None:
     """Release the lease when a task was dropped, terminated or lost with its process.
 
     :param request: the task's request in the worker's main process
     """
-    if lease := lease_of(request):
+    if isinstance(task, QueuedOnce) and (lease := lease_of(request)):
         release(lease)
 
 
 def _revoked(sender: Any, request: Any, **_: Any) -> None:
-    if isinstance(sender, QueuedOnce):
-        release_lost(request)
+    release_lost(sender, request)
 
 
 def _process_lost(sender: Any, exception: Any = None, **_: Any) -> None:
     if isinstance(exception, WorkerLostError):
-        _revoked(sender, sender.request)
+        release_lost(sender, sender.request)
 
 
 signals.task_prerun.connect(_run_begins, weak=False)

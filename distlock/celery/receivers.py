@@ -22,7 +22,8 @@ from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions, session_for
 
-from .runs import Run, logger
+from .put_off import logger
+from .runs import Run
 from .task_locks import key_of_call, label_of, locks_of
 from .tickets import Ticket
 from .wakes import Wakes, wake_first

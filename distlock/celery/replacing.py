@@ -18,19 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 from celery import states
 from celery.exceptions import TaskRevokedError
 
-from distlock.exceptions import LockUnavailable, NotOwner
+from distlock.exceptions import LockUnavailable
 from distlock.lease.nodes import LONGEST
 from distlock.lease.persistent import PersistentLease
 
 from .once_lease import release
-from .put_off import ignores_result
-from .runs import logger
+from .put_off import ignores_result, logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.lease.nodes import LeaseHolder
-
 
 #: The seconds for which an older message waits for the publication of a newer one.
 PUBLICATION: Final = 10.0
@@ -58,11 +56,7 @@ def record_of(
 
 
 def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
-    """Record that a message was replaced, for as long as either of the two may come.
-
-    :param old: the former owner of the lease
-    :param newer: the id of the newer message, whose lease lasts for `ttl` seconds
-    """
+    """Record that a message was replaced, for as long as either of the two may come."""
     remaining = 0.0
     if old.expires is not None:
         remaining = (old.expires - datetime.now(timezone.utc)).total_seconds()
@@ -91,11 +85,7 @@ def deciding(task_id: str, *, by: str, using: str) -> Iterator[None]:
 
 
 def drop(task: Any, using: str) -> bool:
-    """End the result of a message, and its dependants, if a newer one has replaced it.
-
-    :param task: the task with the message as its request
-    :return: whether a newer one has
-    """
+    """End the result of a task's request, and its dependants, and return whether it is replaced."""
     request = task.request
     newer = record_of(request.id, using).holder()
     if newer is None:
@@ -109,8 +99,5 @@ def drop(task: Any, using: str) -> bool:
         call_errbacks=False,
         state=states.REVOKED,
     )
-    try:
-        record_of(request.id, using, newer=newer.owner_id).release()
-    except (NotOwner, LockUnavailable) as error:
-        logger.info("The record of a replacement is left to its expiry: %s", error)
+    release(record_of(request.id, using, newer=newer.owner_id))
     return True

@@ -148,12 +148,6 @@ def test_a_skipped_task_gives_the_lease_back(app: Celery, key: str) -> None:
     ("options", "error", "advice"),
     [
         ({"on_duplicate": "drop"}, ValueError, "one of 'return', 'raise', 'replace'"),
-        ({"unlock_at_start": "yes"}, TypeError, "True or False"),
-        (
-            {"on_duplicate": "replace", "unlock_at_start": False},
-            ValueError,
-            "Leave unlock_at_start=False out",
-        ),
         ({"replace": True}, TypeError, 'on_duplicate="replace"'),
     ],
 )
