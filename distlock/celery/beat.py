@@ -17,6 +17,7 @@ import json
 import threading
 import time
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from billiard.util import Finalize
@@ -32,7 +33,7 @@ from distlock.owner.owner import label
 from distlock.session.registry import close_sessions, session_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
     from distlock.owner.hold import Hold
 
@@ -175,14 +176,15 @@ class _Runs:
     def __init__(self, hold: Hold, leader: Leader) -> None:
         self.hold = hold
         self.sent_at: dict[str, float] = {}
-        self._session = session_for(leader.using)
-        self._key = leader.key
-        self._parent = f"{self._session.root}/@beat"
+        session = self._session = session_for(leader.using)
+        timeout = session.conf.connect_timeout
+        self._ask = partial(session.call, timeout=timeout, key=leader.key)
+        self._parent = f"{session.root}/@beat"
         self._path = f"{self._parent}/{znode_name(leader.name)}"
         #: None if there is no node.
         self._version: int | None = None
         try:
-            data, stat = self._ask(self._session.read, self._path)
+            data, stat = self._ask(session.read, self._path)
         except NoNode:
             return
         self._version = stat.version
@@ -205,26 +207,19 @@ class _Runs:
 
     def _put(self, sent_at: dict[str, float]) -> None:
         data = json.dumps({"v": 1, "sent": sent_at}, separators=(",", ":")).encode()
+        session = self._session
         try:
-            self._version = self._write(data)
+            if self._version is None:
+                self._ask(session.create_containers, self._parent)
+                stat = self._ask(session.create_persistent, self._path, data)[1]
+            else:
+                stat = self._ask(session.write, self._path, data, self._version)
         except (BadVersion, NodeExists, NoNode) as error:
             raise LockLost(
                 f"Another beat has led since {self._path} was read, or somebody has changed it.",
                 hold=self.hold,
             ) from error
-        self.sent_at = sent_at
-
-    def _write(self, data: bytes) -> int:
-        if self._version is not None:
-            stat = self._ask(self._session.write, self._path, data, self._version)
-            return int(stat.version)
-        self._ask(self._session.create_containers, self._parent)
-        _, stat = self._ask(self._session.create_persistent, self._path, data)
-        return int(stat.version)
-
-    def _ask(self, method: Callable[..., None], *args: Any) -> Any:
-        timeout = self._session.conf.connect_timeout
-        return self._session.call(method, *args, timeout=timeout, key=self._key)
+        self._version, self.sent_at = int(stat.version), sent_at
 
 
 def _read(data: bytes) -> dict[str, float]:
