@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -22,11 +21,6 @@ from . import extra
 with extra("health"):
     from health_check.base import HealthCheck
     from health_check.exceptions import ServiceUnavailable
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-    from distlock.session.session import Session
 
 _TIMEOUT: Final = timedelta(seconds=3)
 
@@ -54,24 +48,11 @@ class Locks(HealthCheck):  # type: ignore[misc]  # it has no types
         seconds = self.timeout.total_seconds()
         try:
             session = session_for(self.using)
-            answer = asyncio.wrap_future(_proof(session))
-            proven = await asyncio.wait_for(answer, seconds)
+            proof = session.ask(lambda done: session.prove(lambda proven: done(proven, None)))
+            proven = await asyncio.wait_for(asyncio.wrap_future(proof), seconds)
         except ImproperlyConfigured as error:
             raise ServiceUnavailable("DISTLOCK is not set up correctly") from error
         except asyncio.TimeoutError:
             raise ServiceUnavailable(f"No answer in {seconds:g} s") from session.unavailable("")
         if not proven:
             raise ServiceUnavailable("The connection was lost") from session.unavailable("")
-
-
-def _proof(session: Session) -> Future[Any]:
-    """Return a future that is true if the servers have answered, and false if they cannot."""
-
-    def prove(done: Any) -> None:
-        session.prove(partial(_pass_on, done))
-
-    return session.ask(prove)
-
-
-def _pass_on(done: Any, proven: bool) -> None:
-    done(proven, None)

@@ -9,6 +9,7 @@ The labels have the template, never the key: there may be as many keys as rows.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -48,48 +49,35 @@ class Metrics(Receivers):
     def __init__(
         self, registry: CollectorRegistry = REGISTRY, *, buckets: Sequence[float] = BUCKETS
     ) -> None:
-        self.wait = Histogram(
-            "distlock_wait_seconds",
-            "Time from the call to its end, with the lock or without.",
-            _LABELS,
-            registry=registry,
-            buckets=buckets,
+        timed: Any = partial(Histogram, labelnames=_LABELS, registry=registry, buckets=buckets)
+        counted: Any = partial(Counter, labelnames=_LABELS, registry=registry)
+        measured: Any = partial(Gauge, registry=registry)
+        self.wait: Histogram = timed(
+            "distlock_wait_seconds", "Time from the call to its end, with the lock or without."
         )
-        self.hold = Histogram(
-            "distlock_hold_seconds",
-            "Time from the grant of a lock to its release.",
-            _LABELS,
-            registry=registry,
-            buckets=buckets,
+        self.hold: Histogram = timed(
+            "distlock_hold_seconds", "Time from the grant of a lock to its release."
         )
-        self.held = Gauge(
+        self.held: Gauge = measured(
             "distlock_held",
             "Locks that are held now, without persistent leases.",
             _LABELS,
-            registry=registry,
             multiprocess_mode="livesum",
         )
-        self.acquires = Counter(
+        self.acquires: Counter = counted(
             "distlock_acquires",
             "How first, not reentrant, acquires ended: acquired, busy, unavailable, deadlock, "
             "error.",
-            (*_LABELS, "outcome"),
-            registry=registry,
+            labelnames=(*_LABELS, "outcome"),
         )
-        self.lost = Counter(
-            "distlock_lost", "Locks that were lost while held.", _LABELS, registry=registry
+        self.lost: Counter = counted("distlock_lost", "Locks that were lost while held.")
+        self.at_risk: Counter = counted(
+            "distlock_at_risk", "How often the connection was gone under a lock that was held."
         )
-        self.at_risk = Counter(
-            "distlock_at_risk",
-            "How often the connection was gone under a lock that was held.",
-            _LABELS,
-            registry=registry,
-        )
-        self.node_bytes = Gauge(
+        self.node_bytes: Gauge = measured(
             "distlock_node_bytes",
             "Bytes of the paths of all lock nodes of one process; MAX_NODE_BYTES is the most.",
             ["using"],
-            registry=registry,
             multiprocess_mode="livemax",
         )
         #: The counted holds, and their gauges: a hold may be released that was never announced,
