@@ -16,6 +16,7 @@ The next task behind an ended ticket removes it, if it still has the judged vers
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,7 +39,7 @@ class Ticket:
 
     def __init__(self, session: Session, key: str, task_id: str) -> None:
         self._session = session
-        self._parent = f"{parent_of_tickets(session)}/{znode_name(key)}"
+        self._parent = f"{session.root}/@tickets/{znode_name(key)}"
         self._task = znode_name(task_id)
         self._key = key
         self._ask = partial(session.call, timeout=session.conf.connect_timeout, key=key)
@@ -65,7 +66,11 @@ class Ticket:
         :param ttl: the seconds for which it keeps the place
         """
         data = json.dumps({"v": 1, "ttl": ttl}).encode()
-        now = self._renewed(data) or self._draw(data)
+        now = 0
+        if own := self._own:
+            with suppress(NoNode):  # somebody has removed it
+                now = int(self._ask(self._session.write, own[0], data, -1).mtime)
+        now = now or self._draw(data)
         self.look()
         while self.ahead and _has_ended(self._ask, self._session, self._line[0], now):
             del self._line[0]
@@ -88,15 +93,6 @@ class Ticket:
     def _own(self) -> list[str]:
         return [path for path in self._line if _task_of(path) == self._task]
 
-    def _renewed(self, data: bytes) -> int | None:
-        """Renew the ticket and return the server's time, None without a ticket."""
-        if not self._own:
-            return None
-        try:
-            return int(self._ask(self._session.write, self._own[0], data, -1).mtime)
-        except NoNode:
-            return None
-
     def _draw(self, data: bytes) -> int:
         create = partial(self._session.create_persistent, sequential=True)
         for _ in range(_TRIES):
@@ -105,11 +101,6 @@ class Ticket:
             except NoNode:
                 self._ask(self._session.create_containers, self._parent)
         raise self._session.unavailable(self._key)
-
-
-def parent_of_tickets(session: Session) -> str:
-    """Return the parent path of all tickets in a session's namespace."""
-    return f"{session.root}/@tickets"
 
 
 def sweep_tickets(using: str = "default") -> int:
@@ -122,7 +113,7 @@ def sweep_tickets(using: str = "default") -> int:
     :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
     """
     session = session_for(using)
-    parent = parent_of_tickets(session)
+    parent = f"{session.root}/@tickets"
     ask = partial(session.call, timeout=session.conf.connect_timeout, key="@tickets")
     try:
         now = ask(session.write, parent, b"", -1).mtime
