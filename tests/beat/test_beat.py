@@ -161,7 +161,9 @@ def test_one_whose_session_has_ended_stops_and_stands_in_line_again(
     eventually(lambda: len(zk_leader(NAME).participants()) == 2, PATIENCE)
     expire(zookeeper.hosts, session_for())
     second.tick_until_it_leads()
-    eventually(lambda: first._stand().leading() is None, PATIENCE)
+    hold = first._hold
+    assert hold is not None
+    eventually(lambda: hold.lost or hold.released, PATIENCE)
     first.runs()
     assert first.tick() == LOOK_SECONDS
     assert first.sent == []
@@ -246,8 +248,7 @@ def test_celerys_own_scheduler_keeps_its_file(tmp_path: Path) -> None:
     finally:
         scheduler.close()
     assert list(tmp_path.iterdir())
-    assert scheduler._candidate is not None
-    assert not scheduler._candidate.is_alive()
+    assert not scheduler._thread.is_alive()
 
 
 def record(tree: Tree) -> Any:
