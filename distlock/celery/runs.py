@@ -65,6 +65,8 @@ class Run:
         self.in_worker = not self.request.is_eager
         self.using = locked.options.using
         self.template = locked.template.text
+        self._retries = self.in_worker and locked.on_busy in (None, *PUT_OFF)
+        self._retry_after = configuration(self.using).retry_after
         self.key = ""
         self.ticket: Ticket | None = None
 
@@ -115,8 +117,11 @@ class Run:
 
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self._mutex(self._patience())
-        # A wait without end never learns the holder, so it asks first.
-        other = self._other_run(mutex) if self._may_be_copy else None
+        # Not every broker tells, and a wait without end never learns the holder, so it asks first.
+        redelivered = (self.request.delivery_info or {}).get("redelivered")
+        waits_again = self.record.put_off and self.locked.on_busy == "wait"
+        may_be_copy = self.in_worker and (redelivered or waits_again)
+        other = self._other_run(mutex) if may_be_copy else None
         if other is None:
             try:
                 if self.locked.on_busy == "queue" and self.in_worker and not mutex.held:
@@ -171,21 +176,6 @@ class Run:
             return None
         tries = self.record.busy
         return PART_IN_LINE * self._pause(tries) if tries else 0.0
-
-    @property
-    def _retry_after(self) -> float:
-        return configuration(self.using).retry_after
-
-    @property
-    def _retries(self) -> bool:
-        return self.in_worker and self.locked.on_busy in (None, *PUT_OFF)
-
-    @property
-    def _may_be_copy(self) -> bool:
-        """Return whether the message may have been delivered before: not every broker tells."""
-        redelivered = (self.request.delivery_info or {}).get("redelivered")
-        waits_again = self.record.put_off and self.locked.on_busy == "wait"
-        return self.in_worker and bool(redelivered or waits_again)
 
     def _other_run(self, mutex: Mutex) -> Participant | None:
         """Return another run of this task that holds the lock or waits for it, before this one."""
