@@ -1,7 +1,7 @@
 """Gives the owner of a lease its token, and tells in each process how long the lease is sure.
 
 It also keeps the running ``with`` blocks on a lease, by thread or task. An interrupt may land
-between any two steps. Then `Blocks.leave` undoes a begun block. So a block is an object of its own,
+between any two steps. Then `Block.leave` undoes a begun block. So a block is an object of its own,
 which may be removed more than once.
 """
 
@@ -244,50 +244,40 @@ setting_changed.connect(_forget_all)
 class Block:
     """One ``with`` block on a lease, compared by identity.
 
+    :param blocks: the running blocks of its `PersistentLease`, of all threads and tasks
     :ivar hold: its hold, None before the grant
     """
 
-    __slots__ = ("hold",)
+    __slots__ = ("_blocks", "_here", "hold")
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: list[Block]) -> None:
         self.hold: LeaseHold | None = None
+        self._blocks = blocks
+        self._here = current().id
 
+    def enter(self, hold: LeaseHold) -> None:
+        """Begin the block."""
+        self.hold = hold
+        hold.blocks.add(self)
+        self._blocks.append(self)
 
-class Blocks:
-    """The blocks of one `PersistentLease`."""
-
-    def __init__(self) -> None:
-        #: The blocks of each thread or task, by its id, the innermost last.
-        self._blocks: dict[str, list[Block]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._blocks)
-
-    def enter(self, block: Block, hold: LeaseHold) -> None:
-        """Begin a block of this thread or task."""
-        block.hold = hold
-        hold.blocks.add(block)
-        self._blocks.setdefault(current().id, []).append(block)
-
-    def innermost(self) -> Block | None:
-        """Return the innermost block of this thread or task."""
-        blocks = self._blocks.get(current().id)
-        return blocks[-1] if blocks else None
-
-    def leave(self, block: Block) -> bool:
-        """Forget a block; return whether no other block needs its hold. Repeating it is fine."""
-        here = current().id
-        blocks = self._blocks.get(here, [])
+    def leave(self) -> bool:
+        """Forget the block; return whether no other one needs its hold. Repeating it is fine."""
         with suppress(ValueError):
-            blocks.remove(block)
-        if not blocks:
-            self._blocks.pop(here, None)
-        hold = block.hold
+            self._blocks.remove(self)
+        hold = self.hold
         if hold is None:
             return False
         with hold.lock:
-            hold.blocks.discard(block)
+            hold.blocks.discard(self)
             return not hold.blocks
+
+    @staticmethod
+    def innermost(blocks: list[Block]) -> Block | None:
+        """Return the innermost block of this thread or task."""
+        here = current().id
+        mine = [block for block in list(blocks) if block._here == here]  # noqa: SLF001 - of this class
+        return mine[-1] if mine else None
 
 
 @contextmanager

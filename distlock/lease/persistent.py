@@ -30,10 +30,8 @@ from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 
-from .acquisition import LeaseAcquisition
 from .hold import (
     Block,
-    Blocks,
     Identity,
     LeaseHold,
     after_body,
@@ -43,7 +41,7 @@ from .hold import (
     note,
 )
 from .nodes import LeaseHolder, check_owner, check_ttl
-from .operation import LeaseOperation, Renewal, Return
+from .operation import LeaseAcquisition, LeaseOperation, Renewal, Return, in_background
 from .sweep import sweep
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from distlock.engine.calls import Wake
+    from distlock.engine.calls import Steps, Wake
 
 _T = TypeVar("_T")
 _V = TypeVar("_V", bound=LeaseOperation)
@@ -82,7 +80,7 @@ class PersistentLease:
         self.using = using
         self._name = templates.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
-        self._blocks = Blocks()
+        self._blocks: list[Block] = []
 
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
@@ -158,12 +156,12 @@ class PersistentLease:
     ) -> None:
         block = None
         try:
-            block = self._blocks.innermost()
+            block = Block.innermost(self._blocks)
             call = self._ending(block, error)
             if call is not None:
                 call.run()
         except BaseException as failure:
-            self._abandon(block or self._blocks.innermost(), failure)
+            self._abandon(block or Block.innermost(self._blocks), failure)
             raise
 
     async def __aenter__(self) -> LeaseHold:
@@ -177,12 +175,12 @@ class PersistentLease:
     ) -> None:
         block = None
         try:
-            block = self._blocks.innermost()
+            block = Block.innermost(self._blocks)
             call = self._ending(block, error)
             if call is not None:
                 await call.arun()
         except BaseException as failure:
-            self._abandon(block or self._blocks.innermost(), failure)
+            self._abandon(block or Block.innermost(self._blocks), failure)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -197,16 +195,20 @@ class PersistentLease:
         :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
             refused
         """
-        session = session_for(self.using)
-        look = LeaseOperation(session, self._name, key=self.key, owner="")
-        self._asking(look, Attempt.outcome).run()
-        return None if look.ended else look.holder
+
+        def seen(attempt: Attempt[Any]) -> LeaseHolder | None:
+            look: LeaseOperation = attempt.contender
+            attempt.outcome()
+            return None if look.ended else look.holder
+
+        maker = self._maker(LeaseOperation, (self.using, self._name, ""), None)
+        return self._asking(maker, seen).run()
 
     # --- how it works ----------------------------------------------------------------------------
 
     def _beginning(self) -> Call[LeaseHold]:
         """Return the call that begins a block."""
-        return cast("Call[LeaseHold]", self._acquisition(block=Block()))
+        return cast("Call[LeaseHold]", self._acquisition(block=Block(self._blocks)))
 
     def _acquisition(
         self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
@@ -225,14 +227,6 @@ class PersistentLease:
                 "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
             )
         limit = wait_limit(blocking, timeout, self._timeout, self.using)
-        operation: LeaseAcquisition | None = None
-
-        def begun(settled: Wake) -> Any:
-            nonlocal operation
-            operation = self._operation(
-                LeaseAcquisition, identity, hold, ttl=self.ttl, try_only=limit == 0
-            )
-            return operation.awaited(settled)
 
         def taken(attempt: Attempt[Any]) -> LeaseHold | None:
             operation: LeaseAcquisition = attempt.contender
@@ -251,31 +245,34 @@ class PersistentLease:
                     waited=hold.waited,
                 )
             if block is not None:
-                self._blocks.enter(block, hold)
+                block.enter(hold)
             return hold
 
         def undo() -> None:
             if block is not None:
-                self._blocks.leave(block)
+                block.leave()
             attempt.give_up()
-            if operation is not None and operation.fresh:
+            if getattr(attempt, "contender", None) and attempt.contender.fresh:
                 forget(identity)
 
-        attempt = Attempt(begun, limit)
-        return Call(partial(attempt.steps, taken), undo)
+        options = {"ttl": self.ttl, "try_only": limit == 0}
+        attempt: Attempt[Any] = Attempt(
+            self._maker(LeaseAcquisition, identity, hold, **options), limit
+        )
+        return Call(partial(_steps, attempt, taken), undo)
 
     def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:
         identity = self._identity()
         hold = known(identity)
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
-        operation = self._operation(Renewal, identity, hold, ttl=ttl, shorten=explicit)
 
         def renewed(attempt: Attempt[Any]) -> LeaseHold:
             with forgotten_if_lost(identity, hold):
                 attempt.outcome()
-            return note(identity, operation, sender=PersistentLease)
+            return note(identity, attempt.contender, sender=PersistentLease)
 
-        return self._asking(operation, renewed)
+        maker = self._maker(Renewal, identity, hold, ttl=ttl, shorten=explicit)
+        return self._asking(maker, renewed)
 
     def _return(
         self, hold: LeaseHold | None = None, within: AbstractContextManager[None] | None = None
@@ -296,30 +293,38 @@ class PersistentLease:
                     forget(identity, returned)
                     returned.end()
 
-        operation = self._operation(Return, identity, returned, only_known=hold is not None)
-        return self._asking(operation, done)
+        maker = self._maker(Return, identity, returned, only_known=hold is not None)
+        return self._asking(maker, done)
 
-    def _asking(self, operation: LeaseOperation, then: Callable[[Attempt[Any]], _T]) -> Call[_T]:
+    def _asking(
+        self, maker: Callable[..., LeaseOperation], then: Callable[[Attempt[Any]], _T]
+    ) -> Call[_T]:
         """Return the call of an operation that waits for nobody but the server."""
-        attempt = Attempt(operation.awaited, configuration(self.using).connect_timeout)
-        return Call(partial(attempt.steps, then), attempt.give_up)
+        attempt: Attempt[Any] = Attempt(maker, configuration(self.using).connect_timeout)
+        return Call(partial(_steps, attempt, then), attempt.give_up)
 
     def _identity(self) -> Identity:
         return self.using, self._name, self.owner or current().id
 
-    def _operation(
+    def _maker(
         self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
-    ) -> _V:
-        if issubclass(kind, Renewal):
-            options["said"] = json.loads(current().describe(configuration(self.using)))
-        return kind(
-            session_for(self.using),
-            self._name,
-            key=self.key,
-            owner=identity[2],
-            known=hold.term if hold else None,
-            **options,
-        )
+    ) -> Callable[..., _V]:
+        """Return what makes the operation, given what wakes its caller."""
+
+        def make(settled: Wake) -> _V:
+            if issubclass(kind, Renewal):
+                options["said"] = json.loads(current().describe(configuration(self.using)))
+            return kind(
+                session_for(self.using),
+                self._name,
+                key=self.key,
+                owner=identity[2],
+                known=hold.term if hold else None,
+                settled=settled,
+                **options,
+            )
+
+        return make
 
     def _refuse_open_transaction(self, hold: LeaseHold | None) -> None:
         if hold is not None and hold.blocks:
@@ -341,12 +346,13 @@ class PersistentLease:
         """End a block whose end was interrupted, and release its lease without waiting."""
         if isinstance(failure, DistlockError):  # the release has ended so
             return
-        if block is None or not self._blocks.leave(block):
+        if block is None or not block.leave():
             return
         hold = block.hold
         if hold is not None and not hold.released:
             identity = self.using, self._name, hold.owner
-            self._operation(Return, identity, hold, only_known=True).join()
+            operation = self._maker(Return, identity, hold, only_known=True)(lambda: None)
+            in_background(operation.session, operation.program())
             forget(identity, hold)
             hold.end()
 
@@ -357,7 +363,7 @@ class PersistentLease:
                 f"No block with the lease {self.key!r} began here: a block ends in the thread or "
                 "task that began it, and not in a forked child."
             )
-        hold, last = block.hold, self._blocks.leave(block)
+        hold, last = block.hold, block.leave()
         if not last or hold.released:
             return None
         return self._return(hold, after_body(hold, error, proven=hold.valid_for() > 0))
@@ -372,6 +378,17 @@ class PersistentLease:
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
+
+
+def _steps(attempt: Attempt[Any], then: Callable[[Attempt[Any]], _T], wake: Wake) -> Steps[_T]:
+    """Drive an operation to its end or that of its time, and return the result of `then`."""
+    attempt.begin(wake).join()
+    while True:
+        rest = attempt.contender.proceed()
+        seconds = attempt.patience()
+        if seconds is None:
+            return then(attempt)
+        yield min(seconds, rest)
 
 
 def zk_lease(

@@ -11,8 +11,7 @@ import pytest
 
 from distlock import LockLost, NotOwner, zk_lease
 from distlock.engine.deadline import now
-from distlock.engine.timer import call_later
-from distlock.lease import acquisition, operation
+from distlock.lease import operation
 from distlock.lease import sweep as sweeping
 from distlock.lease.hold import DRIFT
 from distlock.lease.persistent import sweep
@@ -258,24 +257,17 @@ def test_a_hold_is_sure_for_less_than_the_lease_lasts() -> None:
         assert LONG - 2 * PATIENCE < hold.valid_for() < LONG * (1 - DRIFT)
 
 
-def test_a_waiter_sets_one_timer_however_often_the_owner_renews(
-    tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
+def test_a_waiter_gets_it_at_the_new_end_when_a_renewal_shortens(
+    tree: Tree, make_owner: MakeOwner
 ) -> None:
-    """Each timer that fires sets the next, so two would be two for ever."""
-    timers: list[float] = []
-
-    def count(seconds: float, method: Any) -> None:
-        timers.append(seconds)
-        call_later(seconds, method)
-
-    monkeypatch.setattr(acquisition, "call_later", count)
     mine = zk_lease("key", LONG, owner="me")
     assert mine.acquire()
     waiting = make_owner().submit(zk_lease("key", LONG, owner="you", using="other").acquire)
-    for _ in range(20):
+    for _ in range(3):
         tree.await_watches(node_path(tree, "key"))
         mine.renew()
-    assert len(timers) == 1
+    tree.await_watches(node_path(tree, "key"))
+    assert not waiting.done()
     mine.renew(0.05)
     assert waiting.result(PATIENCE)
     assert owner_of(tree, "key") == "you"

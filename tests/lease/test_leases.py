@@ -12,8 +12,8 @@ import pytest
 
 from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
-from distlock.lease.acquisition import LeaseAcquisition
 from distlock.lease.hold import _kept, _known
+from distlock.lease.operation import LeaseAcquisition
 from distlock.session.lease_clock import stamp
 from distlock.session.registry import session_for
 from distlock.session.session import Session
@@ -316,10 +316,11 @@ def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_be
     assert zk_lease("key", LONG, owner="me").acquire()
     session = await_connection()
     lease = zk_lease("key", LONG, owner="you")
-    operation = lease._operation(LeaseAcquisition, lease._identity(), None, ttl=LONG)
+    make = lease._maker(LeaseAcquisition, lease._identity(), None, ttl=LONG)
+    operation = make(lambda: None)
     monkeypatch.setattr(Session, "send", leave_and_send)
     operation.join()
-    eventually(lambda: operation.left, PATIENCE)
+    eventually(lambda: operation.proceed() and operation.left, PATIENCE)
     forgets_all(session)
     tree.await_watches()
 

@@ -96,14 +96,15 @@ def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
 
     def take() -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            write = operation.LeaseOperation._write
+            write = operation.Renewal._write
 
-            def cut_off(lease_operation: Any, *args: Any) -> None:
-                patch.undo()
-                link.black_hole("to_client")
-                write(lease_operation, *args)
+            def cut_off(lease_operation: Any, attempt: str, ttl: float, over: Any) -> Any:
+                if over is not None:
+                    patch.undo()
+                    link.black_hole("to_client")
+                return write(lease_operation, attempt, ttl, over)
 
-            patch.setattr(operation.LeaseOperation, "_write", cut_off)
+            patch.setattr(operation.Renewal, "_write", cut_off)
             return zk_lease("key", LONG, owner="me").acquire()
 
     return take
