@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
 
+from distlock.contenders.grant import remind
 from distlock.engine.deadline import now
 from distlock.engine.errors import (
     BadVersion,
@@ -87,6 +88,8 @@ class LeaseOperation:
         self.granted = False
         #: Whether the caller has left.
         self.left = False
+        #: When its caller has surely given up (`time.monotonic`).
+        self.overdue_at = math.inf
         self.error: DistlockError | None = None
         #: 1 while somebody else has the lease; None before the first look.
         self.ahead: int | None = None
@@ -371,7 +374,8 @@ class LeaseAcquisition(Renewal):
         """Do nothing: a waiter only needs a living session."""
 
     def report(self) -> None:
-        """Do nothing: a waiter has nothing to lose."""
+        """Give up for a caller that never comes back; see `remind`."""
+        remind(self)
 
 
 class Return(LeaseOperation):

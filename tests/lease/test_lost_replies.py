@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
+from distlock.lease.operation import LeaseAcquisition
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 from distlock.signals import lock_acquired
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
@@ -227,6 +230,32 @@ def test_an_acquire_given_up_in_an_outage_is_never_sent(tree: Tree, connected: T
     eventually(lambda: session_for().connected, PATIENCE)
     forgets_all(session_for())
     assert tree.client.exists(f"{tree.namespace}/@leases").cversion == before
+
+
+def test_what_is_about_to_be_sent_when_its_caller_leaves_is_given_back(
+    tree: Tree, connected: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact = Session.transact
+
+    def leave_and_send(session: Session, steps: Any, done: Any) -> None:
+        if not operation.left:
+            caller = threading.Thread(target=operation.leave)
+            caller.start()
+            caller.join(PATIENCE)
+        transact(session, steps, done)
+
+    before = tree.client.exists(f"{tree.namespace}/@leases").cversion
+    lease = zk_lease("key", LONG, owner="me")
+    operation = lease._maker(LeaseAcquisition, lease._identity(), None, ttl=LONG)(lambda: None)
+    cut_later(connected)
+    operation.join()
+    monkeypatch.setattr(Session, "transact", leave_and_send)
+    connected.pass_through()
+    eventually(
+        lambda: tree.client.exists(f"{tree.namespace}/@leases").cversion == before + 2, PATIENCE
+    )
+    assert said(tree, "key") is None
+    forgets_all(session_for())
 
 
 def test_an_interrupt_in_the_instant_of_the_grant_gives_it_back(tree: Tree) -> None:
