@@ -7,19 +7,9 @@ from typing import Any
 from distlock.queue import events as e
 
 
-def not_created(_: Any, error: e.Error) -> e.Created:
-    """Return the event of a node that was not created."""
-    return e.Created(None, error)
-
-
 def listed(names: Any, error: e.Error, *, sync: bool = False) -> e.Listed:
     """Return the event of a listed line."""
     return e.Listed(names or (), error, sync)
-
-
-def line_made(_: Any, error: e.Error) -> e.LineMade:
-    """Return the event of a line whose own node was created."""
-    return e.LineMade(error)
 
 
 def line_read(value: Any, error: e.Error) -> e.LineRead:
@@ -29,11 +19,6 @@ def line_read(value: Any, error: e.Error) -> e.LineRead:
     data, stat = value
     plain = not (data or stat.version or stat.aversion)
     return e.LineRead(stat.czxid, stat.version, plain)
-
-
-def line_removed(_: Any, error: e.Error) -> e.LineRemoved:
-    """Return the event of a line whose own node was deleted."""
-    return e.LineRemoved(error)
 
 
 def node_read(name: str, value: Any, error: e.Error) -> e.NodeRead:

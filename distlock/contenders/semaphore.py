@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ref
 
 from distlock.engine.reply import ignore
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from distlock.queue.machine import Machine
     from distlock.queue.semaphore.limits import Limit
     from distlock.session.session import Session
+
+
+#: What is watched at the permits' node: its data, and the names of its children.
+_WATCHED: Final = ("limit", "names")
 
 
 class SemaphoreContender(Driver):
@@ -248,29 +252,22 @@ class LeasesWire(QueueWire):
     def _write_limit(self, effect: s.WriteLimit) -> None:
         self.session.write(self.path, effect.data, effect.version, ignore)
 
-    def _watch_limit(self, _: s.WatchLimit) -> None:
-        changed = self._watcher("limit", lambda _: s.LimitChanged())
-        self.session.watch(self.path, changed, self._answer(_limit_read))
+    def _watch_permits(self, effect: s.WatchPermits) -> None:
+        names = effect.names
+        changed = self._watcher(_WATCHED[names], lambda _: s.PermitsChanged(names))
+        answered = self._answer(answers.listed if names else _limit_read)
+        self.session.watch(self.path, changed, answered, children=names)
 
-    def _watch_names(self, _: s.WatchNames) -> None:
-        changed = self._watcher("names", lambda _: s.NamesChanged())
-        self.session.watch(self.path, changed, self._answer(answers.listed), children=True)
-
-    def _unwatch_limit(self, _: s.UnwatchLimit) -> None:
-        self._take_back("limit", self.path)
-
-    def _unwatch_names(self, _: s.UnwatchNames) -> None:
-        self._take_back("names", self.path, children=True)
+    def _unwatch_permits(self, effect: s.UnwatchPermits) -> None:
+        self._take_back(_WATCHED[effect.names], self.path, children=effect.names)
 
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
         **Wire.REQUESTS,
         e.Create: _make,
         s.ReadLimit: _read_limit,
         s.WriteLimit: _write_limit,
-        s.WatchLimit: _watch_limit,
-        s.WatchNames: _watch_names,
-        s.UnwatchLimit: _unwatch_limit,
-        s.UnwatchNames: _unwatch_names,
+        s.WatchPermits: _watch_permits,
+        s.UnwatchPermits: _unwatch_permits,
     }
 
 

@@ -82,7 +82,7 @@ class Wire:
 
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
-            self._answered(connection, answers.not_created, value, error)
+            self._answered(connection, lambda _, error: e.Created(None, error), value, error)
         elif connection == self._connection:
             self.apply(e.Created(answers.node(*value)))
         else:
@@ -141,7 +141,7 @@ class Wire:
         )
 
     def _make_line(self, _: e.MakeLine) -> None:
-        self.session.create_containers(self.path, self._answer(answers.line_made))
+        self.session.create_containers(self.path, self._answer(lambda _, error: e.LineMade(error)))
 
     def _list(self, effect: e.List) -> None:
         answered = self._answer(partial(answers.listed, sync=effect.sync))
@@ -170,7 +170,7 @@ class Wire:
         self.session.read(self.path, self._answer(answers.line_read))
 
     def _remove_line(self, effect: e.RemoveLine) -> None:
-        removed = self._answer(answers.line_removed)
+        removed = self._answer(lambda _, error: e.LineRemoved(error))
         self.session.remove(self.path, effect.version, removed)
 
     def _read(self, effect: e.Read) -> None:

@@ -22,8 +22,6 @@ ERROR = OSError("no")
     ("event", "value", "expected"),
     [
         (answers.listed, [NAME], e.Listed([NAME])),
-        (answers.line_made, "/key", e.LineMade()),
-        (answers.line_removed, True, e.LineRemoved()),
         (answers.node_read, (b"data", STAT), e.NodeRead(NAME, e.Node(NAME, 7, 99, 42), b"data")),
         (answers.watched, (b"data", STAT), e.Watched(NAME, b"data", 3)),
     ],
@@ -38,11 +36,8 @@ def test_an_answer_carries_what_was_asked_for(
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (answers.not_created, e.Created(None, ERROR)),
         (answers.listed, e.Listed((), ERROR)),
-        (answers.line_made, e.LineMade(ERROR)),
         (answers.line_read, e.LineRead(error=ERROR)),
-        (answers.line_removed, e.LineRemoved(ERROR)),
         (answers.node_read, e.NodeRead(NAME, error=ERROR)),
         (answers.watched, e.Watched(NAME, error=ERROR)),
     ],

@@ -103,9 +103,9 @@ class Taker:
     def _addressed(self, event: Any) -> Any:
         match event:
             case e.Changed("Limit"):
-                return At(LEASES, s.LimitChanged())
+                return At(LEASES, s.PermitsChanged(names=False))
             case e.Changed("Names"):
-                return At(LEASES, s.NamesChanged())
+                return At(LEASES, s.PermitsChanged(names=True))
             case e.Changed():
                 return At(LOCKS if "lock-" in event.name else LEASES, event)
         return event

@@ -74,7 +74,7 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
                 told.append(effect)
             case e.Delete():
                 _delete(process, effect)
-            case e.Unwatch() | s.UnwatchLimit() | s.UnwatchNames():
+            case e.Unwatch() | s.UnwatchPermits():
                 process.watchers -= {(watched(effect), number)}
                 _unwatch_if_unwanted(process, watched(effect))
             case e.Busy() | e.Lose() | e.Refuse(e.Why.BEYOND_LIMIT):
@@ -102,6 +102,8 @@ def _hand_over(world: World, process: Process, number: int, tell: e.Tell) -> Non
 
 def watched(effect: Any) -> str:
     """Return the name of what is watched: a node's, ``Line``, ``Limit`` or ``Names``."""
+    if isinstance(effect, s.WatchPermits | s.UnwatchPermits):
+        return "Names" if effect.names else "Limit"
     name: str = getattr(effect, "name", type(effect).__name__.rpartition("atch")[2])
     return name
 
@@ -242,16 +244,14 @@ def _read_limit(world: World, process: Process, _: Any) -> s.LimitRead:
     return s.LimitRead(server.limit, server.version, taken)
 
 
-def _watch_limit(world: World, process: Process, effect: s.WatchLimit) -> s.LimitRead:
+def _watch_permits(
+    world: World, process: Process, effect: s.WatchPermits
+) -> s.LimitRead | e.Listed:
     if world.server.line:
         _watch_by_exists(world, process, effect)
+    if effect.names:
+        return _list(world, process, e.List())
     return _read_limit(world, process, effect)
-
-
-def _watch_names(world: World, process: Process, effect: s.WatchNames) -> e.Listed:
-    if world.server.line:
-        _watch_by_exists(world, process, effect)
-    return _list(world, process, e.List())
 
 
 def _write_limit(world: World, _process: Process, effect: s.WriteLimit) -> None:
@@ -279,9 +279,8 @@ _SERVES: dict[type, Any] = {
     e.Prove: _prove,
     At: _at,
     s.ReadLimit: _read_limit,
-    s.WatchLimit: _watch_limit,
+    s.WatchPermits: _watch_permits,
     s.WriteLimit: _write_limit,
-    s.WatchNames: _watch_names,
 }
 
 

@@ -86,7 +86,7 @@ def test_nodes_whose_creates_have_lost_their_answers_are_made_anew() -> None:
 def test_a_permit_that_an_operator_breaks_is_made_anew() -> None:
     semaphore = Semaphore()
     semaphore.waiting(OTHER)
-    semaphore.apply(At(LEASES, s.NamesChanged()))
+    semaphore.apply(At(LEASES, s.PermitsChanged(names=True)))
     anew = semaphore.apply(At(LEASES, e.Listed([OTHER])))
     assert At(LEASES, e.Create("_c_3-lease-")) in anew
 
@@ -99,8 +99,8 @@ def test_one_whose_turn_is_broken_comes_to_the_queue_anew() -> None:
     anew = semaphore.apply(At(LOCKS, e.Changed(name, deleted=True)))
     assert anew == [
         At(LEASES, e.Delete("_c_2-lease-0000000005", 1)),
-        At(LEASES, s.UnwatchLimit()),
-        At(LEASES, s.UnwatchNames()),
+        At(LEASES, s.UnwatchPermits(names=False)),
+        At(LEASES, s.UnwatchPermits(names=True)),
         At(LOCKS, e.Delete(name, 1)),
         At(LOCKS, e.Create("_c_3-lock-")),
         At(LOCKS, e.List()),

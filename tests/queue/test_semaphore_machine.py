@@ -86,7 +86,7 @@ class Semaphore:
     def waiting(self, *others: str) -> None:
         """Let it wait at the head, behind these permits."""
         self.with_nodes()
-        wait = [At(LEASES, s.WatchLimit()), At(LEASES, s.WatchNames())]
+        wait = [At(LEASES, s.WatchPermits(names=False)), At(LEASES, s.WatchPermits(names=True))]
         assert self.list(LEASES, *others) == wait
         self.read()
         assert self.list(LEASES, *others) == []
@@ -146,17 +146,17 @@ def test_a_permit_that_is_given_back_wakes_the_first() -> None:
     semaphore = Semaphore()
     semaphore.waiting(OTHER)
     assert semaphore.machine.ahead == 1
-    assert semaphore.apply(At(LEASES, s.NamesChanged())) == [LIST]
+    assert semaphore.apply(At(LEASES, s.PermitsChanged(names=True))) == [LIST]
     granted = semaphore.list(LEASES)
-    assert granted[0] == At(LEASES, s.UnwatchLimit())
+    assert granted[0] == At(LEASES, s.UnwatchPermits(names=False))
     assert granted[-1] == e.Grant()
 
 
 def test_one_who_is_woken_in_vain_watches_again() -> None:
     semaphore = Semaphore()
     semaphore.waiting(OTHER)
-    semaphore.apply(At(LEASES, s.NamesChanged()))
-    assert semaphore.list(LEASES, OTHER) == [At(LEASES, s.WatchNames())]
+    semaphore.apply(At(LEASES, s.PermitsChanged(names=True)))
+    assert semaphore.list(LEASES, OTHER) == [At(LEASES, s.WatchPermits(names=True))]
 
 
 def test_a_permit_is_lost_for_itself() -> None:
@@ -177,8 +177,8 @@ def test_a_permit_is_lost_for_itself() -> None:
 def test_a_raised_limit_wakes_the_first(told: int) -> None:
     semaphore = Semaphore()
     semaphore.waiting(OTHER)
-    look = [At(LEASES, s.WatchLimit()), LIST]
-    assert semaphore.apply(At(LEASES, s.LimitChanged())) == look
+    look = [At(LEASES, s.WatchPermits(names=False)), LIST]
+    assert semaphore.apply(At(LEASES, s.PermitsChanged(names=False))) == look
     semaphore.read(2, setting(told))
     assert semaphore.list(LEASES, OTHER)[-1] == e.Grant()
 
@@ -186,7 +186,7 @@ def test_a_raised_limit_wakes_the_first(told: int) -> None:
 def test_one_who_wants_more_than_a_lowered_limit_is_refused() -> None:
     semaphore = Semaphore(3, wanted=3)
     semaphore.waiting(OTHER)
-    semaphore.apply(At(LEASES, s.LimitChanged()))
+    semaphore.apply(At(LEASES, s.PermitsChanged(names=False)))
     semaphore.read(4, setting(2))
     assert semaphore.list(LEASES, OTHER) == [e.Refuse(e.Why.BEYOND_LIMIT)]
     nodes = [at for at in semaphore.apply(e.Leave()) if type(at.what) is e.Delete]

@@ -27,7 +27,7 @@ class At(NamedTuple):
 
 
 class LimitRead(NamedTuple):
-    """The answer to `ReadLimit` and to `WatchLimit`. On an error there is no watch."""
+    """The answer to `ReadLimit` and to `WatchPermits`. On an error there is no watch."""
 
     data: bytes = b""
     version: int = 0
@@ -36,12 +36,10 @@ class LimitRead(NamedTuple):
     error: e.Error = None
 
 
-class LimitChanged(NamedTuple):
-    """The node of the permits has other data, or is gone. The watch is used up."""
+class PermitsChanged(NamedTuple):
+    """There are other permits or, if not `names`, another limit. The watch is used up."""
 
-
-class NamesChanged(NamedTuple):
-    """There are other permits, or their node is gone. The watch is used up."""
+    names: bool
 
 
 # --- effects --------------------------------------------------------------------------------------
@@ -51,14 +49,6 @@ class ReadLimit(NamedTuple):
     """Read the node of the permits."""
 
 
-class WatchLimit(NamedTuple):
-    """Read the node of the permits, and watch it."""
-
-
-class UnwatchLimit(NamedTuple):
-    """Take the watch on the limit back. No answer is awaited."""
-
-
 class WriteLimit(NamedTuple):
     """Write the limit of our code unless somebody was faster. No answer is awaited."""
 
@@ -66,12 +56,16 @@ class WriteLimit(NamedTuple):
     version: int
 
 
-class WatchNames(NamedTuple):
-    """List the permits, and watch which there are. The answer is `Listed`."""
+class WatchPermits(NamedTuple):
+    """Read the node of the permits, or list `names`, and watch that; see `LimitRead`, `Listed`."""
+
+    names: bool
 
 
-class UnwatchNames(NamedTuple):
-    """Take the watch on the permits back. No answer is awaited."""
+class UnwatchPermits(NamedTuple):
+    """Take that watch back. No answer is awaited."""
+
+    names: bool
 
 
 Event = At | e.Join | e.Leave | e.Connected | e.Disconnected | e.Renewed

@@ -348,7 +348,7 @@ class SemaphoreMachine:
             self._watch_limit()
             if not self._names_watched:
                 self._names_watched = True
-                self._do(s.WatchNames())
+                self._do(s.WatchPermits(names=True))
 
     def _grant(self) -> None:
         policy = Policy(znodes.LEASE, shared=self.limit.now > 1)
@@ -368,22 +368,21 @@ class SemaphoreMachine:
     def _watch_limit(self) -> None:
         if not self._limit_watched and self.session.connected:
             self._limit_watched = True
-            self._do(s.WatchLimit())
+            self._do(s.WatchPermits(names=False))
 
-    def _limit_changed(self, _: s.LimitChanged) -> None:
-        self._limit_watched = False
-        self._watch_limit()
+    def _changed(self, event: s.PermitsChanged) -> None:
+        if event.names:
+            self._names_watched = False
+        else:
+            self._limit_watched = False
+            self._watch_limit()
         self._look()  # after it, so that the permits are judged by the new limit
-
-    def _names_changed(self, _: s.NamesChanged) -> None:
-        self._names_watched = False
-        self._look()
 
     def _unwatch(self) -> None:
         if self._limit_watched:
-            self._do(s.UnwatchLimit())
+            self._do(s.UnwatchPermits(names=False))
         if self._names_watched:
-            self._do(s.UnwatchNames())
+            self._do(s.UnwatchPermits(names=True))
         self._limit_watched = self._names_watched = False
 
     def _disconnected(self, _: e.Disconnected) -> None:

@@ -10,14 +10,13 @@ state, what leads where; a test compares it with the rules::
                  Disconnected → FINDING; Leave → LEAVING, LEFT
     FINDING      Listed → COUNTING, MAKING; Leave → SEARCHING
     LOOKING      Lose → COUNTING; Connected → COUNTING, LOOKING; Listed → COUNTING, MAKING,
-                 PROVING, WAITING, BUSY, HOLDING, REFUSED; LimitChanged → COUNTING, LOOKING;
-                 NamesChanged → COUNTING, LOOKING; Leave → LEFT
+                 PROVING, WAITING, BUSY, HOLDING, REFUSED; PermitsChanged → COUNTING, LOOKING;
+                 Leave → LEFT
     PROVING      Lose → COUNTING; Proved → LOOKING; Listed → COUNTING, MAKING, PROVING, WAITING,
-                 BUSY, HOLDING, REFUSED; LimitChanged → COUNTING, LOOKING;
-                 NamesChanged → COUNTING, LOOKING; Disconnected → LOOKING; Leave → LEFT
-    WAITING      Lose → COUNTING; Listed → COUNTING, MAKING, PROVING, WAITING, BUSY, HOLDING,
-                 REFUSED; LimitChanged → COUNTING, LOOKING; NamesChanged → COUNTING, LOOKING;
+                 BUSY, HOLDING, REFUSED; PermitsChanged → COUNTING, LOOKING;
                  Disconnected → LOOKING; Leave → LEFT
+    WAITING      Lose → COUNTING; Listed → COUNTING, MAKING, PROVING, WAITING, BUSY, HOLDING,
+                 REFUSED; PermitsChanged → COUNTING, LOOKING; Disconnected → LOOKING; Leave → LEFT
     BUSY         Leave → LEFT
     HOLDING      Leave → LEFT
     REFUSED      Leave → LEFT
@@ -95,8 +94,7 @@ _RULES = (
     Rule(S.LOOKING, e.Connected, "_look", S.COUNTING, S.LOOKING),
     Rule(S.PROVING, e.Proved, "_look", S.LOOKING),
     Rule(_AMONG, e.Listed, "_listed", *_SEEN),
-    Rule(_AMONG, s.LimitChanged, "_limit_changed", S.COUNTING, S.LOOKING),
-    Rule(_AMONG, s.NamesChanged, "_names_changed", S.COUNTING, S.LOOKING),
+    Rule(_AMONG, s.PermitsChanged, "_changed", S.COUNTING, S.LOOKING),
     Rule(_AMONG, e.Disconnected, "_disconnected", S.LOOKING),
     # Leaving.
     Rule((S.NEW, S.COUNTING, S.QUEUEING, *_AMONG, *_OVER), e.Leave, "_leave", S.LEFT),
@@ -107,8 +105,7 @@ _RULES = (
     Rule(S.SEARCHING, e.Listed, "_found_in_vain", S.LEFT),
     # Too late, or again.
     Rule((*_LEAVING, S.LEFT), e.Leave),
-    Rule((*_OVER, S.LEFT), s.LimitChanged),
-    Rule((*_OVER, S.LEFT), s.NamesChanged),
+    Rule((*_OVER, S.LEFT), s.PermitsChanged),
     Rule((*_OVER, S.LEFT), e.Created),
 )
 #: The session's events, which come to all, the queue's, and answers from an earlier go.
