@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distlock.session.session import Session
 
 
-#: What is watched at the permits' node: its data, and the names of its children.
+#: The names of the two watches at the permits' node: on its data, and on its children.
 _WATCHED: Final = ("limit", "names")
 
 
