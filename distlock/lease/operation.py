@@ -173,11 +173,11 @@ class LeaseOperation:
         error: Error = NotConnected()
         while isinstance(error, UNKNOWN):
             self.asked_at = time.monotonic()
-            value, error = yield self._ask_time_and_node
+            term, error = yield self._ask_time_and_node
         if error is not None and not isinstance(error, NoNode):
             raise self.session.unavailable(self.key, error)
         self._exists = error is None
-        self.term = Term.read(*value) if self._exists else None
+        self.term = term
 
     def _change(self, request: Callable[[Done], None]) -> Program[tuple[Any, Error]]:
         """Write or delete; return the outcome, and fail if another look does not help."""
@@ -199,7 +199,9 @@ class LeaseOperation:
                 errors.append(error)
 
         def seen(value: Any, error: BaseException | None) -> None:
-            done(value, errors[0] if errors else error)
+            error = errors[0] if errors else error
+            # Here, where nothing interrupts: a RecursionError would look like unreadable data.
+            done(None if error else Term.read(*value), error)
 
         self.session.ask_time(self.parent, timed)
         self._read(seen)
@@ -257,13 +259,16 @@ class Renewal(LeaseOperation):
             nonlocal data, sent_at
             self.fresh = self.fresh or renewed is None
             data, sent_at = encode(self._said, attempt, ttl, mark=mark, renewed=renewed), now()
-            self.session.transact(steps, done)
+            self.session.transact(steps, partial(written, done))
 
-        outcomes, error = yield from self._change(send)
+        def written(done: Done, outcomes: Any, error: Error) -> None:
+            if error is None:
+                self.session.lease_clock.note(outcomes[-1], sent_at)
+            done(None if error else Term.read(data, outcomes[-1]), error)
+
+        term, error = yield from self._change(send)
         if error is None:
-            self._exists, self.sent_at = True, sent_at
-            self.session.lease_clock.note(outcomes[-1], sent_at)
-            self.term = Term.read(data, outcomes[-1])
+            self._exists, self.term, self.sent_at = True, term, sent_at
         return error
 
 
