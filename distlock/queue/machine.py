@@ -73,34 +73,24 @@ if TYPE_CHECKING:
 
 
 class DeadlineView(Protocol):
-    """The session deadline as it is at the moment of an event."""
+    """The session deadline as it is at the moment of an event; see `engine.deadline`."""
 
     @property
-    def epoch(self) -> int:
-        """The number of the period in which it has been running."""
-
+    def epoch(self) -> int: ...
     @property
-    def running(self) -> bool:
-        """Whether it has not passed."""
-
-    def unbroken(self, epoch: int) -> bool:
-        """Whether it has been running since this epoch began."""
+    def running(self) -> bool: ...
+    def unbroken(self, epoch: int) -> bool: ...
 
 
 class SessionView(Protocol):
     """The session as it is at the moment of an event."""
 
     @property
-    def id(self) -> int:
-        """The id of the session."""
-
+    def id(self) -> int: ...
     @property
-    def connected(self) -> bool:
-        """Whether there is a connection."""
-
+    def connected(self) -> bool: ...
     @property
-    def deadline(self) -> DeadlineView:
-        """The session deadline: until then the server keeps the session."""
+    def deadline(self) -> DeadlineView: ...
 
 
 class Machine:
