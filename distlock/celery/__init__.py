@@ -5,8 +5,7 @@ decorator its `runs`: one run of a task under its lock, with its policy for a bu
 `task_locks` finds the locks of a task. `put_off` publishes a delayed task again. One of the
 `tickets` keeps its place in the wait queue meanwhile, and `wakes` let the first task begin when the
 lock is free. `queued_once` is a base class for tasks of which one message is queued at a time.
-`once_lease` carries its lease in the message, and `replacing` records the messages that a newer one
-has replaced. `beat` lets one scheduler of many send.
+`beat` lets one scheduler of many send.
 
 Only `task_locks` and `tickets` can be imported without Celery.
 """

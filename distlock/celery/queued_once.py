@@ -15,13 +15,19 @@ The process that ends a task releases the lease; with `unlock_at_start`, the one
 does. If that process died, the worker releases it. If the worker died, too, the next publisher
 does, if the result backend knows that the task has ended. Otherwise the lease ends by itself.
 
+Under ``on_duplicate="replace"`` a second lease records that a newer message, its owner, replaces an
+older one, whose worker must know of it even if the newer one has ended meanwhile. It is written
+*after* the publication of the newer message: a publisher that dies in between loses neither. From
+the end of the older message's lease to then its fate is open, and a third lease makes its worker
+wait (`deciding`).
+
 Source: celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from datetime import timedelta
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
 from celery import current_task, signals, states
@@ -32,22 +38,29 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
-from distlock.exceptions import LockBusy, LockLost, LockUnavailable, NotOwner
+from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
 from distlock.locks.breaking import break_node
 
-from .once_lease import BEGUN, HEADER, has_begun, lease_of, release, warn_of_early_end
-from .put_off import logger, state_of
-from .replacing import deciding, drop, record
+from .put_off import ignores_result, logger, state_of
+from .replacing import Replaced
 from .runs import CopyDropped
 from .task_locks import key_of_call, locks_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distlock.decorators import Locked
 
 OnDuplicate = Literal["return", "raise", "replace"]
 
+#: The message header with the key of the lease and its owner.
+HEADER: Final = "distlock_once"
+#: The header of a task that has begun before, and released its lease.
+BEGUN: Final = {"begun": True}
+#: The seconds for which an older message waits for the publication of a newer one.
+PUBLICATION: Final = 10.0
 #: The seconds by which a task may begin after its expiry, by another host's clock.
 LATE: Final = 5.0
 
@@ -249,10 +262,26 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         if self.on_duplicate != "replace":
             return
         with deciding(request.id, by=request.id, using=lease.using):
-            replaced = drop(self, lease.using)
-        if replaced or state_of(self, request.id) == states.REVOKED:  # dropped before
+            newer = record_of(request.id, lease.using).holder()
+            if newer is not None:
+                self._end_replaced(newer.owner_id, lease.using)
+        if newer is not None or state_of(self, request.id) == states.REVOKED:  # dropped before
             request.distlock_begun = True
             raise Ignore("A newer message has replaced this one.")
+
+    def _end_replaced(self, newer: str, using: str) -> None:
+        """End the result of a replaced message, and what depends on it."""
+        request = self.request
+        logger.info("Replaced by %s; dropped.", newer)
+        self.backend.mark_as_failure(
+            request.id,
+            Replaced(newer),
+            request=request,
+            store_result=not ignores_result(self, request),
+            call_errbacks=False,
+            state=states.REVOKED,
+        )
+        release(record_of(request.id, using, newer=newer))
 
     def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
         """Fail the next link of a chain, and all after it.
@@ -286,6 +315,76 @@ def _continues_chain(options: dict[str, Any]) -> bool:
     return bool(parent and current_task and current_task.request.id == parent)
 
 
+def lease_of(request: Any, ttl: float | None = None) -> PersistentLease | None:
+    """Return the lease of a message, for its own seconds or `ttl`, None if it has none."""
+    header: Any = (request.headers or {}).get(HEADER)
+    try:
+        if header["owner"] != request.id:
+            return None
+        key, using, ttl = header["key"], header["using"], ttl or header["ttl"]
+        return PersistentLease(key, ttl, owner=request.id, using=using)
+    except (TypeError, KeyError, ValueError, LockKeyError):
+        return None
+
+
+def has_begun(request: Any) -> bool:
+    """Return whether this run, or an earlier one of the task, has released its lease."""
+    return bool(request.get("distlock_begun") or (request.headers or {}).get(HEADER) == BEGUN)
+
+
+def warn_of_early_end(lease: PersistentLease) -> None:
+    logger.warning(
+        "%r had ended before the task: once_ttl is too short, or somebody has freed it.", lease
+    )
+
+
+def release(lease: PersistentLease, *, expected: bool = False) -> None:
+    """Release a lease, and warn if it cannot be, or if it is gone and was `expected`."""
+    try:
+        lease.release()
+    except NotOwner:
+        if expected:
+            warn_of_early_end(lease)
+    except LockUnavailable as error:
+        logger.warning("%r is left to its expiry: %s", lease, error)
+
+
+def record_of(
+    task_id: str, using: str, *, newer: str | None = None, ttl: float = 1
+) -> PersistentLease:
+    """Return the lease that records the newer message that replaced the one of this id."""
+    return PersistentLease(f"distlock.replaced:{task_id}", ttl, owner=newer, using=using)
+
+
+def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
+    """Record that a message was replaced, for as long as either of the two may come."""
+    remaining = 0.0
+    if old.expires is not None:
+        remaining = (old.expires - datetime.now(timezone.utc)).total_seconds()
+    lasting = min(max(ttl, remaining), LONGEST)
+    try:
+        record_of(old.owner_id, using, newer=newer, ttl=lasting).acquire(timeout=0)
+    except LockUnavailable as error:
+        logger.warning("%s was replaced by %s, and runs, too: %s", old.owner_id, newer, error)
+
+
+@contextmanager
+def deciding(task_id: str, *, by: str, using: str) -> Iterator[None]:
+    """Let nobody else decide the fate of a message meanwhile: a newer one's publisher, or a worker.
+
+    After `PUBLICATION` seconds the others go on: the publisher has died, or is slow. In the latter
+    case the older message runs first.
+
+    :param by: the id of the message whose publisher or worker asks
+    """
+    lease = PersistentLease(f"distlock.replacing:{task_id}", PUBLICATION, owner=by, using=using)
+    lease.acquire(timeout=PUBLICATION)
+    try:
+        yield
+    finally:
+        release(lease)
+
+
 def _run_begins(task: Any, **_: Any) -> None:
     """Extend the lease of an expiring task to its run."""
     expires = isinstance(task, QueuedOnce) and task.request.expires and not task.unlock_at_start
@@ -309,17 +408,10 @@ def _run_ended(task: Any, retval: Any = None, state: str | None = None, **_: Any
         release(lease, expected=state is not None)  # the main process releases, too
 
 
-def release_lost(task: Any, request: Any) -> None:
-    """Release the lease when a task was dropped, terminated or lost with its process.
-
-    :param request: the task's request in the worker's main process
-    """
-    if isinstance(task, QueuedOnce) and (lease := lease_of(request)):
+def release_lost(sender: Any, request: Any, **_: Any) -> None:
+    """Release the lease when a task was dropped, terminated or lost, in the main process."""
+    if isinstance(sender, QueuedOnce) and (lease := lease_of(request)):
         release(lease)
-
-
-def _revoked(sender: Any, request: Any, **_: Any) -> None:
-    release_lost(sender, request)
 
 
 def _process_lost(sender: Any, exception: Any = None, **_: Any) -> None:
@@ -329,5 +421,5 @@ def _process_lost(sender: Any, exception: Any = None, **_: Any) -> None:
 
 signals.task_prerun.connect(_run_begins, weak=False)
 signals.task_postrun.connect(_run_ended, weak=False)
-signals.task_revoked.connect(_revoked, weak=False)
+signals.task_revoked.connect(release_lost, weak=False)
 signals.task_failure.connect(_process_lost, weak=False)

@@ -67,7 +67,6 @@ print(json.dumps(missed))
 """
 
 CELERY = (
-    "celery.once_lease",
     "celery.once_requests",
     "celery.put_off",
     "celery.queued_once",

@@ -15,9 +15,9 @@ from celery import chain, signals, states
 from kombu.exceptions import OperationalError
 
 from distlock import zk_lease, zk_locked
-from distlock.celery import replacing
-from distlock.celery.queued_once import QueuedOnce
-from distlock.celery.replacing import Replaced, record_of
+from distlock.celery import queued_once
+from distlock.celery.queued_once import QueuedOnce, record_of
+from distlock.celery.replacing import Replaced
 from distlock.testing.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
@@ -201,7 +201,7 @@ def test_one_whose_newer_one_was_never_published_runs(
     index: Any, key: str, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The publisher dies after it has taken the lease."""
-    monkeypatch.setattr(replacing, "PUBLICATION", 1)
+    monkeypatch.setattr(queued_once, "PUBLICATION", 1)
     first = Message(index, key, "old")
     lease = zk_lease(f"{index.name}:{key}", 60, owner="newer")
     dying = ExitStack()

@@ -10,7 +10,7 @@ from celery import signals, states
 from celery.app.trace import build_tracer
 
 from distlock import zk_lease
-from distlock.celery.once_lease import HEADER
+from distlock.celery.queued_once import HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
