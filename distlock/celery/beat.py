@@ -59,20 +59,13 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
     #: The alias in ``DISTLOCK``.
     using: ClassVar[str] = "default"
 
-    _leader: Leader | None = None
-    _thread: threading.Thread
-    #: The hold of the last leadership.
-    _hold: Hold | None = None
-    _error: BaseException | None = None
+    _candidate: _Candidate | None = None
     _runs: _Runs | None = None
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send due tasks if this beat leads, and return the seconds until the next look."""
-        self._stand()
-        if self._error is not None:
-            raise self._error
-        hold = self._hold
-        if hold is None or hold.released or hold.lost:
+        hold = self._stand().leading()
+        if hold is None:
             self._runs = None
             return LOOK_SECONDS
         try:
@@ -101,45 +94,25 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         super().apply_entry(entry, producer=producer)
 
     def close(self) -> None:
-        """Save the schedule and release the leadership. A signal handler may repeat it.
-
-        It may have interrupted the code for which this waits, so it does not wait long.
-        """
+        """Save the schedule and release the leadership. A signal handler may repeat it."""
         try:
             super().close()
         finally:
-            if self._leader is not None:
-                self._leader.stop()
-                if self._thread.ident is not None:  # its start may have failed
-                    self._thread.join(LEAVE_SECONDS)
+            if self._candidate is not None:
+                self._candidate.withdraw()
 
-    def _stand(self) -> Leader:
-        """Queue for the leadership, and lead, in a thread beside the loop of beat."""
-        if self._leader is None:  # not earlier: Celery also makes schedulers that never run
+    def _stand(self) -> _Candidate:
+        if self._candidate is None:  # not earlier: Celery also makes schedulers that never run
             name = self.app.conf.get("distlock_beat_name") or f"beat:{self.app.main or 'celery'}"
-            leader = zk_leader(name, using=self.using)
-            campaign = partial(self._campaign, leader)
-            self._thread = threading.Thread(target=campaign, name="distlock-beat", daemon=True)
-            self._leader = leader
-        if self._thread.ident is None:  # also after a failed start
-            self._thread.start()
+            self._candidate = _Candidate(zk_leader(name, using=self.using))
+        if self._candidate.ident is None:  # also after a failed start
+            self._candidate.start()
             # The process of ``celery worker -B`` runs no ``atexit``.
             Finalize(None, close_sessions, exitpriority=100)
-        return self._leader
-
-    def _campaign(self, leader: Leader) -> None:
-        def lead(hold: Hold) -> None:
-            self._hold = hold
-            leader.stay(None)
-
-        try:
-            with label("celery beat"):
-                leader.run(lead)
-        except BaseException as error:  # noqa: BLE001 - raised in the loop of beat, which it ends
-            self._error = error
+        return self._candidate
 
     def _take_over(self, hold: Hold) -> None:
-        self._runs = _Runs(hold, self._stand())
+        self._runs = _Runs(hold, self._stand().leader)
         self._initial_read = True  # django-celery-beat's: its table has the runs of others
         for entry in self.schedule.values():
             self._catch_up(entry)
@@ -155,6 +128,43 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
 
 class LeaderScheduler(LeaderMixin, PersistentScheduler):  # type: ignore[misc]  # Celery has no types
     """Celery's own scheduler, which sends only while it leads the fleet."""
+
+
+class _Candidate(threading.Thread):
+    """Queues for the leadership, and leads, beside the loop of beat."""
+
+    def __init__(self, leader: Leader) -> None:
+        super().__init__(name="distlock-beat", daemon=True)
+        self.leader = leader
+        self._hold: Hold | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with label("celery beat"):
+                self.leader.run(self._lead)
+        except BaseException as error:  # noqa: BLE001 - raised in the loop of beat, which it ends
+            self._error = error
+
+    def _lead(self, hold: Hold) -> None:
+        self._hold = hold
+        self.leader.stay(None)
+
+    def leading(self) -> Hold | None:
+        """Return the hold of the leadership if it is held now."""
+        if self._error is not None:
+            raise self._error
+        hold = self._hold
+        return None if hold is None or hold.released or hold.lost else hold
+
+    def withdraw(self) -> None:
+        """Leave the queue or the leadership for good. Wait for that, but not long: see `close`.
+
+        A signal handler may have interrupted the code for which this waits.
+        """
+        self.leader.stop()
+        if self.ident is not None:  # its start may have failed
+            self.join(LEAVE_SECONDS)
 
 
 class _Runs:

@@ -161,9 +161,7 @@ def test_one_whose_session_has_ended_stops_and_stands_in_line_again(
     eventually(lambda: len(zk_leader(NAME).participants()) == 2, PATIENCE)
     expire(zookeeper.hosts, session_for())
     second.tick_until_it_leads()
-    hold = first._hold
-    assert hold is not None
-    eventually(lambda: hold.lost or hold.released, PATIENCE)
+    eventually(lambda: first._stand().leading() is None, PATIENCE)
     first.runs()
     assert first.tick() == LOOK_SECONDS
     assert first.sent == []
@@ -248,7 +246,8 @@ def test_celerys_own_scheduler_keeps_its_file(tmp_path: Path) -> None:
     finally:
         scheduler.close()
     assert list(tmp_path.iterdir())
-    assert not scheduler._thread.is_alive()
+    assert scheduler._candidate is not None
+    assert not scheduler._candidate.is_alive()
 
 
 def record(tree: Tree) -> Any:

@@ -150,8 +150,7 @@ def test_a_beat_whose_thread_could_not_be_started_stands_at_its_next_tick(
         with pytest.raises(RuntimeError, match="can't start new thread"):
             host.tick()
         host.close()
-    host._stand()
-    assert host._thread.ident is not None
+    assert host._stand().ident is not None
     host.close()
 
 
