@@ -103,7 +103,7 @@ class TooManyLocks(LockUnavailable):
 
 
 class LostHold(Protocol):
-    """What a lost `Hold` tells; see there."""
+    """The facts of a lost `Hold` for the message; see there."""
 
     key: str
     using: str

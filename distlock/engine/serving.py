@@ -96,7 +96,7 @@ class Serving:
             patience = self._send_queued(read_timeout) if work else 0.0
             more = work and (client.steps or client._queue or wire is None or wire.rest)
             if not (patience or more):
-                patience = max(self._ping_at - time.monotonic(), 0.0)
+                patience = min(max(self._ping_at - time.monotonic(), 0.0), interval)
             ready = dict(inputs.poll(patience * 1000))
             self.asleep = False
             if ready.pop(waking.fileno(), None):

@@ -170,8 +170,10 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self.dropped += len(events)
             self._log(error)
-        finally:
+        try:
             close_old_connections()
+        except Exception as error:  # noqa: BLE001 - as above
+            self._log(error)
 
     def _prune(self, database: str, written: Counter[str]) -> None:
         """Delete the oldest rows of an alias: first, and each time that a part of it is new."""

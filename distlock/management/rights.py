@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The options of ``TLS`` that identify a client.
 _CLIENT_CERTIFICATE: Final = ("cert", "key", "key_password")
-#: The number of keys whose ACLs are checked.
+#: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000
 
 
@@ -59,11 +59,18 @@ def _acl(conf: Configuration, reads: Reads) -> Finding:
 
 
 def _effective_acl(reads: Reads) -> Finding:
-    """Look for nodes that everyone may change, or that we may not read."""
-    paths = [reads.session.root]
-    (names,) = reads.children(paths)
-    if isinstance(names, list):
-        paths += [f"{paths[0]}/{name}" for name in names[:_ACLS]]
+    """Look for nodes that everyone may change, or that we may not read.
+
+    A node may be deleted by who has DELETE on its parent, so parents count at every level. Source:
+    ``PrepRequestProcessor.pRequest2Txn``.
+    """
+    paths = level = [reads.session.root]
+    while level and len(paths) < _ACLS:
+        below = zip(level, reads.children(level), strict=True)
+        level = [
+            f"{path}/{name}" for path, names in below if isinstance(names, list) for name in names
+        ][: _ACLS - len(paths)]
+        paths = paths + level
     wrong = [
         path
         for path, acl in zip(paths, reads.acls(paths), strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
+from contextlib import suppress
 from os import getpid
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,9 @@ from .termination import release_in_commands
 if TYPE_CHECKING:
     from .session import Observer
 
-_sessions: dict[str, Session] = {}
+#: A signal handler may begin one between any two lines, so none is ever replaced: each is put in
+#: and taken out by itself, in one step.
+_sessions: list[Session] = []
 # Reentrant, for a signal handler that takes a first lock on top of code that does.
 _lock = threading.RLock()
 
@@ -42,23 +45,20 @@ def observe_sessions(notify: Observer) -> None:
 def sessions() -> list[Session]:
     """Return the sessions of this process."""
     process.notice_fork()
-    return list(_sessions.values())
+    return list(_sessions)
 
 
 def session_for(alias: str = "default") -> Session:
     """Return this process's session for `alias`; the first call starts to connect."""
     if process.noticed_pid != getpid():
         process.notice_fork()
-    session = _sessions.get(alias)
-    if session is not None and not session.over:
-        return session
+    for session in _sessions:
+        if session.conf.alias == alias and not session.over:
+            return session
     conf = configuration(alias)
     with _lock:
-        session = _sessions.get(alias)
-        if session is not None:
-            if not session.over:
-                return session
-            _sessions.pop(alias, None)
+        if living := _living(alias):
+            return living
         try:
             if sys.is_finalizing():
                 raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
@@ -72,18 +72,30 @@ def session_for(alias: str = "default") -> Session:
                 "release locks before Python shuts down, and take none in __del__() or atexit.",
                 using=alias,
             ) from error
-        kept = _sessions.setdefault(alias, made)  # one step, for a signal handler may be faster
+        _sessions.append(made)
         process.at_end_of_child(close_sessions, priority=100)
-    if kept is not made:
+        kept = _living(alias) or made
+        for one in sessions():
+            if one is not kept and (one is made or one.over):
+                with suppress(ValueError):  # a signal handler has taken it out
+                    _sessions.remove(one)
+    if made is not kept:
         made.close()
     return kept
 
 
+def _living(alias: str) -> Session | None:
+    living = (one for one in sessions() if one.conf.alias == alias and not one.over)
+    return next(living, None)
+
+
 def close_sessions() -> None:
     """End all sessions of this process, which frees its locks at once; the next use reopens."""
-    with _lock:
-        closing = sessions()
-        _sessions.clear()
+    process.notice_fork()
+    closing = []
+    with _lock, suppress(IndexError):
+        while True:
+            closing.append(_sessions.pop())
     for session in closing:
         session.close()
 
@@ -96,7 +108,7 @@ _inherited: list[Session] = []
 def _forget_the_parent() -> None:
     """In a forked child: drop the parent's sessions without telling the server."""
     global _lock  # noqa: PLW0603 - the parent may have held it at the fork
-    _inherited.extend(_sessions.values())
+    _inherited.extend(_sessions)
     _sessions.clear()
     _lock = threading.RLock()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distlock.conf.rules import REDIS
 from distlock.engine.zookeeper.client import Client
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from distlock.conf import Configuration
     from distlock.embedded.server import EmbeddedZooKeeper
 
-#: It is asked for, and never called. A number needs no name server.
-_NOWHERE = "127.0.0.1:1"
+#: It is named, and never called.
+_NOWHERE = "memory:1"
 #: How long it pauses between two tries to connect, in seconds.
 _PAUSE = 0.05
 
@@ -51,6 +51,8 @@ class MemoryClient(Client):
         #: Whether the test lets it connect.
         self.reachable = True
         self.handler.connected = self._connected_socket
+        nowhere: Any = lambda: [("memory", "memory", 1)]  # noqa: E731 - no name server is asked
+        self._connection._expand_client_hosts = nowhere  # noqa: SLF001
         self._connection.longest_pause = _PAUSE
 
     @property

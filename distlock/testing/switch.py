@@ -10,6 +10,7 @@ from __future__ import annotations
 import unittest
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
@@ -52,7 +53,10 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
 
     :raises RuntimeError: there is one already, or this process holds locks on a real server
     """
-    with _alone("memory_zookeeper()"), EmbeddedZooKeeper(None) as zookeeper:
+    with (
+        _alone("memory_zookeeper()"),
+        EmbeddedZooKeeper(None, session_timeouts=(0.0, inf)) as zookeeper,
+    ):
         session_module.new_client = partial(MemoryClient, zookeeper=zookeeper)
         _begin_anew()
         try:

@@ -18,7 +18,9 @@ import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.contenders.batch import BatchMember
-from distlock.session.registry import close_sessions
+from distlock.session import registry
+from distlock.session.registry import close_sessions, session_for
+from distlock.testing import memory_zookeeper
 from tests.deadline.test_every_step import PACKAGE
 from tests.fork.tools import heard, program
 from tests.interrupts.recipes import RECIPES, block_of, nothing_is_left, parents
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from distlock.session.session import Session
     from distlock.testing.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
@@ -203,6 +206,31 @@ def test_a_handler_before_any_line_of_a_first_use_takes_a_lock(tree: Tree, withi
 
     assert not handle_everywhere(first_use, (within,))
     nothing_is_left(tree)
+
+
+@pytest.mark.parametrize("there", [True, False])
+@memory_zookeeper()
+def test_a_handler_before_any_line_of_the_registry_begins_a_session(there: bool) -> None:
+    """Each session that it ever began is closed at the end, also next to one that was refused."""
+    begun: list[Session] = []
+
+    def use() -> None:
+        close_sessions()
+        if there:
+            session_for().close()
+        begun.append(session_for())
+        close_sessions()
+
+    for step in itertools.count(1):
+        handler = Handler(step, lambda: begun.append(session_for()), (registry.__file__,))
+        with handler:
+            use()
+        close_sessions()
+        assert all(one.over for one in begun), handler.landed
+        begun.clear()
+        if not handler.landed:
+            break
+    assert step > 30
 
 
 # Each child gives a lock back, with a handler that takes another one before some line of that, and

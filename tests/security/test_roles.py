@@ -165,9 +165,13 @@ def test_the_app_cannot_change_the_acl_and_operators_can(namespace: str) -> None
 
 @pytest.mark.usefixtures("aliases")
 def test_doctor_finds_nodes_that_are_open(stranger: KazooClient, namespace: str) -> None:
-    stranger.create(f"{namespace}/key", makepath=True)
-    finding = found("default")["ACL"]
-    assert finding.level == "warning"
-    assert "2 of 2 nodes are open to everyone" in finding.message
+    """Also where only the parents of permits are open: who may change these may delete permits."""
+    stranger.create(f"{namespace}/key/leases", makepath=True)
+    for path, number in ((namespace, 3), (f"{namespace}/key", 2), (None, 1)):
+        finding = found("default")["ACL"]
+        assert finding.level == "warning"
+        assert f"{number} of 3 nodes are open to everyone" in finding.message
+        if path:
+            stranger.set_acls(path, [*access_list(configuration())])
     secure(stranger, namespace)
     assert found("default")["ACL"].level == "ok"
