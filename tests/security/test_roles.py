@@ -171,6 +171,8 @@ def test_doctor_finds_nodes_that_are_open(stranger: KazooClient, namespace: str)
         finding = found("default")["ACL"]
         assert finding.level == "warning"
         assert f"{number} of 3 nodes are open to everyone" in finding.message
+        # The node that tells the time is removed without waiting for it.
+        eventually(lambda: stranger.get_children(namespace) == ["key"], PATIENCE)
         if path:
             stranger.set_acls(path, [*access_list(configuration())])
     secure(stranger, namespace)
