@@ -26,7 +26,6 @@ import pytest
 from django.conf import settings
 from django.utils import translation
 
-from distlock.engine import timer
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session.registry import sessions
@@ -176,14 +175,15 @@ def _new(before: dict[str, set[Any]]) -> dict[str, set[Any]]:
 
 
 def _busy(threads: set[threading.Thread]) -> Iterator[threading.Thread]:
-    """Yield those that do something which is of no session, and not the timer of the process.
+    """Yield those that do something which is of no session.
 
-    An idle thread of a pool ends when the garbage collector finds the pool; asgiref keeps one. A
-    recorder of history ends with the process.
+    An idle thread of a pool ends when the garbage collector finds the pool; asgiref keeps one. The
+    timer and the recorder of history may stay for the life of the process.
     """
     frames = sys._current_frames()
-    ours = ("distlock-history", *(f"distlock-{session.conf.alias}" for session in sessions()))
-    for thread in threads - {timer._timer}:
+    process_wide = ("distlock-history", "distlock-timer")
+    ours = (*process_wide, *(f"distlock-{session.conf.alias}" for session in sessions()))
+    for thread in threads:
         frame = frames.get(thread.ident or 0)  # None for a thread that Python has not started
         idle = frame is None or frame.f_code is _worker.__code__
         if not idle and not thread.name.startswith(ours):
