@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock import signals
-from distlock.conf import UNSET, configuration, seconds
+from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
@@ -220,7 +220,7 @@ class Mutex(KeyLock):
 
     def _attempt(self, owner: Owner, blocking: bool, timeout: Any) -> Attempt[InLine]:
         options = self.options
-        limit = self._wait_limit(blocking, timeout)
+        limit = wait_limit(blocking, timeout, options.timeout, options.using)
         conf = configuration(self.using)
         beside = self._beside(owner) if owner.held else None
         if beside is not None:
