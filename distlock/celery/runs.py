@@ -6,7 +6,6 @@ the queue meanwhile (`tickets`), and each run wakes the first task (`wakes`).
 
 from __future__ import annotations
 
-import logging
 import random
 import time
 from contextlib import ExitStack
@@ -228,8 +227,13 @@ class Run:
         return bool(state == states.SUCCESS)
 
     def _drop(self, why: str, busy: LockBusy | None = None) -> NoReturn:
-        text = "This is a copy of a task that %s (lock %r); dropped."
-        self._report("dropped", busy, text, why, self.key, level=logging.WARNING)
+        logger.warning(
+            "This is a copy of a task that %s (lock %r); dropped.",
+            why,
+            self.key,
+            extra=self._fields("dropped"),
+        )
+        self._announce("dropped", busy)
         raise CopyDropped("a copy of a task that runs, or has run")
 
     # --- without the lock -------------------------------------------------------------------------
@@ -244,20 +248,25 @@ class Run:
         if policy in (None, *PUT_OFF):
             self.locked.warn_that_it_raises()
         elif isinstance(error, LockBusy) and policy == "skip":
-            text = "The lock %r is busy; skipped. Held by %s."
-            self._report("skipped", error, text, self.key, error.holder)
+            logger.info(
+                "The lock %r is busy; skipped. Held by %s.",
+                self.key,
+                error.holder,
+                extra=self._fields("skipped"),
+            )
+            self._announce("skipped", error)
             return {"skipped": self.key}
         elif isinstance(error, LockBusy) and callable(policy):
-            self._report("answered", error)
+            self._announce("answered", error)
             return policy(error, *args, **kwargs)
-        self._report("failed", error)
+        self._announce("failed", error)
         raise error
 
     def _put_off(self, error: LockBusy | LockUnavailable) -> NoReturn:
         record, (limit, deadline) = self.record.after(error), self.locked.patience
         remaining = float("inf") if deadline is None else deadline - record.waited
         if (limit is not None and record.busy > limit) or remaining <= 0:
-            self._report("failed", error)
+            self._announce("failed", error)
             if isinstance(error, LockUnavailable):
                 raise error
             tried = f"put off {self.record.put_off} times in {self.record.waited:.1f} s"
@@ -276,8 +285,14 @@ class Run:
         shortest, at_most = pause_limits(self.task.app)
         pause = min(longest * random.uniform(0.5, 1), remaining, at_most)  # noqa: S311 - no secret
         pause = max(pause, shortest)
-        text = "Put off for %.1f s, %d times so far: %s"
-        self._report("retried", error, text, pause, self.record.put_off, error)
+        logger.info(
+            "Put off for %.1f s, %d times so far: %s",
+            pause,
+            self.record.put_off,
+            error,
+            extra=self._fields("retried"),
+        )
+        self._announce("retried", error)
         end = put_off(self.task, error, pause, record)
         end.ticket = self.ticket
         raise end from error
@@ -307,17 +322,8 @@ class Run:
         fields = {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
         return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
 
-    def _report(
-        self,
-        outcome: str,
-        error: LockBusy | LockUnavailable | None,
-        text: str = "",
-        *facts: object,
-        level: int = logging.INFO,
-    ) -> None:
-        """Log a refusal with this text, if any, and send the signal of it."""
-        if text:
-            logger.log(level, text, *facts, extra=self._fields(outcome))
+    def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None) -> None:
+        """Send the signal of a refusal."""
         announce(
             task_refused,
             type(self.task),

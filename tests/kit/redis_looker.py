@@ -10,7 +10,7 @@ from redis import Redis
 from typing_extensions import Self
 
 from distlock.conf import Configuration
-from distlock.engine.protocol import SEQUENTIAL
+from distlock.engine.protocol import EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.redis.requests import prefix
 from distlock.session.registry import sessions
@@ -61,14 +61,8 @@ class RedisLooker:
         return self._ask(lambda make: make.writing(path, data, -1))
 
     def make(self, path: str, data: bytes | None, *, ephemeral: bool, sequence: bool) -> str:
-        data = data or b""
-
-        def request(make: Any) -> Any:
-            if not ephemeral:
-                return make.node(path, data, SEQUENTIAL if sequence else 0)
-            return (make.contender if sequence else make.ephemeral)(path, data)
-
-        return self._ask(request)[0]  # type: ignore[no-any-return]
+        flags = EPHEMERAL * ephemeral | SEQUENTIAL * sequence
+        return self._ask(lambda make: make.node(path, data or b"", flags))[0]  # type: ignore[no-any-return]
 
     def remove(self, path: str) -> None:
         self._ask(lambda make: make.deletion(path))
