@@ -41,7 +41,8 @@ def hold():
     print("held", flush=True)
 def hold_and_wait():
     hold()
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a sleep does not interrupt it
 """
 COMMAND = """
 from django.core.management import execute_from_command_line
@@ -60,7 +61,8 @@ ENDS: dict[str, tuple[str, str, int]] = {
         """
 def body():
     threading.Thread(target=hold).start()
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a sleep does not interrupt it
 """,
         COMMAND,
         -signal.SIGTERM,
@@ -105,7 +107,8 @@ def body():
     hold()
     from distlock.session import registry
     with registry._lock:
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)  # a signal just before a sleep does not interrupt it
 """,
         COMMAND,
         -signal.SIGTERM,
@@ -167,7 +170,8 @@ def body():
     child = os.fork()
     if not child:
         os.write(writing, b"running")  # a signal before that is lost: CPython forgets it at a fork
-        time.sleep(60)
+        for _ in range(600):
+            time.sleep(0.1)  # a signal just before a sleep does not interrupt it
         os._exit(1)
     os.read(reading, 7)
     os.kill(child, signal.SIGTERM)

@@ -127,7 +127,8 @@ def test_steps_whose_objects_are_gone_are_forgotten() -> None:
     eventually(running.orders.empty, PATIENCE)
     call_later(0, kept.ring)
     eventually(lambda: rung == ["kept"], PATIENCE)
-    eventually(lambda: len(running.due) <= timer.MANY + 1, PATIENCE)
+    # A sweep allows for twice the steps that it met alive: "kept", and one that was just made.
+    eventually(lambda: len(running.due) <= timer.MANY + 4, PATIENCE)
 
 
 def test_a_forked_child_has_a_timer_of_its_own() -> None:
