@@ -46,7 +46,7 @@ from .rules import OPEN, Code, Refused
 from .tree import MemoryTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
     from typing_extensions import Self
 
@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
         #: Watch events that are not sent yet.
         self._events: deque[bytes] = deque()
+        self.received = self.sent = 0
         #: Since when it has no session.
         self.idle_since = time.monotonic()
 
@@ -192,6 +193,7 @@ class Connection(asyncio.Protocol):
             return None
         message = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
+        self.received += 1
         return message
 
     def _greet(self, record: Record) -> None:
@@ -234,6 +236,7 @@ class Connection(asyncio.Protocol):
         while self._events:
             self._transport.write(self._events.popleft())
         self._transport.write(reply)
+        self.sent += bool(reply)
 
     def _leave(self) -> None:
         """Have no session any more; it may go on over another connection."""
@@ -441,14 +444,92 @@ def users_of_clients(port: int) -> dict[int, str]:
     return found
 
 
-def _srvr(server: EmbeddedZooKeeper) -> str:
-    count = len(server.connections)
-    return f"Zookeeper version: {_VERSION}\nConnections: {count}\nMode: standalone\n"
+# --- the four-letter words, which ask a server how it is -----------------------------------------
 
 
+def _srvr(server: EmbeddedZooKeeper, clients: str = "") -> str:
+    return (
+        f"Zookeeper version: {_VERSION}\n{clients}Connections: {len(server.connections)}\n"
+        f"Zxid: 0x{server.tree.zxid:x}\nMode: standalone\n"
+    )
+
+
+def _stat(server: EmbeddedZooKeeper) -> str:
+    return _srvr(server, "Clients:\n" + "".join(map(_client, server.connections)) + "\n")
+
+
+def _cons(server: EmbeddedZooKeeper) -> str:
+    return "".join(
+        _client(one, f",sid={one.session.id:#x},to={one.session.timeout * 1000:.0f}")
+        for one in server.connections
+        if one.session
+    )
+
+
+def _client(one: Connection, more: str = "") -> str:
+    host, port = one.peer
+    return f" /{host}:{port}[1](queued=0,recved={one.received},sent={one.sent}{more})\n"
+
+
+def _conf(server: EmbeddedZooKeeper) -> str:
+    shortest, longest = (1000 * seconds for seconds in server.session_timeouts)
+    timeouts = f"minSessionTimeout={shortest:.0f}\nmaxSessionTimeout={longest:.0f}\n"
+    return f"clientPort={server.port}\n{timeouts}"
+
+
+def _dump(server: EmbeddedZooKeeper) -> str:
+    sessions, owned = server.sessions, server.tree.ephemerals()
+    return (
+        f"SessionTracker dump:\nSession Sets ({len(sessions)})/({len(sessions)}):\n"
+        + _lists({"each expires by itself:": map(hex, sessions)})
+        + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
+        + _lists({f"{owner:#x}:": paths for owner, paths in owned.items()})
+    )
+
+
+def _wchs(server: EmbeddedZooKeeper) -> str:
+    by_path = server.tree.watchers()
+    watching = [session for sessions in by_path.values() for session in sessions]
+    connections = f"{len(set(watching))} connections watching {len(by_path)} paths"
+    return f"{connections}\nTotal watches:{len(watching)}\n"
+
+
+def _wchp(server: EmbeddedZooKeeper) -> str:
+    return _lists({path: map(hex, ids) for path, ids in server.tree.watchers().items()}) + "\n"
+
+
+def _wchc(server: EmbeddedZooKeeper) -> str:
+    by_session: dict[str, list[str]] = {}
+    for path, sessions in server.tree.watchers().items():
+        for session in sessions:
+            by_session.setdefault(hex(session), []).append(path)
+    return _lists(by_session) + "\n"
+
+
+def _lists(lists: Mapping[str, Iterable[str]]) -> str:
+    return "".join(
+        f"{name}\n" + "".join(f"\t{one}\n" for one in some) for name, some in lists.items()
+    )
+
+
+def _refused(word: str) -> Callable[[object], str]:
+    return lambda _: f"{word} is not executed because it is not in the whitelist.\n"
+
+
+#: Source: ZooKeeper's ``server.command``, ``ServerCnxn.dumpConnectionInfo`` and ``WatchManager``.
 WORDS: Final[dict[bytes, Callable[[EmbeddedZooKeeper], str]]] = {
     b"ruok": lambda _: "imok",
+    b"isro": lambda _: "rw",
     b"envi": lambda _: f"Environment:\nzookeeper.version={_VERSION}\n",
     b"srvr": _srvr,
-    b"conf": lambda server: f"clientPort={server.port}\n",
+    b"stat": _stat,
+    b"cons": _cons,
+    b"conf": _conf,
+    b"dump": _dump,
+    b"wchs": _wchs,
+    b"wchp": _wchp,
+    b"wchc": _wchc,
+} | {
+    word.encode(): _refused(word)
+    for word in ("crst", "dirs", "gtmk", "hash", "mntr", "srst", "stmk")
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from distlock.embedded.server import WORDS, EmbeddedZooKeeper
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.tools import PATIENCE, REAP_SECONDS
@@ -59,11 +59,4 @@ def zookeeper() -> Iterator[EmbeddedZooKeeper]:
     """The server on which the borrowed tests of recipes run."""
     with EmbeddedZooKeeper() as server:
         server.tree.reap_after = REAP_SECONDS
-        WORDS[b"wchp"] = _watches  # as `Tree.watches` asks
         yield server
-        del WORDS[b"wchp"]
-
-
-def _watches(server: EmbeddedZooKeeper) -> str:
-    watchers = server.tree.watchers().items()
-    return "".join(f"{path}\n" + "".join(f"\t{one:#x}\n" for one in ids) for path, ids in watchers)

@@ -8,9 +8,8 @@ from tests.kit.borrowed import RECIPES, borrow
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
-#: They want a fixture of their module, or a word that only ZooKeeper knows.
+#: They want a fixture of their module.
 NOT_EMBEDDED = (
-    "test_a_release_sends_something_to_one_waiting_client_only",
     "test_a_process_that_dies_keeps_its_locks_until_its_session_ends",
     "test_a_process_that_ends_in_order_frees_its_locks_at_once",
 )
