@@ -234,9 +234,13 @@ class Connection(asyncio.Protocol):
     def _send(self, reply: bytes = b"") -> None:
         """Send the watch events that came before, and a reply."""
         while self._events:
-            self._transport.write(self._events.popleft())
-        self._transport.write(reply)
-        self.sent += bool(reply)
+            self._write(self._events.popleft())
+        if reply:
+            self._write(reply)
+
+    def _write(self, packet: bytes) -> None:
+        self._transport.write(packet)
+        self.sent += 1
 
     def _leave(self) -> None:
         """Have no session any more; it may go on over another connection."""

@@ -28,7 +28,8 @@ from tests.kit import leftovers
 def memory():
     aliases = {"default": {"HOSTS": "unused"}, "other": {"HOSTS": "unused"}}
     with override_settings(DISTLOCK=aliases), memory_zookeeper():
-        session_for()
+        with zk_lock("first"):
+            pass  # so that the session has opened all its files
         yield
 
 @pytest.fixture(scope="module", autouse=True)
