@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.db import connections
 
 from tests.fencing.models import MODELS, Stock
@@ -25,15 +27,22 @@ def databases(blocker: DjangoDbBlocker, **options: dict[str, Any]) -> Iterator[N
     with blocker.unblock():
         outside = connections["default"]  # stays open: it may be a database in memory
         del connections["default"]
+        asyncio.run(sync_to_async(_forget)())
         connections.settings = connections.configure_settings(options)
         try:
             yield
         finally:
-            for alias in options:
-                connections[alias].close()
-                del connections[alias]
+            _forget()
+            asyncio.run(sync_to_async(_forget)())
             connections.settings = before
             connections["default"] = outside
+
+
+def _forget() -> None:
+    """Let this thread connect anew. asgiref's lives on, and has connections of its own."""
+    for connection in connections.all(initialized_only=True):
+        connection.close()
+        del connections[connection.alias]
 
 
 @contextmanager

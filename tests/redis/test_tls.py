@@ -243,7 +243,8 @@ def guarded(server: Server) -> Iterator[Guarded]:
 def test_sentinels_want_a_password_of_their_own_and_tls_too(
     guarded: Guarded, use: Callable[[str], None], options: dict[str, Any]
 ) -> None:
-    use(guarded.url(sentinel_password=SENTINEL_PASSWORD, **options))
+    url = guarded.url(sentinel_password=SENTINEL_PASSWORD, **options)
+    use(url, TIMEOUT=PATIENCE, CONNECT_TIMEOUT=PATIENCE)
     with zk_lock("key") as hold:
         hold.verify()
     assert session_for().server == f"127.0.0.1:{guarded.server.port}"
