@@ -19,6 +19,7 @@ from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter, members, served
 from tests.deadline.test_every_step import Interruption, SoftLimit
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
@@ -81,13 +82,13 @@ def interrupt_everywhere(tree: Tree, call: Callable[[], None]) -> int:
     raise AssertionError("unreachable")
 
 
-@pytest.mark.parametrize("call", [acquire_and_release, block])
+@pytest.mark.parametrize("call", first_then_deep([block, acquire_and_release]))
 def test_a_call_that_is_alone(tree: Tree, call: Callable[[], None]) -> None:
     assert interrupt_everywhere(tree, call) > 80
 
 
 @pytest.mark.usefixtures("patient", "holder")
-@pytest.mark.parametrize("call", [acquire_and_release, block])
+@pytest.mark.parametrize("call", first_then_deep([block, acquire_and_release]))
 def test_a_call_that_another_process_refuses(tree: Tree, call: Callable[[], None]) -> None:
     assert interrupt_everywhere(tree, call) > 80
 
@@ -117,7 +118,7 @@ def test_a_call_that_its_own_process_refuses(
 
 @pytest.mark.parametrize(
     ("holders", "waiters"),
-    [(0, [0, 2]), (1, [1, 1]), (3, [3, 0])],
+    first_then_deep([(0, [0, 2]), (1, [1, 1]), (3, [3, 0])]),
     ids=repr,
 )
 def test_a_release_for_which_others_wait(

@@ -20,6 +20,7 @@ import pytest
 from distlock import zk_lock
 from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter, await_seats, members
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 
@@ -174,7 +175,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize("handoffs", ["0000", "4444", "0252"])
+@pytest.mark.parametrize("handoffs", first_then_deep(["0252", "0000", "4444"]))
 def test_sixteen_threads_of_four_processes_are_in_one_at_a_time(
     tree: Tree, zookeeper: ZooKeeper, tmp_path: Path, handoffs: str
 ) -> None:

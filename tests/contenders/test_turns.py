@@ -21,6 +21,7 @@ import pytest
 
 from distlock.contenders import batch
 from distlock.contenders.batch import BatchMember, BatchNode
+from tests.kit.engines import first_then_deep
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class Scene:
         assert not self.line
 
 
-@pytest.mark.parametrize("first", range(0, 10 * MANY, MANY))
+@pytest.mark.parametrize("first", first_then_deep(range(0, 10 * MANY, MANY)))
 def test_each_has_its_turn_alone(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(first, first + MANY):
         try:

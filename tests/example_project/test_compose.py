@@ -118,6 +118,7 @@ def test_the_image_gets_files_that_exist() -> None:
 
 
 @pytest.mark.django_db
+@pytest.mark.deep
 def test_a_second_start_adds_nothing() -> None:
     for _ in range(2):
         call_command("fill_shelves")
@@ -126,6 +127,7 @@ def test_a_second_start_adds_nothing() -> None:
         assert authenticate(username="demo", password="demo")
 
 
+@pytest.mark.deep
 def test_the_shop_starts_and_sells(
     services: Any, dockerfile: str, zookeeper: ZooKeeper, tmp_path: Path
 ) -> None:

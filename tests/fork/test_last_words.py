@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.fork.tools import heard, program
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -49,7 +50,8 @@ hear()
 
 
 @pytest.mark.parametrize(
-    "recipe", ["mutex", "unfair", "read", "write", "semaphore", "semaphore mutex", "leader"]
+    "recipe",
+    first_then_deep(["mutex", "unfair", "read", "write", "semaphore", "semaphore mutex", "leader"]),
 )
 def test_a_child_that_ends_right_after_its_release_leaves_nothing(
     tree: Tree, zookeeper: ZooKeeper, recipe: str

@@ -20,19 +20,24 @@ from .redis_looker import RedisLooker
 from .tools import Tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from distlock.testing.server import ZooKeeper
 
     from .services import Redis
 
 
+def first_then_deep(values: Iterable[Any]) -> list[Any]:
+    """Return values for `parametrize`, of which all but the first are for `make test-all`."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.deep) for value in others)]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give the fixture `zookeeper` each kind of server that the closest mark names."""
     mark = metafunc.definition.get_closest_marker("engines")
     if mark is not None and "zookeeper" in metafunc.fixturenames:
-        first, *others = mark.args
-        kinds = [first, *(pytest.param(kind, marks=pytest.mark.deep) for kind in others)]
+        kinds = first_then_deep(mark.args)
         metafunc.parametrize("zookeeper", kinds, indirect=True, scope="module")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from distlock import zk_leader
 from tests.interrupts.recipes import RECIPES
+from tests.kit.engines import first_then_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ def _names(lock: Any) -> None:
     assert repr(lock)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("recipe", first_then_deep(RECIPES))
 def test_a_lock_is_an_argument_of_a_spawned_process(recipe: str) -> None:
     spawned = multiprocessing.get_context("spawn")
     process = spawned.Process(target=_names, args=(RECIPES[recipe](),))

@@ -41,6 +41,7 @@ def environment(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Envir
 
 
 @pytest.mark.usefixtures("zookeeper")  # which skips where none is installed
+@pytest.mark.deep
 def test_the_subcommand_is_missed_until_it_is_installed(
     environment: Environment, built_chaos: Built, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def release(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep
 def test_a_release_is_built_checked_and_tagged(copy: Path) -> None:
     made = release(copy)
     assert made.returncode == 0, made.stdout + made.stderr

@@ -11,6 +11,7 @@ from distlock import zk_lock
 from distlock.session import guaranteed_delete
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing.server import ZooKeeper
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def test_an_idle_container_is_removed(slow_reaper: KazooClient) -> None:
     assert slow_reaper.exists("/shop/busy")
 
 
-@pytest.mark.parametrize("kind", ["data", "ACL", "neither"])
+@pytest.mark.parametrize("kind", first_then_deep(["neither", "data", "ACL"]))
 def test_a_node_of_somebody_else_stays(slow_reaper: KazooClient, kind: str) -> None:
     slow_reaper.ensure_path("/shop")
     acl = [*OPEN_ACL_UNSAFE, make_digest_acl("them", "secret", all=True)]
