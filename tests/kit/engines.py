@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 def first_then_deep(values: Iterable[Any]) -> list[Any]:
     """Return values for `parametrize`, of which all but the first are for `make test-all`."""
-    first, *others = values
-    return [first, *(pytest.param(value, marks=pytest.mark.deep) for value in others)]
+    first, *others = (value if isinstance(value, tuple) else (value,) for value in values)
+    return [pytest.param(*first), *(pytest.param(*one, marks=pytest.mark.deep) for one in others)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
