@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 if TYPE_CHECKING:
     from types import FrameType

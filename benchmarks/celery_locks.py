@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks import pages
 from benchmarks.celery_workers import PATIENCE, ROOT, until, worker
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 from tests.kit.services import Redis
 
 PAGE = ROOT / "benchmarks" / "celery-locks.md"

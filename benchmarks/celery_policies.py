@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.celery_workers import ROOT, until, worker
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 from tests.kit.rabbitmq import RabbitMQ
 from tests.kit.services import Redis
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import TimeoutExpired
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 #: When a condition that must come is given up, and a worker that must end is killed, in seconds.

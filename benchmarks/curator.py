@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import newer_curator
-from distlock.testing.install import DEBIAN_JARS, ServerNotInstalled, java, zookeeper_jars
+from distlock_chaos.install import DEBIAN_JARS, ServerNotInstalled, java, zookeeper_jars
 
 CONTENDER = Path(__file__).parent / "contenders" / "Contender.java"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.calls import room, set_up
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
 SPY: Final = Path(sys.executable).with_name("py-spy")

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from benchmarks import pages
 from benchmarks.plot import log_log
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "benchmarks" / "herd.md"

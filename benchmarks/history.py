@@ -22,7 +22,7 @@ from typing import Final
 import django
 from django.conf import settings
 
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 KINDS: Final = {"off": {}, "on": {"HISTORY": 1000}, "all": {"HISTORY": 1000, "HISTORY_SLOW": 0}}
 WARM_UP: Final = 200

@@ -23,7 +23,7 @@ from kazoo.client import KazooClient
 
 from distlock.inspection.tree import snapshot
 from distlock.owner.owner import current
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMESPACE = "/listing"

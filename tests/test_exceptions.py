@@ -27,14 +27,14 @@ from distlock import (
     zk_lock,
 )
 from distlock.keys.znodes import Participant
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.helpers import raw_client, spawn_python
 from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 CAUSES = [
     LockBusy,

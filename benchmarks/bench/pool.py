@@ -17,7 +17,7 @@ from benchmarks.bench import witness
 from benchmarks.bench.libraries import SESSION_TIMEOUT
 from benchmarks.bench.worker import Order
 from benchmarks.curator import command
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.bench.libraries import SESSION_TIMEOUT
-from distlock.testing.server import Server, ZooKeeper
+from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.services import Postgres, PostgresNotInstalled, Redis, RedisNotInstalled
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 
 from benchmarks.bench.pool import Process
 from benchmarks.bench.servers import counters
-from distlock.testing.server import Server, ZooKeeper
+from distlock_chaos.server import Server, ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,8 +1,7 @@
 """`python -m distlock.embedded`: runs the embedded server as a process of its own.
 
-It prints ``ZooKeeper ready on 127.0.0.1:43211``, and serves until SIGINT or SIGTERM, or until
-nobody has been connected for as long as ``--idle`` says. `distlock.testing.guard.GuardedProcess`
-ends it with the process that starts it.
+It prints ``ZooKeeper ready on 127.0.0.1:43211``, and serves until SIGINT or SIGTERM, until nobody
+has been connected for as long as ``--idle`` says, or until its ``--parent`` has ended.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ def main() -> None:
     parser.add_argument(
         "--shared", type=int, help="go to the background, for the lock on this descriptor"
     )
+    parser.add_argument("--parent", type=int, help="end when this is no longer the parent process")
     options = parser.parse_args()
     shared_file: int | None = options.shared
     if shared_file is not None and os.fork():
@@ -42,12 +42,13 @@ def main() -> None:
     ):
         sys.stdout.write(f"ZooKeeper ready on {server.hosts}\n")
         sys.stdout.flush()
-        if shared_file is None:
-            server.wait()
-        else:
+        if shared_file is not None:
             announce(shared_file, server.hosts)
-            while in_place(shared_file) and not server.wait(1.0):
-                pass
+        while not server.wait(1.0):
+            if shared_file is not None and not in_place(shared_file):
+                break
+            if options.parent not in {None, os.getppid()}:
+                break
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@ Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
 ``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
 `EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: `ZooKeeper`,
 and the fixtures ``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`,
-`expire_session`, `assert_locked`, `captured_locks`. Broken links are in the package
-django-distlock-chaos, as `distlock_chaos.proxy`.
+`expire_session`, `assert_locked`, `captured_locks`.
+
+Real servers and broken links need the package django-distlock-chaos, which has them as
+`distlock_chaos.server` and `distlock_chaos.proxy`.
 
 Nothing is imported before it is used, pytest by none of them.
 """
@@ -17,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distlock.embedded.tree import MemoryTree
+    from distlock_chaos.server import ZooKeeper
 
     from .embedded import EmbeddedProcess
-    from .server import ZooKeeper
     from .switch import (
         DistlockTestCase,
         EmbeddedZooKeeperTestCase,
@@ -60,7 +62,7 @@ _MODULES = {
     "EmbeddedProcess": "distlock.testing.embedded",
     "EmbeddedZooKeeperTestCase": "distlock.testing.switch",
     "MemoryTree": "distlock.embedded.tree",
-    "ZooKeeper": "distlock.testing.server",
+    "ZooKeeper": "distlock_chaos.server",
     "embedded_zookeeper": "distlock.testing.switch",
     "memory_zookeeper": "distlock.testing.switch",
 }

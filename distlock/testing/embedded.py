@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
+import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-from .guard import GuardedProcess
-from .server import START_TIMEOUT, ServerFailed
+from typing import IO, TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _READY: Final = "ZooKeeper ready on "
+#: How long it may take to start, in seconds.
+_START_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -34,20 +32,29 @@ class EmbeddedProcess:
 def embedded_process() -> Iterator[EmbeddedProcess]:
     """Run an empty embedded ZooKeeper for the block; it ends with this process however that ends.
 
-    :raises ServerFailed: it did not start
+    :raises ChildProcessError: it did not start
     """
     owner = os.getpid()
-    folder = Path(tempfile.mkdtemp(prefix="distlock-embedded-"))
-    log = folder / "embedded.log"
-    command = [sys.executable, "-m", "distlock.embedded"]
-    with GuardedProcess(command, output=log, cwd=Path.cwd(), folder=folder, piped=True) as process:
+    command = [sys.executable, "-m", "distlock.embedded", "--parent", str(owner)]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # away from the terminal's Ctrl-C
+        )
+        stdout = cast("IO[str]", process.stdout)
         try:
-            readable, _, _ = select.select([process.stdout], [], [], START_TIMEOUT)
-            said = process.stdout.readline() if readable else ""
+            readable, _, _ = select.select([stdout], [], [], _START_SECONDS)
+            said = stdout.readline() if readable else ""
             if not said.startswith(_READY):
-                raise ServerFailed(f"The embedded ZooKeeper did not start.\n{log.read_text()}")
+                log.seek(0)
+                raise ChildProcessError(f"The embedded server did not start.\n{log.read()}")
             yield EmbeddedProcess(said.removeprefix(_READY).strip(), process.pid)
         finally:
+            stdout.close()
             if os.getpid() == owner:  # and this is no forked child that leaves the block
                 process.kill()  # it keeps nothing that could be lost
-                shutil.rmtree(folder)
+                process.wait()

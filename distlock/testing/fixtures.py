@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.embedded.tree import MemoryTree
+    from distlock_chaos.server import ZooKeeper
 
     from .embedded import EmbeddedProcess
-    from .server import ZooKeeper
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def zookeeper_ensemble() -> Iterator[ZooKeeper]:
 
 
 def _run(**options: Any) -> Iterator[ZooKeeper]:
-    from .server import ServerNotInstalled, ZooKeeper  # noqa: PLC0415 - see above
-
-    zookeeper = ZooKeeper(**options)
+    reason = "A real server needs: pip install django-distlock-chaos"
+    server = pytest.importorskip("distlock_chaos.server", reason=reason)
+    zookeeper = server.ZooKeeper(**options)
     try:
         yield zookeeper.start()
-    except ServerNotInstalled as error:
+    except server.ServerNotInstalled as error:
         pytest.skip(str(error))
     finally:
         zookeeper.stop()

@@ -83,7 +83,7 @@ def embedded_zookeeper() -> Iterator[EmbeddedProcess]:
     block ends are gone; the server ends, also when this process is killed.
 
     :raises RuntimeError: there is one already, or this process holds locks on another server
-    :raises ServerFailed: it did not start
+    :raises ChildProcessError: it did not start
     """
     with _alone("embedded_zookeeper()"), embedded_process() as server:
         aliases = {

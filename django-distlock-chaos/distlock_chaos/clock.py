@@ -11,7 +11,7 @@ import struct
 import subprocess
 from typing import TYPE_CHECKING, Final
 
-from distlock.testing.install import ServerNotInstalled, java
+from distlock_chaos.install import ServerNotInstalled, java
 
 if TYPE_CHECKING:
     from pathlib import Path

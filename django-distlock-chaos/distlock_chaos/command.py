@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.management.subcommands.server import _ended_by_signals
-from distlock.testing.server import ServerError
+from distlock_chaos.server import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
     from .history import History
 

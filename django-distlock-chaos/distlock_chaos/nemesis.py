@@ -18,7 +18,7 @@ from .scenes import STEP_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
     from .aim import Aim, Standing
     from .fleet import Fleet, Worker

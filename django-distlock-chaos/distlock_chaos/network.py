@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
 _CLONE_NEWNET: Final = 0x40000000
 _TABLE: Final = "inet chaos"

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

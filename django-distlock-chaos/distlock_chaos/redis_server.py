@@ -21,10 +21,10 @@ from distlock.conf import Configuration
 from distlock.engine.redis import requests
 from distlock.engine.redis.library import CODE
 from distlock.engine.redis.requests import beginning, call, good_bye, session_arguments
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.install import ServerError, ServerNotInstalled
-from distlock.testing.ports import free_ports
 from distlock_chaos.clock import set_clock, with_clock
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.install import ServerError, ServerNotInstalled
+from distlock_chaos.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

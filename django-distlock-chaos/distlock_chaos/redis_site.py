@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RedisNode:
-    """Stands in for `distlock.testing.server.Server`."""
+    """Stands in for `distlock_chaos.server.Server`."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
@@ -65,7 +65,7 @@ class RedisNode:
 
 
 class RedisSite:
-    """Stands in for `distlock.testing.server.ZooKeeper`: one server.
+    """Stands in for `distlock_chaos.server.ZooKeeper`: one server.
 
     :param volatile: whether it keeps nothing on disk
     :param stepping_clock: whether its clock can be set

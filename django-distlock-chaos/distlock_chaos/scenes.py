@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
     from .aim import Aim
     from .fleet import Fleet, Worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, cast
 
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 from .clock import compile_time, set_clock
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
     from .harness import Options
 

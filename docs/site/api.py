@@ -125,7 +125,7 @@ def _members(found: type) -> dict[str, str]:
     attributes: dict[str, str] = {}
     methods: dict[str, str] = {}
     for base in found.__mro__:
-        if base in shown or not base.__module__.startswith("distlock."):
+        if base in shown or not base.__module__.startswith(("distlock.", "distlock_chaos.")):
             continue
         source = dedent(inspect.getsource(base))
         for node in _parsed(source).body:

@@ -26,8 +26,8 @@ from django.db import connection
 from django.test import override_settings
 
 from distlock import DistlockError, zk_lock
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.install import ServerError
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.install import ServerError
 
 if TYPE_CHECKING:
     from typing_extensions import Self

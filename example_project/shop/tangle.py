@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distlock import DistlockError, zk_lock
 from distlock.owner.owner import label
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
 NAMES = ("alice", "bob", "carol")

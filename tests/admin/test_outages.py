@@ -10,7 +10,7 @@ from kazoo.security import make_acl
 from distlock import zk_lock
 from distlock.admin import reading
 from distlock.session.registry import close_sessions
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.tools import OVERRUN, PATIENCE, Tree, await_connection, within
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from django.test import Client
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 PAGES = [LIST, f"{LIST}?_fragment=1", "detail", "confirmation"]
 

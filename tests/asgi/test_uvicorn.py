@@ -15,8 +15,8 @@ from unittest.mock import patch
 
 import pytest
 
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.ports import free_ports
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.ports import free_ports
 from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from email.message import Message
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
     Hosts = Callable[..., "Host"]
 

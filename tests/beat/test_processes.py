@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.locks.leader import Leader
-    from distlock.testing.guard import GuardedProcess
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.guard import GuardedProcess
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from redis import Redis as RedisClient
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.kit.celery_tools import STOP_SECONDS
 from tests.kit.helpers import ROOT, eventually
 

@@ -20,7 +20,7 @@ from benchmarks.bench.servers import Servers
 from benchmarks.bench.targets import Verdict
 from benchmarks.bench.witness import Witness
 from benchmarks.bench.worker import Order
-from distlock.testing.install import ServerNotInstalled
+from distlock_chaos.install import ServerNotInstalled
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:

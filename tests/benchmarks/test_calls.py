@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from benchmarks import calls
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 ROOT = Path(calls.__file__).resolve().parent.parent
 

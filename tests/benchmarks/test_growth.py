@@ -13,7 +13,7 @@ from benchmarks.growth import measure, page
 from benchmarks.growth.measure import Keys, Line, Sessions
 from benchmarks.growth.model import CONTENDED, HEADROOM, Costs, Fleet
 from benchmarks.growth.page import Growth
-from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 
 if TYPE_CHECKING:
     from pathlib import Path

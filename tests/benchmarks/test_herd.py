@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from benchmarks import herd
-from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 
 pytestmark = pytest.mark.deep
 

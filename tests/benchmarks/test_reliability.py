@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import faults, reliability
 from benchmarks.arena import Arena
-from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
+from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 
 
 def test_a_broken_lock_is_lost_to_its_holder_and_leaves_nothing(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
 from tests.browser.site import LIST, chroot, detail
 from tests.browser.test_deadlocks import circle
@@ -14,7 +14,7 @@ from tests.browser.test_deadlocks import circle
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
     from tests.browser.site import Site, SiteAt

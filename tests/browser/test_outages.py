@@ -9,8 +9,8 @@ from playwright.sync_api import expect
 
 from distlock.admin.reading import BUDGET
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.browser.conftest import use
 from tests.browser.crew import Crew
 from tests.browser.site import LIST, chroot

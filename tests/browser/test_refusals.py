@@ -14,7 +14,7 @@ from django.urls import path
 
 from distlock import zk_lock
 from distlock.checks import MIDDLEWARE
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
 from tests.browser.test_access import LIGHTNESS, OVERFLOW
 from tests.testproject.elsewhere import held_elsewhere

@@ -18,8 +18,8 @@ from distlock.management.diagnosis import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ZooKeeper
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared
 from tests.kit.helpers import eventually

@@ -13,7 +13,7 @@ from distlock.management import output
 from distlock.management.subcommands import show
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.tools import PATIENCE, within

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.services import Redis
 
 TASK = "tests.testproject.locked_tasks.once"

@@ -20,7 +20,7 @@ from django.core.management import CommandError, call_command
 from distlock import Hold, zk_lock
 from distlock.management.subcommands.run import _Run
 from distlock.management.watchdog import WatchedCommand
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]

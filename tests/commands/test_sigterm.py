@@ -18,7 +18,7 @@ from tests.kit.helpers import eventually, spawn_python
 if TYPE_CHECKING:
     import subprocess
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")

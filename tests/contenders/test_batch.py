@@ -19,7 +19,7 @@ from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 

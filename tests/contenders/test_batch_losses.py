@@ -16,8 +16,8 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.losses import Loss
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")

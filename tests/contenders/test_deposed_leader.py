@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import Server, ZooKeeper
+    from distlock_chaos.server import Server, ZooKeeper
     from tests.kit.tools import MakeOwner
 
 KEY = "key"

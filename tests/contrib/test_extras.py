@@ -9,7 +9,7 @@ import pytest
 from tests.kit.helpers import spawn_python
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

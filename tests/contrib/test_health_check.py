@@ -11,7 +11,7 @@ import pytest
 from django.test import AsyncRequestFactory
 from health_check.views import HealthCheckView
 
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.tools import PATIENCE, await_connection
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE
 from tests.servers.site import STOP_SECONDS, WebServer, end
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from distlock import LockBusy, LockLost, LockUnavailable, zk_locked
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:

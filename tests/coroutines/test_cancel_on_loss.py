@@ -33,7 +33,7 @@ from tests.kit.tools import PATIENCE, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock import Hold
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -18,7 +18,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -20,8 +20,8 @@ from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all, within
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 T = 4.0

@@ -12,8 +12,8 @@ import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from distlock_chaos.site import change
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, noted

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import Server, ZooKeeper
+    from distlock_chaos.server import Server, ZooKeeper
 
 pytestmark = pytest.mark.deep
 

@@ -18,8 +18,8 @@ import pytest
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper
 from distlock_chaos import network
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
 KEY = "key"
 T = 6.0

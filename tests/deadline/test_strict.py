@@ -12,8 +12,8 @@ from tests.kit.losses import Loss, SetOptions, pass_time
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 if TYPE_CHECKING:
-    from distlock.testing.server import Server, ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import Server, ZooKeeper
 
 KEY = "key"
 T = 4.0

@@ -29,8 +29,8 @@ from tests.kit.tools import (
 )
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

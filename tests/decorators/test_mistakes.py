@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockKeyError, LockUnavailable, zk_locked
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

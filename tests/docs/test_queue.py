@@ -11,7 +11,7 @@ from tests.fork.tools import heard, program
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.docs.names import Names
 
 PAGE = "docs/how-to/kazoo.md"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.embedded.server import EmbeddedZooKeeper
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 SOURCE = Path(__file__).with_name("Answers.java")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import curator
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.tools import PATIENCE
 

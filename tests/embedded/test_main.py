@@ -15,18 +15,16 @@ from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "distlock.embedded"]
 READY = "ZooKeeper ready on "
 
-STARTER = f"""
+STARTER = """
 import sys
-from pathlib import Path
-from distlock.testing.guard import GuardedProcess
-server = GuardedProcess({COMMAND}, output=Path(sys.argv[1]), cwd=Path.cwd(), piped=True)
-print(server.pid, server.stdout.readline(), end="")
-sys.stdin.read()
+from distlock.testing.embedded import embedded_process
+with embedded_process() as server:
+    print(server.pid, server.hosts, flush=True)
+    sys.stdin.read()
 """
 
 
@@ -57,11 +55,12 @@ def test_it_ends_when_nobody_has_been_connected_for_a_while() -> None:
         assert process.wait(PATIENCE) == 0
 
 
-def test_it_ends_with_its_starter(tmp_path: Path) -> None:
-    with spawn_python(STARTER, str(tmp_path / "log")) as starter:
+def test_it_ends_with_its_starter() -> None:
+    with spawn_python(STARTER) as starter:
         assert starter.stdout is not None
-        pid, ready = starter.stdout.readline().split(" ", 1)
-        assert ready.startswith(READY)
+        pid, hosts = starter.stdout.readline().split()
+        with raw_client(hosts) as client:
+            assert client.exists("/zookeeper")
         starter.kill()
         eventually(lambda: not alive(int(pid)))
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.embedded.server import EmbeddedZooKeeper
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
     #: What a session asks: made anew for each server, with what hears of the watch.
     Ask = Callable[[Callable[[Any], None] | None], Any]

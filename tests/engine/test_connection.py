@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
     Alter = Callable[[bytes], bytes | None]
 

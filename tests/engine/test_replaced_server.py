@@ -14,8 +14,8 @@ import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
 

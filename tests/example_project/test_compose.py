@@ -23,7 +23,7 @@ from tests.example_project.test_sale import environment
 from tests.kit.helpers import ROOT, eventually
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 NODES = ["zookeeper-1", "zookeeper-2", "zookeeper-3"]
 PROJECT = (ROOT / "pyproject.toml").read_text()

@@ -16,7 +16,7 @@ from celery import Celery, states
 from django.utils import timezone
 
 from distlock import zk_lock
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from example_project.shop import payment, tasks
 from example_project.shop.models import Order, Payment, Product
 from tests.kit.celery_tools import PATIENCE, STOP_SECONDS, disconnect
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock.testing.install import ServerNotInstalled, java, zookeeper_jars
 from distlock_chaos import harness, history
 from distlock_chaos.analysis.checker import check
 from distlock_chaos.analysis.timeline import Timeline
+from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 from distlock_chaos.schedule import plan
 from tests.faults.tools import Story
 from tests.kit.helpers import alive, eventually, spawn_python

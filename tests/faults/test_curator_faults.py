@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.engine.reply import Done
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

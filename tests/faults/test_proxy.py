@@ -16,8 +16,8 @@ from tests.kit.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import Direction
+    from distlock_chaos.server import ZooKeeper
 
 SILENCE = 0.15
 

@@ -16,7 +16,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")

@@ -18,7 +18,7 @@ from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

@@ -10,9 +10,9 @@ import pytest
 
 from distlock.conf import Configuration
 from distlock.engine.zookeeper.ensemble import host_and_port, members
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 

@@ -20,7 +20,7 @@ from tests.kit.tools import PATIENCE, Tree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -19,7 +19,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 

@@ -16,7 +16,7 @@ from tests.kit.tools import PATIENCE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)

@@ -18,7 +18,7 @@ from distlock import IncompatiblePeer, zk_lock
 from distlock.keys.limits import MAX_INT
 from distlock.keys.znodes import WORN
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import KEY, InJava, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE, MakeOwner

@@ -21,7 +21,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.kit.tools import PATIENCE, MakeOwner, Owner
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")

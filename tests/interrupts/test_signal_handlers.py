@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from distlock.session.session import Session
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

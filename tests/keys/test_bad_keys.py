@@ -16,7 +16,7 @@ from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 BAD_KEYS = {
     "slash": "/",

@@ -8,7 +8,7 @@ from distlock.conf import Configuration
 from distlock.keys import limits
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 def test_a_server_grants_timeouts_between_the_limits(zookeeper: ZooKeeper) -> None:

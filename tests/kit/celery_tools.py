@@ -15,7 +15,7 @@ from uuid import uuid4
 from celery import Celery
 from kombu import pools
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.testproject.tasks import Stage
 
 from .helpers import ROOT, eventually
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from distlock.testing.embedded import EmbeddedProcess
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 #: How long a test waits for what a worker must do, in seconds.
 PATIENCE = 60.0

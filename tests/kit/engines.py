@@ -22,7 +22,7 @@ from .tools import Tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
     from .services import Redis
 

@@ -22,8 +22,8 @@ from distlock.lease.persistent import PersistentLease
 from distlock.session import server_time
 from distlock.session.registry import close_sessions
 from distlock.signals import lock_acquired, lock_contended, lock_lost, lock_released
-from distlock.testing.server import ZooKeeper
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 
 from .engines import tree_at
 from .helpers import eventually

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.ports import free_ports
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.ports import free_ports
 from distlock_chaos.redis_server import Redis, RedisNotInstalled
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import platform
 import re
 from importlib.metadata import PackageNotFoundError, version
 
-from distlock.testing.install import ServerNotInstalled, zookeeper_jars
+from distlock_chaos.install import ServerNotInstalled, zookeeper_jars
 
 
 def pytest_report_header() -> str:

@@ -24,7 +24,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 NAME = "beat"
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 NAME = "beat"
 

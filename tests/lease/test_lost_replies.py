@@ -30,7 +30,7 @@ from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

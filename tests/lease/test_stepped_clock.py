@@ -9,8 +9,8 @@ import pytest
 from distlock import zk_lease
 from distlock.lease.persistent import sweep
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.install import ServerNotInstalled
 from distlock_chaos.clock import set_clock
+from distlock_chaos.install import ServerNotInstalled
 from distlock_chaos.site import Site
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said, tell
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.lease.persistent import LeaseHold
-    from distlock.testing.server import Server
+    from distlock_chaos.server import Server
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("two_sessions")]
 

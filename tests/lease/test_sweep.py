@@ -15,7 +15,7 @@ from distlock import LockUnavailable, zk_lease
 from distlock.lease.persistent import sweep
 from distlock.lease.sweep import Swept
 from distlock.management.subcommands import sweep as subcommand
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
 from tests.lease.tools import LONG, await_end, node_path, said

@@ -15,7 +15,7 @@ import pytest
 from distlock.engine.zookeeper import client
 from distlock.logs import outages
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE, await_connection, inside
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 kazoo = logging.getLogger("distlock.kazoo")
 

@@ -13,7 +13,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, expire
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -16,7 +16,7 @@ from django.urls import path
 from distlock import LockBusy, LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock.middleware import DistlockMiddleware
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
 
 if TYPE_CHECKING:

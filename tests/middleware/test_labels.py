@@ -30,7 +30,7 @@ from tests.kit.engines import tree_at
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -34,7 +34,7 @@ from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -18,7 +18,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

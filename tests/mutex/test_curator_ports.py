@@ -19,7 +19,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -25,7 +25,7 @@ from tests.kit.timeouts import async_timeout
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 

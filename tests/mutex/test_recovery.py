@@ -29,7 +29,7 @@ from tests.kit.tools import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -30,8 +30,8 @@ from tests.kit.tools import PATIENCE, expire
 from tests.mutex.test_signals_and_looking import received
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

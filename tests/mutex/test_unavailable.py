@@ -16,7 +16,7 @@ import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within

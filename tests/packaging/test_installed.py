@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.packaging.environment import Environment
 
 LOCK = """

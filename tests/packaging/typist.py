@@ -9,7 +9,7 @@ import time
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.helpers import ROOT, eventually
 from tests.packaging.environment import PATIENCE, variables

@@ -15,7 +15,7 @@ from kazoo.security import make_digest_acl
 from tests.kit.helpers import eventually, raw_client
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 #: `ZooKeeperServer.superSecret`, the same in all releases.
 SUPER_SECRET = 0xB3415C00

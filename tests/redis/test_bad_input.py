@@ -14,7 +14,7 @@ from redis.exceptions import NoPermissionError
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.redis.errors import RIGHTS
 from distlock.session.registry import close_sessions
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.interrupts.recipes import RECIPES, block_of
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.services import Redis

@@ -9,9 +9,9 @@ import pytest
 
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ServerNotInstalled
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.redis_server import Redis
+from distlock_chaos.server import ServerNotInstalled
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
 

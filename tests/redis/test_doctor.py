@@ -14,7 +14,7 @@ from distlock.conf import configuration
 from distlock.engine.redis.server import facts
 from distlock.management.diagnosis import diagnose
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.commands.tools import run
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis

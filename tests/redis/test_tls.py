@@ -12,7 +12,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from distlock_chaos.redis_sentinel import SERVICE, Sentinel
 from tests.kit.engines import tree_at
 from tests.kit.services import Redis

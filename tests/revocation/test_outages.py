@@ -18,8 +18,8 @@ from tests.kit.losses import SetOptions, await_own_watch, watchers
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
     from tests.revocation.conftest import Asked
 
 pytestmark = pytest.mark.usefixtures("tree")

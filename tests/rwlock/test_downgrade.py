@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock import Mutex
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Owner
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -12,7 +12,7 @@ from tests.kit.helpers import spawn_python
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")

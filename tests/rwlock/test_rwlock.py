@@ -26,7 +26,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock import Mutex
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

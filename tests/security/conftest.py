@@ -10,8 +10,8 @@ import pytest
 
 from distlock.owner.owner import current
 from distlock.session.registry import close_sessions
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.security.certificates import KEY_PASSWORD, Authority
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.security.conftest import Configure
 
 SECRET = "s3cr3t-of-the-shop"

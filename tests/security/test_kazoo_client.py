@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.security.conftest import Configure, SecureServer
 
 pytestmark = pytest.mark.usefixtures("as_shipped")

@@ -12,7 +12,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import LockLost, zk_lock
 from distlock.management.diagnosis import diagnose
-from distlock.testing.server import ServerNotInstalled, ZooKeeper
+from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock.session.registry import close_sessions
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

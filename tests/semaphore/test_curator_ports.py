@@ -23,7 +23,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 ALIASES = ["default", "other"]
 

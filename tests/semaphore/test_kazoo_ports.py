@@ -20,7 +20,7 @@ from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner, await_connection, expire
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("permits")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 # --- interrupts and time-outs --------------------------------------------------------------------

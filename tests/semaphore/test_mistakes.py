@@ -17,7 +17,7 @@ from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("permits")
 

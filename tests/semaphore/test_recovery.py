@@ -21,8 +21,8 @@ from tests.mutex.test_recovery import cut_and_heal
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, await_connection, expire, forge
 from tests.mutex.test_signals_and_looking import received
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("permits")
 

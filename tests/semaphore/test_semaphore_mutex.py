@@ -29,7 +29,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("permits")
 

@@ -13,7 +13,7 @@ from subprocess import TimeoutExpired
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, alive, eventually
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.testproject.database import ProjectDatabase
 
 STOP_SECONDS = 30

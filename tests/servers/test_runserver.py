@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.helpers import alive, eventually
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.kit.helpers import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.session.tools import MakeSession
 
 

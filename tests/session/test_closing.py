@@ -15,7 +15,7 @@ from distlock import zk_lock
 from distlock.conf import Configuration
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside, within
@@ -24,7 +24,7 @@ from tests.session.tools import ephemeral_node
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.session.tools import MakeSession
 
 

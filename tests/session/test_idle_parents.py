@@ -10,7 +10,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from distlock import zk_lock
 from distlock.session import guaranteed_delete
 from distlock.session.registry import close_sessions, session_for
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
 

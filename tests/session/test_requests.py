@@ -14,14 +14,14 @@ from kazoo.security import make_acl
 from distlock.conf import Configuration
 from distlock.engine.errors import SessionOver
 from distlock.session.session import Session
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.session.tools import expire
 
 if TYPE_CHECKING:
     from distlock.engine.reply import Reply
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.session.tools import MakeSession
 
 

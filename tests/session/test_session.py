@@ -19,9 +19,9 @@ from distlock.conf import Configuration
 from distlock.session import registry
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
 from tests.session.tools import expire

@@ -14,7 +14,7 @@ from kazoo.protocol.states import KazooState
 from distlock import LockUnavailable, kazoo_client, zk_lock
 from distlock.session.registry import close_sessions, session_for
 from distlock.testing import memory_zookeeper
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Tree, expire, inside
@@ -22,8 +22,8 @@ from tests.kit.tools import PATIENCE, Tree, expire, inside
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import MakeOwner
 
 # After `expire`, for which the tests look inside.

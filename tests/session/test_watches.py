@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from distlock.session.session import Session
 
 if TYPE_CHECKING:
     from distlock.engine.reply import Done
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 #: Makes a connected session with the given settings.
 MakeSession = Callable[..., Session]

@@ -14,8 +14,8 @@ from distlock.celery.put_off import HEADER
 from distlock.celery.runs import MAX_PAUSE
 from distlock.owner.owner import current
 from distlock.session.registry import close_sessions
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Traced

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 def test_tasks_are_put_off_over_the_filesystem_broker(

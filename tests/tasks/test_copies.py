@@ -24,7 +24,7 @@ from tests.testproject.elsewhere import held_elsewhere, in_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 

@@ -16,7 +16,7 @@ from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free

@@ -22,7 +22,7 @@ from tests.tasks.tools import BROKERS, broker_settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 

@@ -18,7 +18,7 @@ from distlock import zk_lease, zk_locked
 from distlock.celery import queued_once
 from distlock.celery.queued_once import QueuedOnce, record_of
 from distlock.celery.replacing import Replaced
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
 from tests.kit.tools import Owner
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from celery import Celery
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Fleet
     from tests.kit.services import Redis
 

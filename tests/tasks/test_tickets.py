@@ -20,7 +20,7 @@ from distlock.celery import tickets
 from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually

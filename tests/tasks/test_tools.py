@@ -13,7 +13,7 @@ from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.services import Redis, RedisNotInstalled
 
 if TYPE_CHECKING:
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 
 def test_a_task_plays_in_a_child_of_a_worker_that_ends_in_order(

@@ -14,7 +14,7 @@ from kombu.asynchronous import timer
 from distlock import zk_locked
 from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
-from distlock.testing.ports import free_ports
+from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from celery import Celery
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Fleet
     from tests.kit.rabbitmq import RabbitMQ
     from tests.kit.services import Redis

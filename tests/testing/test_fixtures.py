@@ -87,6 +87,15 @@ def test_a_real_server_is_started_for_who_asks(tmp_path: Path) -> None:
     assert "1 passed" in told.stdout, told.stdout + told.stderr
 
 
+@pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_ensemble"])
+def test_without_the_package_of_real_servers_a_test_is_skipped(
+    tmp_path: Path, fixture: str
+) -> None:
+    (tmp_path / "conftest.py").write_text("import sys; sys.modules['distlock_chaos'] = None")
+    told = run_pytest(tmp_path, f"def test_real({fixture}): pass")
+    assert "1 skipped" in told.stdout, told.stdout + told.stderr
+
+
 @pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_embedded", "zookeeper_ensemble"])
 def test_memory_and_a_server_in_one_test_are_refused(tmp_path: Path, fixture: str) -> None:
     told = run_pytest(tmp_path, BOTH.replace("FIXTURE", fixture))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kazoo.client import KazooClient
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.testproject.database import ProjectDatabase
     from tests.testproject.driver import Driver
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("patient", "tree")]
 

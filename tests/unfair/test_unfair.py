@@ -19,8 +19,8 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from distlock.testing.server import ZooKeeper
     from distlock_chaos.proxy import TcpProxy
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.losses import SetOptions
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
     from tests.kit.tools import Tree

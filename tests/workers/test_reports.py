@@ -24,7 +24,7 @@ from tests.workers.reaping import memory_of, reaper_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.testing.server import ZooKeeper
+    from distlock_chaos.server import ZooKeeper
     from tests.kit.tools import Tree
 
 #: Far from the session timeout, and from what it takes: some hundredths of a second.

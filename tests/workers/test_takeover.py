@@ -13,8 +13,8 @@ import pytest
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
 from distlock.session.engines import end_session, report
-from distlock.testing.ports import free_ports
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE, within
 from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server

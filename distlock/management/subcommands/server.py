@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.conf.rules import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
-from distlock.testing.install import ServerNotInstalled, WrongHome
-from distlock.testing.ports import require_free
-from distlock.testing.server import ServerError, ZooKeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
 
-_EMBEDDED = f"embedded; {ABOUT_EMBEDDED}"
+#: The distribution that runs real servers.
+_REAL: Final = "distlock_chaos"
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -37,55 +37,32 @@ def add_arguments(parser: CommandParser) -> None:
         "--embedded",
         action="store_true",
         help="run the embedded server, which needs no Java and keeps nothing on disk (default: if "
-        "ZooKeeper or Java is missing)",
+        "django-distlock-chaos, ZooKeeper or Java is missing)",
     )
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
+    def ready(hosts: str, about: str) -> None:
+        settings = f'DISTLOCK = {{"default": {{"HOSTS": "{hosts}"}}}}'
+        command.stdout.write(f"ZooKeeper ready on {hosts} ({about})\n{settings}\n")
+        command.stdout.flush()
+
     can_be_embedded = options["nodes"] == 1 and options["data_dir"] is None
-    if options["embedded"] and not can_be_embedded:
-        raise CommandError("The embedded server is one process, and keeps nothing on disk.")
-    try:
-        with _ended_by_signals():
-            if options["embedded"]:
-                _serve_embedded(command, options["port"])
-            else:
-                _serve(command, options, or_embedded=can_be_embedded)
-    except KeyboardInterrupt:
-        return
-    except (ServerError, ValueError, OSError) as error:
-        raise CommandError(str(error)) from error
-
-
-def _serve(command: BaseCommand, options: dict[str, Any], *, or_embedded: bool) -> None:
-    nodes = options["nodes"]
-    asked = {"port": options["port"] or None, "data_dir": options["data_dir"]}
-    try:
-        with ZooKeeper(nodes, **asked) as zookeeper:
-            size = "1 node" if nodes == 1 else f"{nodes} nodes"
-            _say_ready(command, zookeeper.hosts, f"{size}, data in {zookeeper.data_dir}")
-            for server in zookeeper.servers:
-                server.wait()
-            raise CommandError(f"ZooKeeper ended by itself.\n{zookeeper.servers[0].log_tail()}")
-    except ServerNotInstalled as missing:
-        if not or_embedded or isinstance(missing, WrongHome):
-            raise
-    _serve_embedded(command, options["port"])
-
-
-def _serve_embedded(command: BaseCommand, port: int) -> None:
-    if port:
-        require_free(port)
-    with EmbeddedZooKeeper(port=port) as zookeeper:
-        _say_ready(command, zookeeper.hosts, _EMBEDDED)
-        zookeeper.wait()
-
-
-def _say_ready(command: BaseCommand, hosts: str, about: str) -> None:
-    command.stdout.write(
-        f'ZooKeeper ready on {hosts} ({about})\nDISTLOCK = {{"default": {{"HOSTS": "{hosts}"}}}}\n'
-    )
-    command.stdout.flush()
+    real = find_spec(_REAL) and not options["embedded"]
+    if not real and not can_be_embedded:
+        raise CommandError(
+            "The embedded server is one process, and keeps nothing on disk. For more, leave out "
+            "--embedded, and install django-distlock-chaos."
+        )
+    with suppress(KeyboardInterrupt), _ended_by_signals():
+        if real:
+            import_module(f"{_REAL}.serving").serve(options, ready, or_not=can_be_embedded)
+        try:
+            with EmbeddedZooKeeper(port=options["port"]) as zookeeper:
+                ready(zookeeper.hosts, f"embedded; {ABOUT_EMBEDDED}")
+                zookeeper.wait()
+        except OSError as error:
+            raise CommandError(str(error)) from error
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distlock.testing import install
-from distlock.testing.ports import free_ports
-from distlock.testing.server import PortInUse, ServerFailed, ServerNotInstalled, ZooKeeper
+from distlock_chaos import install
+from distlock_chaos.ports import free_ports
+from distlock_chaos.server import PortInUse, ServerFailed, ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
 
 
@@ -107,7 +107,7 @@ def test_a_named_data_folder_is_kept(tmp_path: Path) -> None:
 
 PARENT = """
 import os, threading, time
-from distlock.testing.server import ZooKeeper
+from distlock_chaos.server import ZooKeeper
 
 zookeeper = ZooKeeper()
 starter = threading.Thread(target=zookeeper.start)   # it ends, and the server must not end with it
@@ -143,7 +143,7 @@ def test_the_server_and_its_folder_end_with_a_parent_that_is_killed(paused: bool
 
 def test_the_server_ends_with_a_parent_that_forgets_to_stop_it() -> None:
     code = (
-        "from distlock.testing.server import ZooKeeper\n"
+        "from distlock_chaos.server import ZooKeeper\n"
         "print(ZooKeeper().start().servers[0].pid)\n"
         "raise SystemExit(3)"
     )
@@ -247,7 +247,7 @@ def test_homes_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_the_module_needs_neither_kazoo_nor_settings() -> None:
     code = (
         "import sys, distlock; given = set(sys.modules)\n"
-        "import distlock.testing.server\n"
+        "import distlock_chaos.server\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - given}\n"
         "print(sorted(new & {'kazoo', 'django'}))"
     )

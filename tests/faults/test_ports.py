@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from distlock.testing.ports import PortInUse, free_ports, require_free
+from distlock_chaos.ports import PortInUse, free_ports, require_free
 
 
 def test_free_ports_are_different_and_not_those_excluded() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 from tests.kit.helpers import alive, eventually, spawn_python
 
 ECHO = """
@@ -22,7 +22,7 @@ print("the end", file=sys.stderr)
 STARTS = """
 import sys
 from pathlib import Path
-from distlock.testing.guard import GuardedProcess
+from distlock_chaos.guard import GuardedProcess
 folder = Path(sys.argv[1])
 piped = sys.argv[2] == "piped"
 code = "import signal; signal.pause()"

@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distlock.testing.guard import GuardedProcess
-from distlock.testing.install import ServerError, ServerNotInstalled, java, zookeeper_jars
-from distlock.testing.ports import PortInUse, free_ports, require_free
+from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.install import ServerError, ServerNotInstalled, java, zookeeper_jars
+from distlock_chaos.ports import PortInUse, free_ports, require_free
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

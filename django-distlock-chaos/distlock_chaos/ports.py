@@ -7,7 +7,7 @@ import socket
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from distlock.testing.install import ServerError
+from distlock_chaos.install import ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
