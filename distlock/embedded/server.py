@@ -77,7 +77,7 @@ PASSWORD_LENGTH: Final = 16
 _VERSION: Final = "3.8.0-distlock-embedded"
 _EVENT_XID: Final = -1
 _CONNECTED: Final = 3
-#: The client at the other end of a pair of sockets.
+#: A client that has gone before it was asked for its address.
 _NO_PEER: Final = ("127.0.0.1", 0)
 
 
@@ -264,18 +264,20 @@ class EmbeddedZooKeeper:
 
     It listens on 127.0.0.1 only, as it asks nobody for a password.
 
-    :param port: 0 for a free one; None listens nowhere, and serves only the connections of
-        `connect`
+    :param port: 0 for a free one
     :param session_timeouts: the shortest and the longest that a client may have, in seconds
+    :param patient: a session with a connection lives on, also if its client is stopped for longer
+        than the timeout, as by a debugger
     :param idle: it ends by itself after so many seconds without a connection
     :raises OSError: the port is in use
     """
 
     def __init__(
         self,
-        port: int | None = 0,
+        port: int = 0,
         *,
         session_timeouts: tuple[float, float] = (2.0, 40.0),
+        patient: bool = False,
         idle: float = math.inf,
     ) -> None:
         self.session_timeouts = session_timeouts
@@ -283,11 +285,12 @@ class EmbeddedZooKeeper:
         self.sessions: dict[int, Session] = {}
         #: The longest there first.
         self.connections: dict[Connection, None] = {}
+        self._patient = patient
         self._idle = idle
         #: When somebody was connected last.
         self._used_at = time.monotonic()
-        self._listening = None if port is None else socket.create_server(("127.0.0.1", port))
-        self.port: int = self._listening.getsockname()[1] if self._listening else 0
+        self._listening = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._listening.getsockname()[1]
         #: The address for ``HOSTS``.
         self.hosts = f"127.0.0.1:{self.port}"
         self._loop = asyncio.new_event_loop()
@@ -303,16 +306,6 @@ class EmbeddedZooKeeper:
         with suppress(RuntimeError):  # it has ended by itself
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-
-    def connect(self) -> socket.socket:
-        """Return a connection to the server, which no other process can make."""
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        self.call_soon(lambda: self._loop.create_task(self._accept(ours)))
-        return theirs
-
-    async def _accept(self, connected: socket.socket) -> None:
-        await self._loop.connect_accepted_socket(lambda: Connection(self), connected)
 
     def call_soon(self, what: Callable[[], object]) -> None:
         """Call something on the server's thread; from any thread.
@@ -382,21 +375,13 @@ class EmbeddedZooKeeper:
         if self.sessions.pop(session.id, None) is not None:
             self.tree.end_session(session.id)
 
-    def expel(self, session_id: int) -> None:
-        """End a session before its time is over, and its connection."""
-        session = self.sessions.get(session_id)
-        if session is not None:
-            self.end(session)
-            if session.connection is not None:
-                session.connection.drop()
-
     def _expire(self) -> None:
         """End the sessions whose clients have not been heard of for their timeout."""
         now = time.monotonic()
         for session in [one for one in self.sessions.values() if one.expires_at <= now]:
             if session.connection is None:
                 self.end(session)
-            elif self._listening:  # a client of this process is stopped, as by a debugger
+            elif not self._patient:
                 self.end(session)
                 session.connection.close(f"nothing came from it for {session.timeout:g} s")
 
@@ -410,12 +395,10 @@ class EmbeddedZooKeeper:
             self._ended.set()
 
     async def _serve(self) -> None:
-        listening, accept = self._listening, self._loop.create_server
-        server = listening and await accept(lambda: Connection(self), sock=listening)
+        server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)
         self._tick()
         await self._stopping.wait()
-        if server:
-            server.close()
+        server.close()
         while self.connections:
             for connection in self.connections:
                 connection.drop()

@@ -8,7 +8,6 @@ Source: ZooKeeper's ``DataTree``, ``WatchManager`` and ``ContainerManager``.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from contextlib import contextmanager
@@ -101,8 +100,6 @@ class MemoryTree:
         """
         #: Held while something is asked or changed, so that whoever holds it sees one state.
         self.lock = threading.RLock()
-        #: The process that has this tree: a forked child has a copy, which nobody shares.
-        self.pid = os.getpid()
         #: An empty container stays for so many seconds, at most.
         self.reap_after = REAP_SECONDS
         #: The id of the last transaction.

@@ -18,9 +18,8 @@ from distlock.engine.zookeeper.ensemble import members
 from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
-from distlock.session import session as sessions
 from distlock.session.bulk_reads import Reads
-from distlock.session.engines import shown
+from distlock.session.engines import client_of, shown
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS
@@ -209,7 +208,7 @@ def _shortest_timeout(session: Session, reads: Reads) -> float:
         return session.timeout
     connected = threading.Event()
     conf = replace(session.conf, session_timeout=_LEAST)
-    client = sessions.new_client(conf, lambda live, _: connected.set() if live else None)
+    client = client_of(conf, lambda live, _: connected.set() if live else None)
     client.connect()
     try:
         return client.session_timeout if connected.wait(reads.left) else 0.0

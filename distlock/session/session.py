@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.conf import Configuration
-    from distlock.engine.protocol import EngineClient, Requests
+    from distlock.engine.protocol import Requests
     from distlock.engine.reply import Done
     from distlock.queue.local_line import Line, Local
 
@@ -43,9 +43,6 @@ MANY_BYTES = 100_000
 BATCH = 500
 CLOSE_MANY_SECONDS = 5.0
 
-
-#: Makes the client of a session. `distlock.testing` puts one here that needs no server.
-new_client: Callable[[Configuration, Callable[[bool, int], None]], EngineClient] = client_of
 
 #: Gets the configuration of a session, its id, and its password or None; see `observe_sessions`.
 Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"
@@ -69,7 +66,7 @@ class Session(SessionRequests):
     """
 
     def __init__(self, conf: Configuration) -> None:
-        client = new_client(conf, self._connection_changed)
+        client = client_of(conf, self._connection_changed)
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
         self.root = client.chroot + conf.namespace

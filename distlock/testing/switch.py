@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import unittest
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.signals import setting_changed
-from django.test import override_settings
 
+from distlock import conf
+from distlock.conf.rules import REDIS
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.locks import held_permits
 from distlock.owner.owner import current
-from distlock.session import session as session_module
-from distlock.session.engines import client_of
 from distlock.session.registry import sessions
 
 from .embedded import EmbeddedProcess, embedded_process
-from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,23 +46,18 @@ def memory_zookeeper() -> Iterator[MemoryTree]:
                 ...
 
     All aliases of ``DISTLOCK`` share it, each with a session of its own and with its settings as
-    they are, but for ``HOSTS``, ``AUTH``, ``TLS`` and ``ACL``, which mean nothing here. Other
-    processes do not see it. Locks that are held when the block ends are gone.
+    they are, but for ``HOSTS``, ``AUTH``, ``TLS`` and ``ACL``, which mean nothing here. Of other
+    processes, only those see it that are forked within the block. Locks that are held when the
+    block ends are gone.
 
     :raises RuntimeError: there is one already, or this process holds locks on a real server
     """
     with (
         _alone("memory_zookeeper()"),
-        EmbeddedZooKeeper(None, session_timeouts=(0.0, inf)) as zookeeper,
+        EmbeddedZooKeeper(session_timeouts=(0.0, inf), patient=True) as zookeeper,
+        _used(zookeeper.hosts, auth=(), acl="open"),
     ):
-        session_module.new_client = partial(MemoryClient, zookeeper=zookeeper)
-        _begin_anew()
-        try:
-            yield zookeeper.tree
-        finally:
-            current().release_all()
-            session_module.new_client = client_of
-            _begin_anew()
+        yield zookeeper.tree
 
 
 @contextmanager
@@ -85,27 +78,36 @@ def embedded_zookeeper() -> Iterator[EmbeddedProcess]:
     :raises RuntimeError: there is one already, or this process holds locks on another server
     :raises ChildProcessError: it did not start
     """
-    with _alone("embedded_zookeeper()"), embedded_process() as server:
-        aliases = {
-            using: {name: options[name] for name in options if name != "TLS"}
-            | {"HOSTS": server.hosts}
-            for using, options in getattr(settings, "DISTLOCK", {"default": {}}).items()
-        }
-        with override_settings(DISTLOCK=aliases):
-            try:
-                yield server
-            finally:
-                current().release_all()
+    with (
+        _alone("embedded_zookeeper()"),
+        embedded_process() as server,
+        _used(server.hosts),
+    ):
+        yield server
+
+
+@contextmanager
+def _used(hosts: str, **changes: Any) -> Iterator[None]:
+    """Let all aliases use one server for the block, also those that are set within it."""
+
+    def adapted(given: conf.Configuration) -> conf.Configuration:
+        _, slash, chroot = ("" if given.engine == REDIS else given.hosts).partition("/")
+        return replace(given, hosts=f"{hosts}{slash}{chroot}", tls=None, **changes)
+
+    before, conf.adapted = conf.adapted, adapted
+    _begin_anew()
+    try:
+        yield
+    finally:
+        current().release_all()
+        conf.adapted = before
+        _begin_anew()
 
 
 def _begin_anew() -> None:
     """Let everything that goes by the setting forget what it knows; sessions end."""
-    setting_changed.send(
-        sender=memory_zookeeper,
-        setting="DISTLOCK",
-        value=getattr(settings, "DISTLOCK", None),
-        enter=True,
-    )
+    value = getattr(settings, "DISTLOCK", None)
+    setting_changed.send(sender=memory_zookeeper, setting="DISTLOCK", value=value, enter=True)
 
 
 @contextmanager

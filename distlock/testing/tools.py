@@ -1,6 +1,6 @@
 """Tools for tests of locked code: another holder, faults on demand, and a record of locks.
 
-All but `lose_connection` work with a real server, too.
+They work with a real server, too, `lose_connection` with ZooKeeper's.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
+from distlock.engine.zookeeper.client import Client
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
@@ -25,8 +26,6 @@ from distlock.session.engines import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
-
-from .memory_client import MemoryClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +36,9 @@ if TYPE_CHECKING:
 PATIENCE: Final = 15.0
 
 _POLICIES: Final = {"lock": FAIR, "read": READER, "write": WRITER}
+
+#: The sessions that `lose_connection` keeps from connecting.
+_cut_off: set[Session] = set()
 
 
 # --- somebody else -------------------------------------------------------------------------------
@@ -131,41 +133,44 @@ def expire_session(using: str = "default") -> None:
 
 @contextmanager
 def lose_connection(using: str = "default") -> Iterator[None]:
-    """Be without a connection for the block, as when the network fails; memory only.
+    """Be without a connection for the block, as when the network fails.
 
     Within it, calls raise `LockUnavailable` after ``CONNECT_TIMEOUT``. A hold survives a short
     loss, and is lost by one of ⅔ of ``SESSION_TIMEOUT``.
 
     :param using: the alias in ``DISTLOCK``
-    :raises RuntimeError: the server is a real one
+    :raises RuntimeError: the server is a Redis
     """
     session = session_for(using)
     client = session.make
-    if not isinstance(client, MemoryClient):
+    if not isinstance(client, Client):
         raise RuntimeError(  # noqa: TRY004 - nobody has given a wrong argument
-            "lose_connection() needs memory_zookeeper() or the fixture distlock_memory. The "
-            "connection to a real server can be broken with distlock_chaos.proxy.TcpProxy."
+            "lose_connection() needs memory_zookeeper(), the fixture distlock_memory, or a "
+            "ZooKeeper. The connection to Redis can be broken with distlock_chaos.proxy.TcpProxy."
         )
     _await(lambda: session.connected, session)
-    client.cut()
+    _cut_off.add(session)
+    client.handler.connected = _no_connection
+    client.drop()
     try:
         _await(lambda: not session.connected, session)
         yield
     finally:
-        client.mend()
+        del client.handler.connected
+        _cut_off.remove(session)
         _await(lambda: session.connected, session)
+
+
+def _no_connection(*_: object) -> NoReturn:
+    raise ConnectionRefusedError("The test has cut the connection.")
 
 
 def _expire(session: Session) -> None:
     client: Any = session.make
     session_id, password = client.credentials
-    if isinstance(client, MemoryClient):
-        client.expire()
-        if not client.reachable:
-            return
-    else:
-        end_session(session.conf, session_id, password, PATIENCE)
-    _await(lambda: session.connected and session.id != session_id, session)
+    end_session(session.conf, session_id, password, PATIENCE)
+    if session not in _cut_off:
+        _await(lambda: session.connected and session.id != session_id, session)
 
 
 def _await(condition: Any, session: Session) -> None:

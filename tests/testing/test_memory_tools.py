@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,6 +21,7 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
+from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.keys.znodes import WORN, in_line
 from distlock.session.registry import session_for
 from distlock.testing import (
@@ -30,6 +31,7 @@ from distlock.testing import (
     expire_session,
     hold,
     lose_connection,
+    memory_zookeeper,
 )
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from pytest_django import Settings
 
     from distlock.testing import MemoryTree
-    from distlock.testing.memory_client import MemoryClient
 
 
 @pytest.fixture(autouse=True)
@@ -168,19 +169,32 @@ def test_a_long_loss_of_the_connection_ends_the_session(
 
 
 @pytest.mark.usefixtures("distlock_settings")
-def test_the_connection_to_a_real_server_is_not_ours_to_lose() -> None:
+def test_the_connection_to_a_real_server_is_lost_and_found() -> None:
+    with zk_lock("key") as held:
+        with lose_connection():
+            assert not session_for().connected
+        held.verify()
+
+
+def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None:
+    settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0"}}
     with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
         pass
 
 
-@pytest.mark.usefixtures("memory")
 def test_a_session_outlives_a_process_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by a debugger: its client was silent for longer than the session timeout."""
-    with zk_lock("key") as held:
+    servers: list[EmbeddedZooKeeper] = []
+
+    def server(**options: Any) -> EmbeddedZooKeeper:
+        servers.append(EmbeddedZooKeeper(**options))
+        return servers[0]
+
+    monkeypatch.setattr("distlock.testing.switch.EmbeddedZooKeeper", server)
+    with memory_zookeeper(), zk_lock("key") as held:
         later = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000)
         monkeypatch.setattr("distlock.embedded.server.time", later)
-        client = cast("MemoryClient", session_for()._client)
-        client._zookeeper._expire()
+        servers[0]._expire()
         held.verify()
 
 

@@ -17,14 +17,12 @@ from distlock import (
     zk_lock,
     zk_semaphore,
 )
-from distlock.engine.zookeeper.client import Client
 from distlock.session.registry import session_for
 from distlock.testing import (
     DistlockTestCase,
     assert_locked,
     memory_zookeeper,
 )
-from distlock.testing.memory_client import MemoryClient
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.testing.conftest import NOWHERE
@@ -46,10 +44,10 @@ def test_a_block_has_a_zookeeper_and_outside_it_there_is_none() -> None:
     with memory_zookeeper() as tree:
         assert zk_lock("key").acquire(timeout=0)
         assert tree.children("/distlock/key")
-        assert isinstance(session_for()._client, MemoryClient)
+        assert session_for().conf.hosts != NOWHERE
     with pytest.raises(LockUnavailable):
         zk_lock("key").acquire()
-    assert isinstance(session_for()._client, Client)
+    assert session_for().conf.hosts == NOWHERE
 
 
 def test_each_block_begins_with_nothing() -> None:
@@ -92,7 +90,14 @@ def test_it_does_not_begin_while_locks_are_held_on_a_real_server() -> None:
         held.verify()
 
 
-def test_a_forked_child_is_told_that_the_tree_is_not_its_own() -> None:
+def test_settings_of_a_test_keep_the_zookeeper(settings: Settings) -> None:
+    with memory_zookeeper() as tree:
+        settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0", "NAMESPACE": "/other"}}
+        with zk_lock("key", timeout=PATIENCE):
+            assert tree.children("/other") == ["key"]
+
+
+def test_a_forked_child_shares_it() -> None:
     code = """
 import os, django
 django.setup()
@@ -101,16 +106,13 @@ from distlock.testing import memory_zookeeper
 with memory_zookeeper():
     zk_lock("key").acquire()
     if os.fork() == 0:
-        try:
-            zk_lock("key").acquire()
-        except RuntimeError as error:
-            print(error, flush=True)
+        print(zk_lock("key").acquire(timeout=0), zk_lock("other").acquire(timeout=0), flush=True)
         os._exit(0)
     os.wait()
 """
     with spawn_python(code) as process:
         assert process.stdout is not None
-        assert "Use a server in tests of several" in process.stdout.readline()
+        assert process.stdout.readline() == "False True\n"
 
 
 def test_no_setting_switches_it_on() -> None:
