@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from distlock.management.commands.distlock import Command
+from distlock.management.subcommands import server
 from distlock_chaos import install
 from distlock_chaos.ports import PortInUse, free_ports, require_free
 from tests.kit.helpers import alive, eventually, raw_client, spawn_python
@@ -204,7 +204,7 @@ def test_a_port_in_use_is_an_error_of_the_embedded_server_too() -> None:
 def test_the_embedded_server_is_there_without_the_package_of_real_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(sys.modules, "distlock_chaos", None)
+    monkeypatch.setattr(server, "find_spec", lambda _: None)
     with socket.create_server(("127.0.0.1", *free_ports(1))) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CommandError, match=rf"already in use .*127\.0\.0\.1.*{port}"):
@@ -215,6 +215,6 @@ def test_the_embedded_server_is_there_without_the_package_of_real_ones(
 def test_without_the_package_of_real_servers_the_message_names_it(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "distlock_chaos", None)
+    monkeypatch.setattr(server, "find_spec", lambda _: None)
     with pytest.raises(CommandError, match="install django-distlock-chaos"):
         call_command("distlock", "server", **asked)
