@@ -6,15 +6,12 @@ import logging
 import math
 import random
 from http import HTTPStatus
-from pathlib import Path
-from threading import Lock
-from time import monotonic
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.template import Context, Engine, TemplateDoesNotExist
+from django.template import TemplateDoesNotExist
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
@@ -26,9 +23,6 @@ logger = safe(logging.getLogger("distlock"))
 
 #: The media type of a problem document.
 PROBLEM_TYPE = "application/problem+json"
-
-#: The seconds between two log lines about the same trouble of the same alias.
-LOG_SECONDS: Final = 60
 
 #: The reasons why a request could not get its lock.
 Refused: TypeAlias = LockBusy | LockUnavailable | DeadlockDetected
@@ -73,7 +67,11 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
             "csp_nonce": _nonce(request),
             "reason": str(error) if away and settings.DEBUG else "",
         }
-        response = HttpResponse(_render(template, context, request), status=status)
+        try:
+            response = HttpResponse(render_to_string(template, context, request), status=status)
+        except (TemplateDoesNotExist, ImproperlyConfigured):  # a site without Django's templates
+            text = f"{document['title']}. {document['detail']}"
+            response = HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
     for name, value in headers.items():
         response[name] = value
     return response
@@ -82,7 +80,11 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
 def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the problem document (RFC 9457) of a refusal, and its headers; log a 503's reason."""
     if isinstance(error, LockUnavailable):
-        _log(error)
+        logger.error(
+            "A request gets 503 because its lock is not available: %s",
+            error,
+            extra={"using": error.using, "outcome": "unavailable"},
+        )
         status: int = HTTPStatus.SERVICE_UNAVAILABLE
         title = _("This cannot be done safely right now")
     else:
@@ -92,38 +94,6 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     detail = _("Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
-
-
-def _log(error: LockUnavailable) -> None:
-    """Log the reason of a 503, unless that was done in the last `LOG_SECONDS`."""
-    trouble, now = (error.using, type(error)), monotonic()
-    with _log_lock:
-        if now < _log_due.get(trouble, now):
-            return
-        _log_due[trouble] = now + LOG_SECONDS
-    logger.error(
-        "A request gets 503 because its lock is not available (logged once a minute): %s",
-        error,
-        extra={"using": error.using, "outcome": "unavailable"},
-    )
-
-
-_log_lock = Lock()
-#: When the next line about a trouble of an alias is due.
-_log_due: dict[tuple[str, type[LockUnavailable]], float] = {}
-
-
-def _render(template: str, context: dict[str, object], request: HttpRequest) -> str:
-    try:
-        return render_to_string(template, context, request)
-    except (TemplateDoesNotExist, ImproperlyConfigured):  # a site without Django's templates
-        return _ENGINE.get_template(template).render(Context(context))
-
-
-_ENGINE = Engine(
-    dirs=[str(Path(__file__).parent / "templates")],
-    libraries={"i18n": "django.templatetags.i18n"},
-)
 
 
 def _nonce(request: HttpRequest) -> object:
