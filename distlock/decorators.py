@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -20,7 +19,6 @@ from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
-from .logs.loggers import safe
 from .transactions import OpensOwnTransaction, claimed_databases
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ OnBusy = Literal["raise", "wait", "skip", "retry", "queue"] | Callable[..., Any]
 _POLICIES = ("raise", "wait", "skip", "retry", "queue")
 #: The policies that delay a Celery task.
 PUT_OFF = ("retry", "queue")
-
-logger = safe(logging.getLogger("distlock"))
 
 
 def zk_locked(
@@ -188,7 +184,6 @@ class Locked:
         self.options = options
         self.on_busy = on_busy
         self.patience = patience
-        self._said = False
         # method_decorator passes a partial, perhaps decorated already, whose own wrapped function
         # still has `self`.
         bound = inspect.unwrap(
@@ -312,20 +307,7 @@ class Locked:
             return None if request is None else HttpResponse(status=204)
         if callable(self.on_busy):
             return self.on_busy(busy, *args, **kwargs)
-        if self.on_busy in PUT_OFF:
-            self.warn_that_it_raises()
         raise busy
-
-    def warn_that_it_raises(self) -> None:
-        """Log once that nobody can delay this call."""
-        if not self._said:
-            self._said = True
-            logger.warning(
-                '%s cannot be delayed here: on_busy="%s" is for Celery tasks in a worker. It '
-                "raises LockBusy instead.",
-                self.name,
-                self.on_busy or "retry",
-            )
 
     def _databases(self, args: tuple[Any, ...]) -> Iterable[str]:
         """Return the databases whose ``ATOMIC_REQUESTS`` Django left to this wrapper."""

@@ -138,7 +138,10 @@ class Run:
         """Take the lock if no ticket is ahead, or else draw a ticket."""
         ticket = self.ticket = Ticket(session_for(self.using), self.key, self.request.id)
         ticket.look()
-        patience = self._patience_in_turn
+        timeout = self.locked.options.timeout
+        patience = self._retry_after
+        if timeout is not UNSET:
+            patience = MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
         if not (ticket.drawn or ticket.ahead):
             # A delayed task costs more than a short hold, and so do all tasks behind its ticket.
             short = min(patience, self._retry_after)
@@ -156,14 +159,6 @@ class Run:
             wake_first(self.task.app, ticket)
         what = f"The lock {self.key!r} has a line, and tickets ahead: {ticket.ahead}."
         raise self._busy(what, holder)
-
-    @property
-    def _patience_in_turn(self) -> float:
-        """Return the seconds to wait with no ticket ahead."""
-        timeout = self.locked.options.timeout
-        if timeout is UNSET:
-            return self._retry_after
-        return MAX_PAUSE if timeout is None else min(float(timeout), MAX_PAUSE)
 
     def _mutex(self, timeout: float | None = None) -> Mutex:
         options = self.locked.options
@@ -245,9 +240,7 @@ class Run:
         away = isinstance(error, LockUnavailable)
         if self._retries or (self.in_worker and policy != "raise" and away):
             self._put_off(error)
-        if policy in (None, *PUT_OFF):
-            self.locked.warn_that_it_raises()
-        elif isinstance(error, LockBusy) and policy == "skip":
+        if isinstance(error, LockBusy) and policy == "skip":
             logger.info(
                 "The lock %r is busy; skipped. Held by %s.",
                 self.key,
@@ -256,7 +249,7 @@ class Run:
             )
             self._announce("skipped", error)
             return {"skipped": self.key}
-        elif isinstance(error, LockBusy) and callable(policy):
+        if isinstance(error, LockBusy) and callable(policy):
             self._announce("answered", error)
             return policy(error, *args, **kwargs)
         self._announce("failed", error)
