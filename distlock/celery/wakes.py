@@ -80,32 +80,26 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         self._early = LimitedSet(*_REMEMBERED)
+        self._timer = consumer.timer
+        signals.task_received.connect(self._received)
 
     def include_if(self, consumer: Any) -> bool:
         """Return whether there is an event loop: it runs consumer, timer and this in one thread."""
         return consumer.hub is not None and consumer.conninfo.supports_exchange_type("fanout")
 
-    def start(self, consumer: Any) -> None:
-        """Begin to listen, after each new connection."""
-        self._timer = consumer.timer
-        signals.task_received.connect(self._received)
-        super().start(consumer)
-
     def get_consumers(self, channel: Any) -> Iterable[Any]:
         """Return the consumer of a queue that ends with this connection."""
         name = f"distlock.wakes.{uuid4()}"
         queue = Queue(name, EXCHANGE, exclusive=True, auto_delete=True, durable=False)
-        return [Consumer(channel, [queue], no_ack=True, accept=["json"], callbacks=[self._heard])]
-
-    def _heard(self, body: Any, _: Any) -> None:
-        self._begin(str(body))
+        return [Consumer(channel, [queue], no_ack=True, accept=["json"], callbacks=[self._begin])]
 
     def _received(self, request: Any, **_: Any) -> None:
         if request.eta and request.id in self._early:
             self._timer.call_after(0, self._begin, (request.id,))  # when it is in the timer
 
-    def _begin(self, task_id: str) -> None:
-        """Let a task begin whose message waits here, or remember it."""
+    def _begin(self, body: object, _: Any = None) -> None:
+        """Let a task begin whose message waits here, or remember its id."""
+        task_id = str(body)
         for _, _, entry in self._timer.queue:
             request = entry.args[0] if entry.args else None
             if getattr(request, "id", None) == task_id and not entry.canceled:

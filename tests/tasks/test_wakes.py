@@ -204,8 +204,8 @@ def test_the_pause_is_longer_where_wakes_arrive(
 @pytest.fixture
 def listening() -> Any:
     """A worker's step, its timer, and which requests have begun."""
-    step: Any = Wakes(SimpleNamespace(hub=None, conninfo=None, steps=[]))
-    step._timer = timer.Timer()  # type: ignore[no-untyped-call]
+    times = timer.Timer()  # type: ignore[no-untyped-call]
+    step: Any = Wakes(SimpleNamespace(hub=None, conninfo=None, steps=[], timer=times))
     step.began = []
     return step
 
@@ -229,13 +229,13 @@ def pass_time(step: Any) -> list[str]:
 def test_a_woken_task_begins_once(listening: Any) -> None:
     for task_id in "ab":
         receive(listening, task_id)
-    listening._heard("b", None)
-    listening._heard("b", None)
+    listening._begin("b", None)
+    listening._begin("b", None)
     assert pass_time(listening) == ["b"]
 
 
 def test_a_wake_that_overtakes_its_message_is_remembered_and_used_once(listening: Any) -> None:
-    listening._heard("a", None)
+    listening._begin("a", None)
     receive(listening, "a")
     assert pass_time(listening) == ["a"]
     receive(listening, "a")
@@ -245,5 +245,5 @@ def test_a_wake_that_overtakes_its_message_is_remembered_and_used_once(listening
 @pytest.mark.parametrize("body", [{}, None, 7, ["a"]])
 def test_anything_else_wakes_nobody(listening: Any, body: Any) -> None:
     receive(listening, "a")
-    listening._heard(json.loads(json.dumps(body)), None)
+    listening._begin(json.loads(json.dumps(body)), None)
     assert not pass_time(listening)
