@@ -16,17 +16,16 @@ does. If that process died, the worker releases it. If the worker died, too, the
 does, if the result backend knows that the task has ended. Otherwise the lease ends by itself.
 
 Under ``on_duplicate="replace"`` a second lease records that a newer message, its owner, replaces an
-older one, whose worker must know of it even if the newer one has ended meanwhile. It is written
-*after* the publication of the newer message: a publisher that dies in between loses neither. From
-the end of the older message's lease to then its fate is open, and a third lease makes its worker
-wait (`deciding`).
+older one, whose worker must know of it even if the newer one has ended meanwhile. It lasts for
+`PUBLICATION` seconds until the newer message is published, and the worker waits for that: a
+publisher that dies in between loses neither.
 
 Source: celery-once's ``QueueOnce``, procrastinate's ``queueing_lock``.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+import time
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 
@@ -49,8 +48,6 @@ from .runs import CopyDropped
 from .task_locks import key_of_call, locks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from distlock.decorators import Locked
 
 OnDuplicate = Literal["return", "raise", "replace"]
@@ -59,8 +56,11 @@ OnDuplicate = Literal["return", "raise", "replace"]
 HEADER: Final = "distlock_once"
 #: The header of a task that has begun before, and released its lease.
 BEGUN: Final = {"begun": True}
-#: The seconds for which an older message waits for the publication of a newer one.
+#: The seconds for which an older message waits for the publication of a newer one. If that comes
+#: later, the older one runs first.
 PUBLICATION: Final = 10.0
+#: The seconds between two looks whether it is published.
+LOOK_SECONDS: Final = 0.1
 #: The seconds by which a task may begin after its expiry, by another host's clock.
 LATE: Final = 5.0
 
@@ -129,7 +129,9 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         if self.app.conf.task_always_eager:
             return super().apply_async(args, kwargs, task_id, *more, **options)
         own = task_id or uuid()
-        run = self._run_here(own)
+        request = current_task.request if current_task else None
+        republishes = request and request.id == own and current_task.name == self.name
+        run: Any = request if republishes else None
         wait = self._seconds_until(options.get("eta") or options.get("countdown") or 0)
         ttl = until_start = min(check_ttl(once_ttl or self.once_ttl) + wait, LONGEST)
         if (expires := options.get("expires", self.expires)) is not None:
@@ -140,31 +142,31 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
             key, using = self._key(args, kwargs)
             lease = PersistentLease(key, until_start, owner=own, using=using)
         header: dict[str, Any] = {"owner": own, "key": lease.key, "using": lease.using, "ttl": ttl}
-        replaced: list[LeaseHolder] = []
-        with ExitStack() as replacing:
-            if run is not None:  # this run goes on: it is put off, or retries
-                run.distlock_comes_again = True
-                if has_begun(run):
-                    header = BEGUN
-                else:
-                    self.renew_lease(lease)
-            elif (first := self._first(lease, replaced, replacing)) is not None:
-                if task_id is None and first.task_id and self.on_duplicate == "return":
-                    result = self.AsyncResult(first.task_id)
-                    result.distlock_duplicate = True
-                    return result
-                if not _continues_chain(options):
-                    raise first
-                self._fail(own, first, options)
-                return self.AsyncResult(own)
-            headers = {**(options.pop("headers", None) or {}), HEADER: header}
-            try:
-                result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
-            except BaseException:
-                release(lease)
-                raise
-            for old in replaced:
-                record(old, own, ttl=ttl, using=lease.using)
+        replaced: list[tuple[LeaseHolder, PersistentLease]] = []
+        if run is not None:  # this run goes on: it is put off, or retries
+            run.distlock_comes_again = True
+            if has_begun(run):
+                header = BEGUN
+            else:
+                self.renew_lease(lease)
+        elif (first := self._first(lease, replaced)) is not None:
+            if task_id is None and first.task_id and self.on_duplicate == "return":
+                result = self.AsyncResult(first.task_id)
+                result.distlock_duplicate = True
+                return result
+            if not _continues_chain(options):
+                raise first
+            self._fail(own, first, options)
+            return self.AsyncResult(own)
+        headers = {**(options.pop("headers", None) or {}), HEADER: header}
+        try:
+            result = super().apply_async(args, kwargs, own, *more, headers=headers, **options)
+        except BaseException:
+            for one in (lease, *(record for _, record in replaced)):
+                release(one)
+            raise
+        for old, record in replaced:
+            keep(record, old, ttl)
         return result
 
     def lock_granted(self, locked: Locked) -> None:
@@ -203,32 +205,27 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         moment = maybe_make_aware(maybe_iso8601(when), self.app.timezone)
         return max(float((moment - self.app.now()).total_seconds()), 0.0)
 
-    def _run_here(self, task_id: str) -> Any:
-        """Return the request of a run that publishes itself again, None for any other call."""
-        request = current_task.request if current_task else None
-        if request is None or request.id != task_id or current_task.name != self.name:
-            return None
-        return request
-
     def _first(
-        self, lease: PersistentLease, replaced: list[LeaseHolder], replacing: ExitStack
+        self, lease: PersistentLease, replaced: list[tuple[LeaseHolder, PersistentLease]]
     ) -> AlreadyQueued | None:
         """Take the lease, or return the error that names its task.
 
-        :param replaced: gets the former owners of the lease
-        :param replacing: lets their workers wait until it is closed
+        :param replaced: gets the former owners of the lease, and the records of their end
         """
         while not lease.acquire(timeout=0):
             first = lease.holder()
             if first is None:  # it has ended just now
                 continue
             if first.owner_id and self.on_duplicate == "replace":
-                with ExitStack() as stack:
-                    fate = deciding(first.owner_id, by=str(lease.owner), using=lease.using)
-                    stack.enter_context(fate)
-                    if break_node(first, using=lease.using):  # not one that has just begun
-                        replaced.append(first)
-                        replacing.push(stack.pop_all())
+                record = record_of(first.owner_id, lease.using, newer=lease.owner)
+                if not record.acquire(timeout=LOOK_SECONDS):
+                    other = record.holder()  # of an earlier message of this id, or of a rival
+                    if other is None or other.ttl <= PUBLICATION:
+                        continue
+                if break_node(first, using=lease.using):
+                    replaced.append((first, record))
+                else:  # it has just begun
+                    release(record)
                 continue
             if first.owner_id and state_of(self, first.owner_id) in states.READY_STATES:
                 release(PersistentLease(lease.key, 1, owner=first.owner_id, using=lease.using))
@@ -261,10 +258,11 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         request = self.request
         if self.on_duplicate != "replace":
             return
-        with deciding(request.id, by=request.id, using=lease.using):
-            newer = record_of(request.id, lease.using).holder()
-            if newer is not None:
-                self._end_replaced(newer.owner_id, lease.using)
+        record = record_of(request.id, lease.using)
+        while (newer := record.holder()) is not None and newer.ttl <= PUBLICATION:
+            time.sleep(LOOK_SECONDS)
+        if newer is not None:
+            self._end_replaced(newer.owner_id, lease.using)
         if newer is not None or state_of(self, request.id) == states.REVOKED:  # dropped before
             request.distlock_begun = True
             raise Ignore("A newer message has replaced this one.")
@@ -349,40 +347,22 @@ def release(lease: PersistentLease, *, expected: bool = False) -> None:
         logger.warning("%r is left to its expiry: %s", lease, error)
 
 
-def record_of(
-    task_id: str, using: str, *, newer: str | None = None, ttl: float = 1
-) -> PersistentLease:
-    """Return the lease that records the newer message that replaced the one of this id."""
-    return PersistentLease(f"distlock.replaced:{task_id}", ttl, owner=newer, using=using)
+def record_of(task_id: str, using: str, *, newer: str | None = None) -> PersistentLease:
+    """Return the lease that records the newer message that replaces the one of this id."""
+    return PersistentLease(f"distlock.replaced:{task_id}", PUBLICATION, owner=newer, using=using)
 
 
-def record(old: LeaseHolder, newer: str, *, ttl: float, using: str) -> None:
-    """Record that a message was replaced, for as long as either of the two may come."""
+def keep(record: PersistentLease, old: LeaseHolder, ttl: float) -> None:
+    """Keep the record of a message that is replaced for as long as either of the two may come."""
     remaining = 0.0
     if old.expires is not None:
         remaining = (old.expires - datetime.now(timezone.utc)).total_seconds()
-    lasting = min(max(ttl, remaining), LONGEST)
     try:
-        record_of(old.owner_id, using, newer=newer, ttl=lasting).acquire(timeout=0)
-    except LockUnavailable as error:
-        logger.warning("%s was replaced by %s, and runs, too: %s", old.owner_id, newer, error)
-
-
-@contextmanager
-def deciding(task_id: str, *, by: str, using: str) -> Iterator[None]:
-    """Let nobody else decide the fate of a message meanwhile: a newer one's publisher, or a worker.
-
-    After `PUBLICATION` seconds the others go on: the publisher has died, or is slow. In the latter
-    case the older message runs first.
-
-    :param by: the id of the message whose publisher or worker asks
-    """
-    lease = PersistentLease(f"distlock.replacing:{task_id}", PUBLICATION, owner=by, using=using)
-    lease.acquire(timeout=PUBLICATION)
-    try:
-        yield
-    finally:
-        release(lease)
+        record.renew(min(max(ttl, remaining, 2 * PUBLICATION), LONGEST))
+    except (LockLost, LockUnavailable) as error:
+        logger.warning(
+            "%s was replaced by %s, and runs, too: %s", old.owner_id, record.owner, error
+        )
 
 
 def _run_begins(task: Any, **_: Any) -> None:

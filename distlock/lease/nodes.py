@@ -128,9 +128,11 @@ class LeaseHolder(Participant):
     :ivar owner_id: the owner
     :ivar expires: when it ends without a renewal, an aware `datetime` of the server's clock; None
         if that is unreadable, and the lease never ends by itself
+    :ivar ttl: the seconds that its owner asked for last
     """
 
     expires: datetime | None = None
+    ttl: float = 0.0
 
     def __str__(self) -> str:
         if self.peer:
@@ -160,6 +162,7 @@ class LeaseHolder(Participant):
             label=text_in(said.get("label")),
             since=time_in(said.get("since")),
             expires=term.expires,
+            ttl=term.ttl,
         )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -204,10 +204,8 @@ def test_one_whose_newer_one_was_never_published_runs(
     monkeypatch.setattr(queued_once, "PUBLICATION", 1)
     first = Message(index, key, "old")
     lease = zk_lease(f"{index.name}:{key}", 60, owner="newer")
-    dying = ExitStack()
-    assert index._first(lease, [], dying) is None
+    assert index._first(lease, []) is None
     assert first.run().state == states.SUCCESS
-    dying.close()
     assert said == ["old"]
 
 
@@ -234,6 +232,17 @@ def test_a_replaced_one_is_not_put_off(index: Any, key: str, newer: str) -> None
     with held_elsewhere(key):
         assert first.run().state == states.IGNORED
     assert_replaced(first.result, second.id)
+
+
+@pytest.mark.usefixtures("distlock_settings")
+def test_an_id_that_is_published_twice_is_replaced_twice(index: Any, key: str) -> None:
+    first, twice = f"{key}-first", f"{key}-twice"
+    for task_id in (twice, first, twice):
+        index.apply_async((key, "old"), task_id=task_id)
+    newest = Message(index, key, "new")
+    holder = zk_lease(f"{index.name}:{key}", 60).holder()
+    assert holder is not None
+    assert holder.owner_id == newest.id
 
 
 @pytest.mark.usefixtures("distlock_settings")
