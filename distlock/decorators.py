@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
@@ -105,7 +105,7 @@ def zk_locked(
         cancel_on_loss=cancel_on_loss,
         template=parsed.text,
     )
-    patience = Patience.of(busy_limit, busy_deadline, on_busy)
+    patience = _patience(busy_limit, busy_deadline, on_busy)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, staticmethod | classmethod):
@@ -116,27 +116,16 @@ def zk_locked(
     return decorate
 
 
-class Patience(NamedTuple):
-    """How often, and for how many seconds, a Celery task is delayed before it raises."""
-
-    limit: int | None = None
-    deadline: float | None = 3600.0
-
-    @classmethod
-    def of(cls, limit: object, deadline: object, on_busy: OnBusy | None) -> Patience:
-        """Check the arguments of `zk_locked`."""
-        if on_busy not in (None, *PUT_OFF) and not (limit is None and deadline is UNSET):
-            raise ValueError(
-                'busy_limit and busy_deadline belong to on_busy="retry" and "queue", not to '
-                f"{on_busy!r}."
-            )
-        if not (limit is None or (type(limit) is int and limit > 0)):
-            raise ValueError(
-                f"busy_limit must be a number of tries above 0, or None, not {limit!r}."
-            )
-        if deadline is UNSET:
-            return cls(limit)
-        return cls(limit, seconds(deadline, "busy_deadline"))
+def _patience(
+    limit: object, deadline: object, on_busy: OnBusy | None
+) -> tuple[int | None, float | None]:
+    """Return how often, and for how many seconds, a Celery task is delayed, if that can be."""
+    if on_busy not in (None, *PUT_OFF) and not (limit is None and deadline is UNSET):
+        policies = 'on_busy="retry" and "queue"'
+        raise ValueError(f"busy_limit and busy_deadline belong to {policies}, not to {on_busy!r}.")
+    if not (limit is None or (type(limit) is int and limit > 0)):
+        raise ValueError(f"busy_limit must be a number of tries above 0, or None, not {limit!r}.")
+    return limit, 3600.0 if deadline is UNSET else seconds(deadline, "busy_deadline")
 
 
 #: Returns the function that runs a Celery task's own call, or None for another call. `celery` sets
@@ -155,7 +144,7 @@ class Locked:
         template: KeyTemplate,
         options: Options,
         on_busy: OnBusy | None,
-        patience: Patience,
+        patience: tuple[int | None, float | None],
     ) -> None:
         if inspect.isclass(function) or not callable(function):
             raise TypeError(
