@@ -36,7 +36,7 @@ def extra(name: str) -> Iterator[None]:
 class Receivers:
     """Receivers of all lock signals, connected and disconnected together.
 
-    A subclass has a method for each of `EVENTS`, such as ``_acquired``.
+    A subclass has methods for some of `EVENTS`, such as ``_acquired``.
     """
 
     def connect(self) -> None:
@@ -50,7 +50,8 @@ class Receivers:
             signal.disconnect(receiver)
 
     def _receivers(self) -> list[tuple[Signal, Any]]:
-        return [(getattr(signals, f"lock_{event}"), getattr(self, f"_{event}")) for event in EVENTS]
+        receivers = {event: getattr(self, f"_{event}", None) for event in EVENTS}
+        return [(getattr(signals, f"lock_{event}"), to) for event, to in receivers.items() if to]
 
 
 _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected: "deadlock"}

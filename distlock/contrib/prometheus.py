@@ -105,9 +105,6 @@ class Metrics(Receivers):
     def _at_risk(self, **facts: Any) -> None:
         self.at_risk.labels(*_labels_of(**facts)).inc()
 
-    def _safe(self, **_: Any) -> None:
-        """Do nothing: a counter does not go back."""
-
     def _lost(self, *, hold: Hold, **facts: Any) -> None:
         self._count_down(hold)
         self.lost.labels(*_labels_of(**facts)).inc()
