@@ -11,7 +11,6 @@ import _thread
 import atexit
 import logging
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime, timezone
@@ -43,8 +42,6 @@ BATCH: Final = 500
 MOST: Final = 5000
 #: The most seconds by which writing the rest delays the end of a process.
 END_SECONDS: Final = 2.0
-#: How often a problem is logged, in seconds.
-REPEAT_SECONDS: Final = 60.0
 #: An alias is pruned after this part of its bound was written.
 _PART: Final = 10
 
@@ -112,7 +109,8 @@ class Recorder:
         #: A thread takes this to become the one that writes.
         self._role = [self]
         self._hurry = threading.Event()
-        self._logged_at = -REPEAT_SECONDS
+        #: Whether the last batch was refused, and that was logged.
+        self._failing = False
 
     # --- for callers -----------------------------------------------------------------------------
 
@@ -167,6 +165,7 @@ class Recorder:
             transaction.set_autocommit(True, using=database)
             LockEvent.objects.using(database).bulk_create([event.row() for event in events])
             self._prune(database, Counter(event.using for event in events))
+            self._failing = False
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self.dropped += len(events)
             self._log(error)
@@ -187,16 +186,14 @@ class Recorder:
                     rows.filter(id__lte=oldest).delete()
 
     def _log(self, error: Exception) -> None:
-        now = time.monotonic()
-        if now - self._logged_at < REPEAT_SECONDS:
-            return
-        self._logged_at = now
-        logger.error(
-            "The history of locks cannot be written: %s. `manage.py migrate distlock` makes its "
-            "table. Events that were dropped: %d.",
-            error,
-            self.dropped,
-        )
+        if not self._failing:
+            self._failing = True
+            logger.error(
+                "The history of locks cannot be written: %s. `manage.py migrate distlock` makes "
+                "its table. Events that were dropped: %d.",
+                error,
+                self.dropped,
+            )
 
 
 # --- the process ---------------------------------------------------------------------------------
