@@ -72,24 +72,18 @@ def _aliases() -> dict[str, Any]:
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:
-    """W001: the middleware is missing. W002: it is there more than once."""
-    count = list(getattr(settings, "MIDDLEWARE", ())).count(MIDDLEWARE)
-    if count == 0 and getattr(settings, "ROOT_URLCONF", None):
-        return [
-            CheckWarning(
-                f"{MIDDLEWARE} is not in MIDDLEWARE.",
-                hint="Put it first: it turns LockBusy into 423 and LockUnavailable into 503, names "
-                "requests in the list of holders, and releases what a view forgot.",
-                id="distlock.W001",
-            )
-        ]
-    if count > 1:
-        return [
-            CheckWarning(
-                f"{MIDDLEWARE} is in MIDDLEWARE {count} times; once will do.", id="distlock.W002"
-            )
-        ]
-    return []
+    """W001: the middleware is missing."""
+    there = MIDDLEWARE in getattr(settings, "MIDDLEWARE", ())
+    if there or not getattr(settings, "ROOT_URLCONF", None):
+        return []
+    return [
+        CheckWarning(
+            f"{MIDDLEWARE} is not in MIDDLEWARE.",
+            hint="Put it first: it turns LockBusy into 423 and LockUnavailable into 503, names "
+            "requests in the list of holders, and releases what a view forgot.",
+            id="distlock.W001",
+        )
+    ]
 
 
 def check_uwsgi(**_: Any) -> list[CheckMessage]:

@@ -61,11 +61,6 @@ def test_w001_is_quiet_for_a_project_without_urls(right: Settings) -> None:
     assert found() == []
 
 
-def test_w002_the_middleware_is_there_twice(right: Settings) -> None:
-    right.MIDDLEWARE = [MIDDLEWARE, MIDDLEWARE]
-    assert found() == ["distlock.W002"]
-
-
 @pytest.mark.parametrize(
     ("options", "ids"),
     [
