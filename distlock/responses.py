@@ -6,7 +6,7 @@ import logging
 import math
 import random
 from http import HTTPStatus
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -23,6 +23,7 @@ logger = safe(logging.getLogger("distlock"))
 
 #: The media type of a problem document.
 PROBLEM_TYPE = "application/problem+json"
+_TYPES: Final = ["text/html", "application/json", PROBLEM_TYPE]
 
 #: The reasons why a request could not get its lock.
 Refused: TypeAlias = LockBusy | LockUnavailable | DeadlockDetected
@@ -53,7 +54,7 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
     document, headers = problem(error)
     status = document["status"]
     response: HttpResponse
-    if _prefers_json(request):
+    if (request.get_preferred_type(_TYPES) or "").endswith("json"):
         response = JsonResponse(document, status=status, content_type=PROBLEM_TYPE)
     else:
         away = isinstance(error, LockUnavailable)
@@ -64,7 +65,8 @@ def refusal(request: HttpRequest, error: Refused) -> HttpResponse:
             "detail": document["detail"],
             "seconds": seconds,
             "is_safe": request.method in {"GET", "HEAD"},
-            "csp_nonce": _nonce(request),
+            # Of Django 6's CSP middleware, or of django-csp, not yet evaluated.
+            "csp_nonce": getattr(request, "_csp_nonce", getattr(request, "csp_nonce", "")),
             "reason": str(error) if away and settings.DEBUG else "",
         }
         try:
@@ -90,24 +92,7 @@ def problem(error: Refused) -> tuple[dict[str, Any], dict[str, str]]:
     else:
         status = configuration(error.using).busy_status
         title = _("Somebody else is working on this right now")
-    seconds = _jittered(error.retry_after)
+    seconds = max(1, math.ceil(error.retry_after * random.uniform(1, 2)))  # noqa: S311 - no secret
     detail = _("Try again in %(seconds)d s.") % {"seconds": seconds}
     document = {"type": "about:blank", "title": title, "status": int(status), "detail": detail}
     return document, {"Retry-After": str(seconds), "Cache-Control": "no-store"}
-
-
-def _nonce(request: HttpRequest) -> object:
-    """Return the nonce of Django 6's CSP middleware, or of django-csp, not yet evaluated."""
-    return getattr(request, "_csp_nonce", getattr(request, "csp_nonce", ""))
-
-
-def _prefers_json(request: HttpRequest) -> bool:
-    chosen = request.get_preferred_type(
-        ["text/html", "application/json", "application/problem+json"]
-    )
-    return chosen is not None and chosen.endswith("json")
-
-
-def _jittered(retry_after: float) -> int:
-    """Return whole seconds between one and two times `retry_after`, at least one."""
-    return max(1, math.ceil(retry_after * random.uniform(1, 2)))  # noqa: S311 - not a secret

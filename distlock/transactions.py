@@ -59,16 +59,12 @@ def _is_open(connection: BaseDatabaseWrapper) -> bool:
     blocks: list[Any] = connection.atomic_blocks
     if blocks:
         return not all(block._from_testcase for block in blocks)  # noqa: SLF001 - as durable=True does
-    if connection.autocommit or connection.connection is None:
+    driver: Any = connection.connection
+    if connection.autocommit or driver is None:
         return False
-    return _driver_has_transaction(connection.connection)
-
-
-def _driver_has_transaction(connection: Any) -> bool:
-    """Return whether a connection without autocommit has begun a transaction; True if unknown."""
-    if hasattr(connection, "in_transaction"):  # sqlite3
-        return bool(connection.in_transaction)
-    info = getattr(connection, "info", None)  # psycopg
+    if hasattr(driver, "in_transaction"):  # sqlite3
+        return bool(driver.in_transaction)
+    info = getattr(driver, "info", None)  # psycopg; another driver may have a transaction
     return getattr(info, "transaction_status", None) not in _NO_TRANSACTION
 
 

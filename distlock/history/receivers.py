@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
@@ -73,8 +72,8 @@ def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: 
     """Record a wait that ended without the lock."""
     conf = configuration(using)
     if conf.history:
-        event = partial(Event, kind=kind, using=using, key=key, at=time.time())
-        record(event(owner=current().describe(conf), waited=waited, detail=detail))
+        now, owner = time.time(), current().describe(conf)
+        record(Event(kind, using, key, now, owner=owner, waited=waited, detail=detail))
 
 
 # --- the start -----------------------------------------------------------------------------------
