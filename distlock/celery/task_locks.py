@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction, ismethod
+from inspect import ismethod
 from typing import TYPE_CHECKING, Any
 
 from distlock.owner.owner import MAX_LABEL
@@ -25,11 +25,12 @@ def label_of(task: Any, *, retries: int | None = None) -> str:
 
 def locks_of(task: Any) -> list[Locked]:
     """Return the locks on a task's own function, and on the functions that its class overrides."""
-    runs = [task.run, *(vars(base).get("run") for base in type(task).__mro__)]
-    layers: dict[int, Any] = {}
-    for run in runs:
-        _add_layers(run, layers)
-    locks = {getattr(layer, "distlock", None): None for layer in layers.values()}
+    locks: dict[Locked | None, None] = {}
+    for run in (task.run, *(vars(base).get("run") for base in type(task).__mro__)):
+        layer = run
+        while layer is not None:
+            locks[getattr(layer, "distlock", None)] = None
+            layer = getattr(layer, "__wrapped__", None)
     return [locked for locked in locks if locked is not None]
 
 
@@ -38,19 +39,3 @@ def key_of_call(task: Any, locked: Locked, args: Any, kwargs: Any) -> str:
     run = getattr(task, "_orig_run", task.run)  # autoretry_for puts a function around it
     bound = (task,) if ismethod(run) else ()
     return locked.key((*bound, *(args or ())), dict(kwargs or {}))
-
-
-def _add_layers(function: Any, layers: dict[int, Any]) -> None:
-    """Add a function and those that it wraps, even if its decorator forgot `functools.wraps`."""
-    function = getattr(function, "__func__", function)
-    if function is None or id(function) in layers:
-        return
-    layers[id(function)] = function
-    if hasattr(function, "__wrapped__"):
-        _add_layers(function.__wrapped__, layers)
-        return
-    code = getattr(function, "__code__", None)
-    if code is not None and code.co_flags & CO_VARARGS and code.co_flags & CO_VARKEYWORDS:
-        for cell in function.__closure__ or ():
-            if isfunction(cell.cell_contents):
-                _add_layers(cell.cell_contents, layers)

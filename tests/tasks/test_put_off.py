@@ -100,23 +100,6 @@ def test_a_locked_run_that_a_subclass_calls_is_put_off(app: Celery, key: str) ->
         assert Traced(task, key).state == states.RETRY
 
 
-def test_a_lock_below_a_decorator_without_wraps_puts_off(app: Celery, key: str) -> None:
-    def plain(function: Any) -> Any:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        return call
-
-    @app.task(shared=False)
-    @plain
-    @zk_locked("<key>", on_busy="retry", timeout=0)
-    def report(key: str) -> str:
-        return key
-
-    with held_elsewhere(key):
-        assert Traced(report, key).state == states.RETRY
-
-
 def test_a_locked_function_that_a_task_calls_is_not_put_off(app: Celery, key: str) -> None:
     @zk_locked("<key>", on_busy="retry", timeout=0)
     def helper(key: str) -> str:
