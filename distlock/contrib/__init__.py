@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
 #: The ends of the signals' names.
-EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "safe", "lost", "released")
+EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released")
 
 
 @contextmanager

@@ -61,21 +61,10 @@ class Spans(Receivers):
         wait.set_status(Status(StatusCode.ERROR, str(error)))
         wait.end()
 
-    def _at_risk(self, *, hold: Hold, **_: Any) -> None:
-        self._note(hold, "at risk")
-
-    def _safe(self, *, hold: Hold, **_: Any) -> None:
-        self._note(hold, "safe")
-
-    def _note(self, hold: Hold, event: str, **attributes: str) -> None:
-        span = self._of_hold.get(hold)
-        if span is not None:
-            span.add_event(event, attributes)
-
     def _lost(self, *, hold: Hold, reason: str, **_: Any) -> None:
-        self._note(hold, "lost", reason=reason)
         span = self._of_hold.get(hold)
         if span is not None:
+            span.add_event("lost", {"reason": reason})
             span.set_status(Status(StatusCode.ERROR, "The lock was lost while held."))
 
     def _released(self, *, hold: Hold, **_: Any) -> None:
