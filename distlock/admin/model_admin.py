@@ -20,12 +20,10 @@ from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.core.signing import BadSignature
 from django.db import transaction
 from django.http import Http404, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.cache import get_conditional_response, set_response_etag
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -150,13 +148,10 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
         }
         request.current_app = self.admin_site.name
         template = "fragment" if fragment else part
-        response = TemplateResponse(request, f"admin/distlock/lock/{template}.html", context)
-        if not fragment:
-            return response
-        set_response_etag(response.render())
-        response["Distlock-Interval"] = str(reading.interval)
-        etag = response["ETag"]
-        return get_conditional_response(request, etag=etag, response=response) or response
+        headers = {"Distlock-Interval": str(reading.interval)}
+        return TemplateResponse(
+            request, f"admin/distlock/lock/{template}.html", context, headers=headers
+        )
 
     # --- actions --------------------------------------------------------------------------------
     #
@@ -177,72 +172,23 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
         _require(request, f"{action}_lock")
         lock = Lock(id=unquote(object_id))
         reading = _reading(lock.using)
-        if request.method == "POST":
-            return self._act(request, reading, lock, action)
-        found = _look(reading, lock)
-        asked_for = request.GET.get("node", ""), request.GET.get("token", "")
-        shown = find(_locks(found, lock), *asked_for)
-        if found and not shown:
-            messages.warning(request, _("That participant has left already."))
-            return HttpResponseRedirect(self._address("change", lock))
+        asks = action == "revoke"
         context: dict[str, Any] = {}
-        if shown:
+        if found := _look(reading, lock):
+            named = request.GET.get("node", ""), request.GET.get("token", "")
+            shown = find(_locks(found, lock), *named)
+            if not shown:
+                messages.warning(request, _("That participant has left already."))
+                return HttpResponseRedirect(self._address("change", lock))
             seen, contender = shown
-            possible = can_be_asked if action == "revoke" else can_be_broken
-            if not possible(contender):
+            if not (can_be_asked if asks else can_be_broken)(contender):
                 raise Http404
             target = Target.of(lock.using, seen, contender)
-            context = {
-                "seen": seen,
-                "contender": contender,
-                "target": target,
-                "signed": target.sign(),
-                "consequence": consequence(seen, contender),
-            }
-        return self._confirmation(request, reading, lock, action, **context)
-
-    def _act(
-        self, request: HttpRequest, reading: Reading, lock: Lock, action: Action
-    ) -> HttpResponse:
-        try:
-            target = Target.read(request.POST.get("node", ""), using=lock.using, name=lock.name)
-        except BadSignature:
-            return self._confirmation(request, reading, lock, action, status=400, damaged=True)
-        did = _text(action, target)
-        user_id: Any = request.user.pk
-        entry = LogEntry.objects.create(
-            user_id=user_id,
-            content_type=ContentType.objects.get_for_model(Lock),
-            object_id=lock.pk,
-            object_repr=str(lock)[:200],
-            action_flag=CHANGE if action == "revoke" else DELETION,
-            change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
-        )
-        operator = f"The user {request.user.get_username()!a}"
-        done = reading.attempt(partial(carry_out, action, target, operator=operator))
-        if reading.trouble:  # the outcome is unknown
-            return self._confirmation(request, reading, lock, action, target=target)
-        if done:
-            entry.change_message = did
-            entry.save()
-            messages.success(request, did)
-        else:  # the admin's log lists changes
-            entry.delete()
-            gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
-            messages.warning(request, gone % {"who": target.who, "lock": lock})
-        return HttpResponseRedirect(self._address("change", lock))
-
-    def _confirmation(
-        self,
-        request: HttpRequest,
-        reading: Reading,
-        lock: Lock,
-        action: Action,
-        *,
-        status: int = 200,
-        **context: Any,
-    ) -> HttpResponse:
-        asks = action == "revoke"
+            if request.method == "POST":
+                self._act(request, reading, lock, action, target)
+                if not reading.trouble:  # or else the outcome is unknown
+                    return HttpResponseRedirect(self._address("change", lock))
+            context = {"contender": contender, "consequence": consequence(seen, contender)}
         request.current_app = self.admin_site.name
         return TemplateResponse(
             request,
@@ -258,8 +204,31 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
                 "lock_address": self._address("change", lock),
                 "list_address": self._list_address(lock.using),
             },
-            status=status,
         )
+
+    def _act(
+        self, request: HttpRequest, reading: Reading, lock: Lock, action: Action, target: Target
+    ) -> None:
+        did = _text(action, target)
+        user_id: Any = request.user.pk
+        entry = LogEntry.objects.create(
+            user_id=user_id,
+            content_type=ContentType.objects.get_for_model(Lock),
+            object_id=lock.pk,
+            object_repr=str(lock)[:200],
+            action_flag=CHANGE if action == "revoke" else DELETION,
+            change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
+        )
+        operator = f"The user {request.user.get_username()!a}"
+        done = reading.attempt(partial(carry_out, action, target, operator=operator))
+        if done:
+            entry.change_message = did
+            entry.save()
+            messages.success(request, did)
+        elif not reading.trouble:
+            entry.delete()  # the admin's log lists changes
+            gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
+            messages.warning(request, gone % {"who": target.who, "lock": lock})
 
     # --- the admin's log ------------------------------------------------------------------------
 
@@ -327,8 +296,8 @@ def _text(action: Action, target: Target) -> str:
     return text % {
         "who": target.who,
         "lock": printable(target.key),
-        "node": printable(target.path),
-        "token": target.token,
+        "node": printable(target.participant.path),
+        "token": target.participant.token,
     }
 
 

@@ -29,10 +29,10 @@ def carry_out(action: Action, target: Target, *, operator: str, reason: str = ""
     :raises LockUnavailable: the lock server did not answer in time, or refused;
         the outcome is unknown
     """
-    role = "holder" if target.holds else "waiter"
+    role, one = "holder" if target.holds else "waiter", target.participant
     what = (
         f"{action} {printable(target.key)} in {target.using}: the {role} {printable(target.who)} "
-        f"({printable(target.path)}, token {target.token})"
+        f"({printable(one.path)}, token {one.token})"
     )
     logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
     try:

@@ -12,7 +12,7 @@ from django.utils.timezone import localtime
 from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
 from distlock.admin import lock_page
 from distlock.inspection.tree import snapshot
-from tests.admin.tools import LIST, address, keys, markup, of, rows, said, signed
+from tests.admin.tools import LIST, address, keys, markup, of, rows, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
@@ -66,7 +66,7 @@ def test_all_times_have_one_format_and_a_zone(
         stand(tree, "key", data=SAID.encode())
         (holder,) = the_lock("key").holders
         confirmation = operator.get(of(holder, "key", "break"))
-        operator.post(address("key", "break"), {"node": signed(confirmation)})
+        operator.post(of(holder, "key", "break"))
         stand(tree, "key")
         answers = [operator.get(one) for one in (LIST, address("key"), address("@leases/export"))]
         for page in map(said, [*answers, confirmation]):
@@ -198,7 +198,7 @@ def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
         (holder,) = the_lock("key").holders
         confirmation = operator.get(of(holder, "key", "break"))
         assert "nightly" in said(confirmation)
-        operator.post(address("key", "break"), {"node": confirmation.context["signed"]})
+        operator.post(of(holder, "key", "break"))
         page = said(operator.get(address("key")))
         path = holder.participant.path
         assert f"operator : Broke the lock of nightly on key ({path}, token " in page

@@ -66,10 +66,3 @@ def rows(response: Page) -> list[tuple[str, str]]:
     """The participants of a lock, from top to bottom: what each does, and its node."""
     found = re.findall(r'data-node="([^"]*)" data-token="\d+" data-state="(\w+)"', markup(response))
     return [(state, html.unescape(node)) for node, state in found]
-
-
-def signed(response: Page) -> str:
-    """What the form of a confirmation carries."""
-    found = re.search(r'name="node" value="([^"]+)"', markup(response))
-    assert found, said(response)
-    return found[1]

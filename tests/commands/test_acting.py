@@ -179,4 +179,4 @@ def test_a_signal_tells_what_an_operator_did_and_not_what_was_too_late(
     signals.operator_acted.disconnect(receive)
     (facts,) = told
     assert (facts["action"], facts["reason"], facts["key"]) == (command[0], "stuck", "key")
-    assert (facts["target"].path, facts["target"].who) == (path, "o1")
+    assert (facts["target"].participant.path, facts["target"].who) == (path, "o1")

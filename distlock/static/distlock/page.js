@@ -18,7 +18,6 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
   let failures = 0;
   let timer = 0;
   let request = null;
-  let etag = "";
   let goodAt = text.trouble ? 0 : Date.now();
   let announced = find("distlock-summary").textContent.trim();
   let announcedAt = 0;
@@ -174,24 +173,17 @@ is left alone, so focus, selection and scrolling stay. Without this file the pag
     request = abort;
     const patience = setTimeout(() => abort.abort(), 15000);
     try {
-      const headers = etag ? { "If-None-Match": etag } : {};
       const answer = await fetch(text.url, {
-        headers, signal: abort.signal, redirect: "manual", cache: "no-store",
+        signal: abort.signal, redirect: "manual", cache: "no-store",
         credentials: "same-origin",
       });
       if (answer.type === "opaqueredirect") return stop(text.textLogin);
       if (answer.status === 401 || answer.status === 403) return stop(text.textRefused);
-      if (answer.status !== 304 && !answer.ok) throw new Error(String(answer.status));
+      if (!answer.ok) throw new Error(String(answer.status));
       interval = Number(answer.headers.get("Distlock-Interval")) || interval;
-      let trouble = Boolean(text.trouble);
-      if (answer.status !== 304) {
-        const html = await answer.text();
-        if (request !== abort || paused) return;
-        trouble = show(html);
-        etag = (!held && answer.headers.get("ETag")) || "";
-      }
-      if (request !== abort) return;
-      answered(trouble);
+      const html = await answer.text();
+      if (request !== abort || paused) return;
+      answered(show(html));
     } catch (error) {
       if (request !== abort) return;
       failures += 1;
