@@ -1,7 +1,7 @@
 """A read-only snapshot of the tree: its locks, their holders and their waiters.
 
-`tree` reads it, a `key_batch` at a time, into the values of `state`, for the admin pages, the
-commands, tests and the deadlock detector. `wait_graph` finds cycles in it. These names are public.
+`tree` reads it into the values of `state`, for the admin pages, the commands, tests and the
+deadlock detector. `wait_graph` finds cycles in it. These names are public.
 """
 
 from __future__ import annotations

@@ -1,33 +1,52 @@
 """Reads the tree: the participants of one queue, or the holders and waiters of all locks.
 
 `snapshot` and `look` are the only source for the admin, the commands and the metrics. They read in
-batches, within a budget, and write nothing but the node that reveals the time (`server_time`).
+batches, first the names of nodes, and then the nodes' data, within a budget, and write nothing but
+the node that reveals the time (`server_time`).
 """
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock.engine.errors import NoNode
+from distlock.keys import znodes
 from distlock.keys.templates import znode_name
-from distlock.keys.znodes import Participant, in_line
+from distlock.keys.znodes import NodeName, Participant, in_line, text_in
+from distlock.lease.nodes import LeaseHolder, Term
+from distlock.queue.semaphore.limits import limit_in
 from distlock.session.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
 
-from .key_batch import locks_of
-from .state import LEADER, LEASES, Snapshot, key_of
+from .state import LEADER, LEASES, Contender, Lock, Snapshot, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from distlock.keys.znodes import NodeName
+    from distlock.session.bulk_reads import Outcome
+    from distlock.session.server_time import Clock
     from distlock.session.session import Session
 
-    from .state import Lock
+    from .state import Mode
+
+#: The name of a lock: of a lease, of a key too long for the tree, of a peer's.
+_NAME: Final = re.compile(rf"({LEASES}/)?(?!\.\.?$)[^@/][^/]*")
+#: The number of foreign nodes whose names are shown.
+FOREIGN_SHOWN: Final = 5
+#: The nodes of a semaphore: the parents of its permits and of its queue, by their wire names.
+PARTS: Final = ("leases", "locks")
+MODES: Final[dict[str, Mode]] = {
+    znodes.LOCK: "lock",
+    znodes.READ: "read",
+    znodes.WRITE: "write",
+    znodes.LEASE: "lease",
+}
 
 
 def participants(
@@ -101,8 +120,7 @@ def snapshot(
     :raises LockUnavailable: the lock server did not answer in time, or refused
     """
     reads = Reads(session_for(using), budget)
-    entries = sorted(_entries(reads, select), key=_place)
-    return _look_at(reads, entries, depth)
+    return _look_at(reads, _entries(reads, select), depth)
 
 
 def look(
@@ -121,24 +139,13 @@ def look(
     reads.connect()
     name = znode_name(key)
     entries = [name, f"{LEADER}{name}", f"{LEASES}/{name}"]
-    if key not in entries and _may_be_a_name(key):
+    if key not in entries and key.isprintable() and _NAME.fullmatch(key):
         entries.append(key)
     return _look_at(reads, entries, depth)
 
 
-def _may_be_a_name(key: str) -> bool:
-    """Return whether a lock may have this name: a lease, a key too long for the tree, a peer's."""
-    name = key.removeprefix(f"{LEASES}/")
-    return (
-        key.isprintable()
-        and name not in {"", ".", ".."}
-        and not name.startswith("@")
-        and "/" not in name
-    )
-
-
 def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
-    """Return the names of all possible locks."""
+    """Return the names of all possible locks in their order, leases last."""
     session = reads.session
     reads.connect()
     names, leases = reads.children([session.root, f"{session.root}/{LEASES}"])
@@ -146,15 +153,10 @@ def _entries(reads: Reads, select: Callable[[str], bool] | None) -> list[str]:
         raise session.unavailable(session.root)
     if names is FORBIDDEN:
         raise reads.refused()
-    found = [] if names is GONE else [name for name in names if not name.startswith("@")]
+    found = [] if names is GONE else sorted(name for name in names if not name.startswith("@"))
     if isinstance(leases, list):
-        found += [f"{LEASES}/{name}" for name in leases]
+        found += [f"{LEASES}/{name}" for name in sorted(leases)]
     return [entry for entry in found if select is None or select(key_of(entry)[0])]
-
-
-def _place(entry: str) -> tuple[bool, str]:
-    """Sort leases after the rest."""
-    return entry.startswith(LEASES), entry
 
 
 def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapshot:
@@ -179,3 +181,204 @@ def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapsho
         taken_at=time_at(clock.now()),
         exact=clock.exact,
     )
+
+
+# --- some keys -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLock:
+    """A lock of which only names are known yet: those of its holders, waiters and parents."""
+
+    lock: Lock
+    holders: Sequence[NodeName] = ()
+    waiters: Sequence[NodeName] = ()
+    held_at: str = ""
+    waited_at: str = ""
+
+    def paths(self, depth: int | None) -> Iterator[str]:
+        """Yield the paths to read."""
+        if self.lock.kind == "semaphore":  # its limit
+            yield self.held_at
+        yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
+        yield from (f"{self.waited_at}/{node.name}" for node in self.waiters[:depth])
+
+
+def locks_of(
+    reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
+) -> Iterator[list[Lock]]:
+    """Yield the locks of each entry, up to the first for which the time was too short.
+
+    :param entries: names of locks, as in `Lock.name`
+    :param depth: the number of holders, and of waiters, of each lock to read, None for all
+    """
+    listed_locks = list(_listed_locks(reads, entries))
+    wanted = [
+        path for of_entry in listed_locks for listed in of_entry for path in listed.paths(depth)
+    ]
+    nodes = dict(zip(wanted, reads.nodes(wanted), strict=True))
+    now = clock.now()
+    for of_entry in listed_locks:
+        if any(nodes[path] is UNREAD for listed in of_entry for path in listed.paths(depth)):
+            return
+        locks = (_filled_in(listed, nodes, depth, now) for listed in of_entry)
+        yield [lock for lock in locks if _is_of_interest(lock)]
+
+
+def _is_of_interest(lock: Lock) -> bool:
+    return bool(lock.holding or lock.waiting or lock.foreign or not lock.readable)
+
+
+# --- by name -------------------------------------------------------------------------------------
+
+
+def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
+    """List the names under each entry, until the time is up."""
+    root = reads.session.root
+    paths = [f"{root}/{entry}" for entry in entries if not entry.startswith(LEASES)]
+    listed = dict(zip(paths, reads.children(paths), strict=True))
+    parts = [
+        f"{path}/{part}"
+        for path, names in listed.items()
+        if isinstance(names, list)
+        for part in PARTS
+        if part in names
+    ]
+    listed.update(zip(parts, reads.children(parts), strict=True))
+    for entry in entries:
+        key, kind = key_of(entry)
+        lock = Lock(key=key, name=entry, path=f"{root}/{entry}", kind=kind)
+        if kind == "lease":
+            parent, _, name = lock.path.rpartition("/")
+            yield [ListedLock(lock, [NodeName(name, znodes.LEASE, 0)], held_at=parent)]
+            continue
+        names = listed[lock.path]
+        permits, queue = (listed.get(f"{lock.path}/{part}", GONE) for part in PARTS)
+        if UNREAD in (names, permits, queue):
+            return
+        if names is FORBIDDEN:
+            yield [ListedLock(replace(lock, kind="unknown", readable=False))]
+        elif names is GONE:
+            yield []
+        else:
+            semaphore = any(part in names for part in PARTS)
+            yield [
+                *([_semaphore(lock, permits, queue)] if semaphore else ()),
+                listed_lock(lock, names),
+            ]
+
+
+def listed_lock(lock: Lock, names: Sequence[str]) -> ListedLock:
+    """Split a queue of mutexes, readers and writers into holders and waiters, as `queue` does."""
+    line = in_line(names)
+    known = {*PARTS, *(node.name for node in line)}
+    foreign = sorted(name for name in names if name not in known)
+    lock = replace(lock, foreign=tuple(text_in(name) for name in foreign[:FOREIGN_SHOWN]))
+    if not line:
+        return ListedLock(replace(lock, kind="unknown"))
+    if any(node.kind != znodes.LOCK for node in line):
+        lock = replace(lock, kind="read/write")
+    return ListedLock(lock, *_split(line), held_at=lock.path, waited_at=lock.path)
+
+
+def _split(line: Sequence[NodeName]) -> tuple[list[NodeName], list[NodeName]]:
+    """Return the holders and the waiters of a queue."""
+    holders: list[NodeName] = []
+    waiters: list[NodeName] = []
+    writer: int | None = None
+    for node in line:
+        reads = node.kind == znodes.READ
+        # A writer that reads, too, has two nodes with the same number.
+        before = writer if reads else line[0].sequence
+        (holders if before in (None, node.sequence) else waiters).append(node)
+        if not reads and writer is None:
+            writer = node.sequence
+    return holders, waiters
+
+
+def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
+    return ListedLock(
+        replace(lock, kind="semaphore", readable=FORBIDDEN not in (permits, queue)),
+        znodes.leases(permits) if isinstance(permits, list) else (),
+        in_line(queue) if isinstance(queue, list) else (),
+        held_at=f"{lock.path}/leases",
+        waited_at=f"{lock.path}/locks",
+    )
+
+
+# --- by the data of the nodes --------------------------------------------------------------------
+
+
+def _filled_in(
+    listed: ListedLock, nodes: Mapping[str, Outcome], depth: int | None, now: float
+) -> Lock:
+    lock, limit = listed.lock, None
+
+    def still_there(parent: str, names: Sequence[NodeName]) -> Sequence[NodeName]:
+        return [one for one in names if nodes.get(f"{parent}/{one.name}") is not GONE]
+
+    def contenders(parent: str, names: Sequence[NodeName], *, holds: bool) -> tuple[Contender, ...]:
+        return tuple(
+            _contender(path, one, nodes[path], now, holds)
+            for one in names[:depth]
+            if (path := f"{parent}/{one.name}") in nodes
+        )
+
+    holders = still_there(listed.held_at, listed.holders)
+    waiters = still_there(listed.waited_at, listed.waiters)
+    if lock.kind == "lease":
+        holders = [one for one in holders if not _has_ended(nodes.get(lock.path), now)]
+    elif lock.kind == "semaphore":
+        written = nodes[listed.held_at]
+        limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
+        holders = _granted(holders, waiters, limit)
+    elif len(holders) < len(listed.holders) and (line := [*holders, *waiters]):
+        holders, waiters = _split(line)  # a holder has left since the queue was listed
+    return replace(
+        lock,
+        holding=len(holders),
+        waiting=len(waiters),
+        holders=contenders(listed.held_at, holders, holds=True),
+        waiters=contenders(listed.waited_at, waiters, holds=False),
+        limit=limit,
+    )
+
+
+def _granted(
+    permits: Sequence[NodeName], queue: Sequence[NodeName], limit: int | None
+) -> Sequence[NodeName]:
+    """Return the permits of a semaphore that are held.
+
+    The head of the queue makes its permits, with one name but for the number, and waits until there
+    are not too many. Until then nobody holds these newest ones.
+    """
+    if not queue or not permits or (limit is not None and len(permits) <= limit):
+        return permits
+    made = permits[-1].name.removesuffix(f"{permits[-1].sequence:010d}")
+    return [permit for permit in permits if not permit.name.startswith(made)]
+
+
+def _has_ended(lease: Outcome, now: float) -> bool:
+    term = Term.read(*lease) if isinstance(lease, tuple) else None
+    return term is not None and term.ended(int(now * 1000))
+
+
+def _contender(path: str, node: NodeName, outcome: Outcome, now: float, holds: bool) -> Contender:
+    mode = MODES[node.kind]
+    who: Participant | None = None
+    if outcome is not FORBIDDEN:
+        data, stat = outcome
+        since = stat.ctime / 1000
+        if path.rpartition("/")[0].endswith(f"/{LEASES}"):
+            term = Term.read(data, stat)
+            who = LeaseHolder.of(path, term)
+            if term is None:
+                who = replace(who, token=stat.mzxid)
+            since = who.since.timestamp() if who.since else stat.mtime / 1000
+        else:
+            who = participant(path, outcome)
+    if who is None:
+        who = Participant(path=path, sequence=node.sequence, token=0, session_id=0, peer=True)
+        return Contender(participant=who, mode=mode, holds=holds, readable=False)
+    waited = max(now - since, 0.0)
+    return Contender(participant=who, mode=mode, holds=holds, since=time_at(since), seconds=waited)

@@ -30,9 +30,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
 from distlock.engine.reply import ignore
 from distlock.exceptions import DeadlockDetected
-from distlock.inspection.key_batch import MODES, listed_lock
 from distlock.inspection.state import Contender, Lock, key_of
-from distlock.inspection.tree import participant
+from distlock.inspection.tree import MODES, listed_lock, participant
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import parse, read_json
 from distlock.session.bulk_reads import BATCH

@@ -8,7 +8,6 @@ import pytest
 from kazoo.security import Permissions
 
 from distlock import LockKeyError, LockUnavailable, escape_key, zk_lock
-from distlock.inspection import key_batch
 from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
 from distlock.session.bulk_reads import GONE, UNREAD, Reads
@@ -153,7 +152,7 @@ def test_a_node_that_vanishes_between_list_and_read_is_skipped(
 def test_a_key_that_vanishes_is_skipped(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     with cleared(tree):
         stand(tree, "key")
-        listed = key_batch.locks_of
+        listed = inspection.locks_of
         monkeypatch.setattr(
             inspection, "locks_of", lambda reads, names, *rest: listed(reads, ["no", *names], *rest)
         )
