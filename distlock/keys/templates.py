@@ -230,11 +230,9 @@ class KeyTemplate:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         values = dict(bound.arguments)
-        for parameter in signature.parameters.values():
+        for name, parameter in signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
-                values |= {
-                    k: v for k, v in values.pop(parameter.name, {}).items() if k not in values
-                }
+                values = values.pop(name) | values
         return self.fill(values)
 
     def fill(self, values: Mapping[str, Any]) -> str:

@@ -106,20 +106,12 @@ def incompatible_recipe(name: str) -> str:
 
 def is_peer(data: bytes) -> bool:
     """Return whether a node with this data belongs to another client, as far as can be known."""
-    return _is_peer(data, read_json(data))
+    return data != REVOKE and "v" not in read_json(data)
 
 
 def asks_to_leave(data: bytes) -> bool:
     """Return whether the data of a node has a request to leave."""
-    return _asks_to_leave(data, read_json(data))
-
-
-def _is_peer(data: bytes, said: dict[str, Any]) -> bool:
-    return data != REVOKE and "v" not in said
-
-
-def _asks_to_leave(data: bytes, said: dict[str, Any]) -> bool:
-    return data == REVOKE or said.get("revoked") is True
+    return data == REVOKE or read_json(data).get("revoked") is True
 
 
 def with_request(data: bytes) -> bytes:
@@ -215,8 +207,8 @@ class Participant:
             sequence=node.sequence,
             token=token,
             session_id=session_id,
-            peer=_is_peer(data, said),
-            revoked=_asks_to_leave(data, said),
+            peer=is_peer(data),
+            revoked=asks_to_leave(data),
             host=text_in(said.get("host")),
             pid=pid_in(said.get("pid")),
             worker=text_in(said.get("worker")),

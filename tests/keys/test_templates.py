@@ -128,7 +128,7 @@ def test_a_method_is_no_value() -> None:
 def test_an_unset_capture_is_refused_and_the_message_says_what_there_is() -> None:
     def view(request: Any, **captured: Any) -> None: ...
 
-    with pytest.raises(LockKeyError, match=r"needs an argument 'sku'.*'request', 'slug'"):
+    with pytest.raises(LockKeyError, match=r"needs an argument 'sku'.*'slug', 'request'"):
         bind("stock:<sku>", view, None, slug="x")
 
 
