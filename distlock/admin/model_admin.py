@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from distlock.inspection import state
     from distlock.inspection.state import Snapshot
-    from distlock.logs.audit import Action
+    from distlock.locks.actions import Action
 
     from .drawing import Drawing
 

@@ -40,7 +40,7 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
-from distlock.locks.breaking import break_node
+from distlock.locks.revocation import break_node
 
 from .put_off import ignores_result, logger, state_of
 from .replacing import Replaced

@@ -1,24 +1,25 @@
 """Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock.
 
-It never hits another node, nor the participant that holds the lock by then (`breaking`).
+It never hits another node, nor the participant that holds the lock by then (`break_node`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from django.utils.translation import gettext, ngettext
 
 from distlock.lease.nodes import LeaseHolder
 from distlock.templatetags.distlock import who
 
-from .breaking import break_node
-from .revocation import revoke
+from .revocation import break_node, revoke
 
 if TYPE_CHECKING:
     from distlock.inspection.state import Contender, Lock
     from distlock.keys.znodes import Participant
+
+Action: TypeAlias = Literal["revoke", "break"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,20 +50,16 @@ class Target:
             who=who(contender),
         )
 
-    def ask_to_release(self) -> bool:
-        """Ask the owner; return False if the node is gone, or is a lease, which has no process.
+    def act(self, action: Action) -> bool:
+        """Ask the owner, or delete the node.
 
+        :return: False if the node is gone, or belongs to a lease, which has no process to ask
         :raises LockUnavailable: the lock server did not answer in time, or refused
         """
+        if action == "break":
+            return break_node(self.participant, using=self.using)
         lease = isinstance(self.participant, LeaseHolder)
         return not lease and revoke(self.participant, using=self.using)
-
-    def break_it(self) -> bool:
-        """Delete the node; return False if it is gone.
-
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        """
-        return break_node(self.participant, using=self.using)
 
 
 def can_be_asked(contender: Contender) -> bool:

@@ -1,30 +1,38 @@
-"""Asks a participant to leave, and calls back the one that is asked: cooperative revocation.
+"""Asks a participant to leave, or breaks its lock: an operator deletes its node.
 
-It forces nobody. The participant's node gets a mark, and its process calls the ``on_revoke`` of the
-lock, which decides what to do. A participant without one goes on as if nothing had happened.
-Source: Curator's ``Revoker``, ``Revocable`` and ``RevocationListener``.
+To ask (cooperative revocation) forces nobody: the node gets a mark, and its process calls the
+``on_revoke`` of the lock, which decides what to do. Source: Curator's ``Revoker``, ``Revocable``
+and ``RevocationListener``. The owner of a broken node learns of it at once: a hold is lost, and a
+waiter starts anew at the end of the queue. Running code goes on, though. So look first who it is,
+and rather ask.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
+from distlock.engine.errors import BadVersion, NoNode
 from distlock.inspection.state import LEASES
 from distlock.keys.znodes import with_request
+from distlock.lease.nodes import LeaseHolder, Term
+from distlock.lease.operation import remove
 from distlock.logs.loggers import safe
-
-from .breaking import change
+from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.keys.znodes import Participant
     from distlock.session.session import Session
+
+    #: Sends a request, given what to call with the answer.
+    Request: TypeAlias = Callable[..., None]
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -53,10 +61,66 @@ def revoke(participant: Participant | None, *, using: str = "default") -> bool:
             "it: manage.py distlock break KEY."
         )
 
-    def request(session: Session, data: bytes, stat: Any) -> Callable[..., None]:
+    def request(session: Session, data: bytes, stat: Any) -> Request:
         return partial(session.write, participant.path, with_request(data), stat.version)
 
-    return change(participant.path, request, using)
+    return _change(participant.path, request, using)
+
+
+def break_node(participant: Participant, *, using: str = "default") -> bool:
+    """Delete the node of a participant; return False if it is gone.
+
+    It never deletes another node: one at the same path has another token, and so has a lease that
+    somebody has taken over. It does delete a node that was only renewed, or asked to leave, since
+    the snapshot.
+
+    :param participant: a participant from `snapshot`, ``participants()`` or ``holder()``
+    :param using: the alias in ``DISTLOCK`` of its lock
+    :raises LockUnavailable: ZooKeeper refused, or did not answer in time; then the outcome is
+        unknown
+    """
+    return _change(participant.path, partial(_deletion, participant), using)
+
+
+def _change(path: str, how: Callable[[Session, bytes, Any], Request | None], using: str) -> bool:
+    """Read a node and send what `how` makes of it; return False if it is gone, or not to change.
+
+    :param how: returns a request that fails if somebody has written the node since; then it starts
+        anew
+    :raises LockUnavailable: the lock server refused, or did not answer in time
+    """
+    session = session_for(using)
+    deadline = time.monotonic() + session.conf.connect_timeout
+
+    def ask(method: Callable[..., None], *args: Any) -> Any:
+        left = max(deadline - time.monotonic(), 0)
+        return session.call(method, *args, timeout=left, key=path)
+
+    while True:
+        try:
+            request = how(session, *ask(session.read, path))
+            if request is None:
+                return False
+            ask(request)
+        except NoNode:
+            return False
+        except BadVersion:
+            continue
+        else:
+            return True
+
+
+def _deletion(participant: Participant, session: Session, data: bytes, stat: Any) -> Request | None:
+    """Return a request that deletes the node as read, or None if it is another node."""
+    lease = isinstance(participant, LeaseHolder)
+    term = Term.read(data, stat) if lease else None
+    # A lease's node without readable data is the same one as long as nobody writes to it.
+    unread = stat.mzxid if lease else stat.czxid
+    if participant.token != (term.token if term else unread):
+        return None
+    if term is not None:
+        return partial(remove, session, participant.path, term)
+    return partial(session.remove, participant.path, stat.version)
 
 
 def check_listener(on_revoke: object) -> None:

@@ -6,7 +6,7 @@ Each record is two lines of the logger ``distlock.audit``. The admin keeps an en
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from distlock.signals import announce, operator_acted
 from distlock.text import printable
@@ -14,18 +14,16 @@ from distlock.text import printable
 from .loggers import safe
 
 if TYPE_CHECKING:
-    from distlock.locks.actions import Target
+    from distlock.locks.actions import Action, Target
 
 logger = safe(logging.getLogger("distlock.audit"))
-
-Action: TypeAlias = Literal["revoke", "break"]
 
 
 def carry_out(action: Action, target: Target, *, operator: str, reason: str = "") -> bool:
     """Ask a participant to release, or break its lock, and keep a record of it.
 
     :param operator: the operator's name, for the log: ``root@db1``
-    :return: False if the node is gone, or belongs to a lease, which cannot be asked
+    :return: False if there was nothing to do
     :raises LockUnavailable: the lock server did not answer in time, or refused;
         the outcome is unknown
     """
@@ -36,7 +34,7 @@ def carry_out(action: Action, target: Target, *, operator: str, reason: str = ""
     )
     logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
     try:
-        done = target.ask_to_release() if action == "revoke" else target.break_it()
+        done = target.act(action)
     except BaseException:
         logger.warning("%s tried to %s: the outcome is unknown.", operator, what)
         raise

@@ -18,7 +18,7 @@ from .output import NOTHING, USAGE, add_options, table
 
 if TYPE_CHECKING:
     from distlock.inspection.state import Contender, Lock
-    from distlock.logs.audit import Action
+    from distlock.locks.actions import Action
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -95,12 +95,11 @@ def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None
 def test_the_intent_is_on_record_before_anything_is_done(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    def crash(_: Target) -> bool:
+    def crash(*_: object) -> bool:
         raise RuntimeError
 
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    for method in ("ask_to_release", "break_it"):
-        monkeypatch.setattr(Target, method, crash)
+    monkeypatch.setattr(Target, "act", crash)
     with cleared(tree):
         stand(tree, "key", data="o1")
         with pytest.raises(RuntimeError):
@@ -144,8 +143,7 @@ def test_a_second_time_it_was_already_gone(tree: Tree, operator: Client, action:
 def test_one_who_leaves_meanwhile_is_not_logged(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    for method in ("ask_to_release", "break_it"):
-        monkeypatch.setattr(Target, method, lambda _: False)
+    monkeypatch.setattr(Target, "act", lambda *_: False)
     with cleared(tree):
         stand(tree, "key", data="o1")
         answer = operator.post(form("key", action), follow=True)
@@ -299,11 +297,10 @@ def test_only_a_participant_of_the_lock_is_hit(tree: Tree, operator: Client) -> 
 def test_without_an_answer_the_outcome_is_recorded_as_unknown(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    def fail(_: Target) -> bool:
+    def fail(*_: object) -> bool:
         raise LockUnavailable("no answer")
 
-    for method in ("ask_to_release", "break_it"):
-        monkeypatch.setattr(Target, method, fail)
+    monkeypatch.setattr(Target, "act", fail)
     with cleared(tree):
         stand(tree, "key")
         answer = operator.post(form("key", action))

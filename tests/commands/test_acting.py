@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.management import get_system_username
 
 from distlock import signals, zk_lease, zk_lock
-from distlock.locks import actions, breaking
+from distlock.locks import actions, revocation
 from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
@@ -129,7 +129,7 @@ def test_who_has_gone_while_it_was_asked_is_not_broken(
         def too_late(*args: object, **options: object) -> bool:
             tree.client.delete(path)
             stand(tree, "key")
-            return breaking.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
+            return revocation.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
 
         monkeypatch.setattr(actions, "break_node", too_late)
         status, out, _ = run("break", "key", "-y")
@@ -172,8 +172,7 @@ def test_a_signal_tells_what_an_operator_did_and_not_what_was_too_late(
     with cleared(tree):
         path = stand(tree, "key", data="o1")
         assert run(*command, "key", "--reason", "stuck")[0] == 0
-        for name in ("ask_to_release", "break_it"):
-            monkeypatch.setattr(actions.Target, name, lambda _: False)
+        monkeypatch.setattr(actions.Target, "act", lambda *_: False)
         stand(tree, "key")
         assert run(*command, "key", "--all")[0] == 1
     signals.operator_acted.disconnect(receive)

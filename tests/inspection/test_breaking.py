@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import LockLost, LockUnavailable, revoke, zk_lease, zk_lock
-from distlock.locks import breaking
-from distlock.locks.breaking import break_node
+from distlock.locks import revocation
+from distlock.locks.revocation import break_node
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.kit.losses import await_own_watch
@@ -109,7 +109,7 @@ def test_a_lease_that_is_renewed_in_the_very_instant_is_broken_at_the_second_try
 ) -> None:
     lease = zk_lease("key", 600, owner="me")
     assert lease.acquire()
-    deletion = breaking._deletion
+    deletion = revocation._deletion
     tries = []
 
     def and_then_it_is_renewed(*args: object) -> object:
@@ -119,7 +119,7 @@ def test_a_lease_that_is_renewed_in_the_very_instant_is_broken_at_the_second_try
             lease.renew()
         return delete
 
-    monkeypatch.setattr(breaking, "_deletion", and_then_it_is_renewed)
+    monkeypatch.setattr(revocation, "_deletion", and_then_it_is_renewed)
     assert break_node(shown())
     assert len(tries) == 2
 
@@ -141,14 +141,14 @@ def test_a_leases_node_that_is_written_in_the_very_instant_is_left_alone(
     with cleared(tree):
         path = node_path(tree, "key")
         tree.client.create(path, b"?", makepath=True)
-        deletion = breaking._deletion
+        deletion = revocation._deletion
 
         def and_then_it_is_written(*args: object) -> object:
             delete = deletion(*args)  # type: ignore[arg-type]  # passed on as they came
             tree.client.set(path, b"??")
             return delete
 
-        monkeypatch.setattr(breaking, "_deletion", and_then_it_is_written)
+        monkeypatch.setattr(revocation, "_deletion", and_then_it_is_written)
         assert not break_node(shown())
         assert tree.client.exists(path)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, zk_lock
-from distlock.locks.breaking import break_node
+from distlock.locks.revocation import break_node
 from distlock.session.registry import close_sessions
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
