@@ -82,25 +82,19 @@ def plain_text(key: str) -> str:
 
 
 def _nfc(text: str) -> str:
-    if len(text) > MAX_NAME:
-        _refuse_endless_accents(text)
-    return unicodedata.normalize("NFC", text)
-
-
-def _refuse_endless_accents(key: str) -> None:
-    """Refuse text that would keep `unicodedata.normalize` busy for hours.
+    """Return text in NFC; refuse what would keep `unicodedata.normalize` busy for hours.
 
     It is quadratic in a run of combining marks. No text has more than 30 in a row (UAX 15,
     stream-safe format).
     """
-    run = 0
-    for character in key:
-        run = run + 1 if unicodedata.combining(character) else 0
-        if run > _MARKS_IN_A_ROW:
+    if len(text) > MAX_NAME:
+        marks = "".join("+" if unicodedata.combining(one) else " " for one in text)
+        if "+" * (_MARKS_IN_A_ROW + 1) in marks:
             raise LockKeyError(
-                f"The lock key {key[:20]!a}… has more than {_MARKS_IN_A_ROW} combining marks in a "
+                f"The lock key {text[:20]!a}… has more than {_MARKS_IN_A_ROW} combining marks in a "
                 "row, which is no text. Reject such input before it becomes a key."
             )
+    return unicodedata.normalize("NFC", text)
 
 
 def key_of(name: str) -> str | None:
@@ -119,17 +113,14 @@ def literal_key(key: str) -> str:
     if type(key) is str and "<" not in key and "{" not in key:
         return key
     key = plain_text(key)
-
-    def unescaped(found: re.Match[str]) -> str:
+    for found in _PLACEHOLDER.finditer(key):
         if not _is_escaped(found):
             raise LockKeyError(
                 f"The lock key {key[:LONGEST_SHOWN]!a} has a placeholder that is not filled in, "
                 f"{found[0][:80]!a}: all values would share one lock. Write an f-string such as "
                 "f'stock:{sku}', or escape_key(key) if you mean the brackets."
             )
-        return found[0][1:-1]
-
-    return _PLACEHOLDER.sub(unescaped, key)
+    return _PLACEHOLDER.sub(lambda found: found[0][1:-1], key)
 
 
 def escape_key(key: str) -> str:
@@ -260,9 +251,5 @@ class KeyTemplate:
         except LockKeyError as error:
             raise LockKeyError(f"<{field}> in the lock key {self.text!r} {error}") from None
         if self._separators is not None:
-            text = self._separators.sub(_percent_encoded, _nfc(text))
+            text = self._separators.sub(lambda found: f"%{ord(found[0]):02X}", _nfc(text))
         return text
-
-
-def _percent_encoded(found: re.Match[str]) -> str:
-    return f"%{ord(found[0]):02X}"

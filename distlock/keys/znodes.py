@@ -229,9 +229,7 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 def text_in(value: object) -> str:
     """Return a text that is safe to print: no surrogates, newlines, escapes, bidi marks."""
-    if not isinstance(value, str):
-        return ""
-    return printable(value[:200])
+    return printable(value[:200]) if isinstance(value, str) else ""
 
 
 def pid_in(value: object) -> int | None:
