@@ -222,11 +222,9 @@ def locks_of(
         if any(nodes[path] is UNREAD for listed in of_entry for path in listed.paths(depth)):
             return
         locks = (_filled_in(listed, nodes, depth, now) for listed in of_entry)
-        yield [lock for lock in locks if _is_of_interest(lock)]
-
-
-def _is_of_interest(lock: Lock) -> bool:
-    return bool(lock.holding or lock.waiting or lock.foreign or not lock.readable)
+        yield [
+            one for one in locks if one.holding or one.waiting or one.foreign or not one.readable
+        ]
 
 
 # --- by name -------------------------------------------------------------------------------------
