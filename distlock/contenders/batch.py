@@ -4,20 +4,15 @@ With ``handoff=N`` a process keeps its node until N of its waiters have had the 
 left, before the next process gets its turn. So N holds cost one pair of writes, and the others wait
 for up to N holds instead of one. In the process itself it is first come, first served.
 
-All holds of a batch are on one node and have one fencing token. No integer can tell them apart: the
-token of a node is its czxid, and the next node, of another process, may have the very next one
-before the batch begins, so between the two there is none left. `Hold.turn` orders the holds within
-a batch, and a fenced write with a hold whose turn is over, while a later one has begun, is refused
-before it is sent (`Hold.superseded`).
+All holds of a batch are on one node and have one fencing token: the next node may have the very
+next czxid, so no integers are left between the two. `Hold.turn` orders the holds of a batch, and a
+fenced write with a hold whose turn is over, while a later one has begun, is refused before it is
+sent (`Hold.superseded`). The node has an owner id of its own: the holder changes unseen, so the
+deadlock detector must not believe it.
 
-The node describes the member that was first when it was made, with an owner id of its own: the
-holder changes unseen, so the deadlock detector must not believe the node.
-
-The members of a process wait in one line, and the first in it has the turn. A member joins and
-leaves in its own thread. A holder that leaves gives its follower the next turn on its node before
-it goes, so a line whose node has the lock is never empty in between. All else is done on the
-connection thread: `Batch.advance` looks at the line and the node, and does what is due, any number
-of times.
+A member joins and leaves in its own thread. A holder that leaves gives its follower the next turn
+before it goes, so a line whose node has the lock is never empty in between. All else is done on the
+connection thread: `Batch.advance` does what is due, any number of times.
 """
 
 from __future__ import annotations

@@ -174,10 +174,7 @@ class Mutex(KeyLock):
             if hold is not None:
                 return hold
             attempt = self._attempt(owner, blocking, timeout)
-            attempt.begin(wake).join()
-            while (patience := attempt.patience()) is not None:
-                yield patience
-            hold = self._conclude(owner, attempt)
+            hold = yield from attempt.steps(partial(self._conclude, owner), wake)
             if entered is not None:
                 if hold is None:
                     head = attempt.contender.head
