@@ -2,8 +2,8 @@
 
 `model_admin` has the views, and Django's autodiscovery registers it from here. Each request makes
 one `reading`, within a budget of seconds, for all parts of a page: the list of locks (`lock_list`),
-one lock (`lock_page`), and the deadlocks (`drawing`). `history` shows the events that
-`distlock.history` has recorded.
+or one lock, and the deadlocks (`drawing`). `history` shows the events that `distlock.history` has
+recorded.
 """
 
 from __future__ import annotations

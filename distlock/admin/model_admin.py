@@ -30,16 +30,15 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
-from distlock.inspection.tree import look
+from distlock.inspection.tree import look, snapshot
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
-from . import history, lock_list, lock_page
+from . import history, lock_list
 from .drawing import draw
 from .lock_list import TEXT, Query
-from .lock_page import find, line
 from .reading import LOCKS_BUDGET, Reading
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
 else:
     LockAdminBase = admin.ModelAdmin
 
+#: The most holders, and the most waiters, on the page of a lock.
+DEPTH: Final = 200
 #: The entries of the admin's log on the page of a lock.
 LOG_ENTRIES: Final = 10
 
@@ -66,33 +67,31 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     def get_urls(self) -> list[URLPattern]:
         name = "distlock_lock"
         view = self.admin_site.admin_view
+        act = view(self.action_view)
         return [
-            path("", view(self.changelist_view), name=f"{name}_changelist"),
+            path("", view(self.list_view), name=f"{name}_changelist"),
             path("<path:object_id>/change/", view(self.detail_view), name=f"{name}_change"),
-            path("<path:object_id>/revoke/", view(self.revoke_view), name=f"{name}_revoke"),
-            path("<path:object_id>/break/", view(self.break_view), name=f"{name}_break"),
+            path("<path:object_id>/revoke/", act, {"action": "revoke"}, name=f"{name}_revoke"),
+            path("<path:object_id>/break/", act, {"action": "break"}, name=f"{name}_break"),
         ]
 
     # --- pages ----------------------------------------------------------------------------------
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def list_view(self, request: HttpRequest) -> HttpResponse:
         """Show the locks with holders or waiters."""
         _require(request, "view_lock")
         reading = _reading(request.GET.get("using", "default"))
         query = Query(request.GET)
-        seen = reading.attempt(partial(query.read, reading.using, LOCKS_BUDGET))
+        read = partial(snapshot, select=query.has, depth=None, budget=LOCKS_BUDGET)
+        seen = reading.attempt(partial(read, reading.using))
         reading.look_around(seen if seen and not (query.q or seen.cut) else None)
         found = query.chosen(seen.locks) if seen else []
         page = Paginator(found, lock_list.PAGE_SIZE).get_page(request.GET.get("p"))
         context = {
-            **(extra_context or {}),
             "title": capfirst(self.opts.verbose_name_plural),
             "seen": seen,
             "found": found,
             "query": query,
-            "columns": query.columns(),
             "page": page,
             "rows": [(lock, self._page_of(reading.using, lock)) for lock in page],
             "longest": max((lock.waiting for lock in found), default=0),
@@ -116,12 +115,14 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
             "lock": lock,
             "seen": seen,
             "found": found,
-            "lines": [line(one) for one in found],
+            "lines": [_line(one) for one in found],
             "may_revoke": _may(request, "revoke_lock"),
             "may_break": _may(request, "break_lock"),
             "revoke_address": self._address("revoke", lock),
             "break_address": self._address("break", lock),
-            "entries": self._log_entries(lock),
+            "entries": LogEntry.objects.filter(
+                content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
+            ).select_related("user")[:LOG_ENTRIES],
             "history": history.address(lock) if is_kept() else "",
             "drawings": _drawings(reading, lock.name),
         }
@@ -132,14 +133,15 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     ) -> HttpResponse:
         """Answer with a whole page, or with its changing parts alone."""
         fragment = "_fragment" in request.GET
+        found = context.get("found", ())
         context = {
             **({} if fragment else self.admin_site.each_context(request)),
             **context,
             "opts": self.opts,
             "part": part,
             "reading": reading,
-            "holding": sum(lock.holding for lock in context["found"]),
-            "waiting": sum(lock.waiting for lock in context["found"]),
+            "holding": sum(lock.holding for lock in found),
+            "waiting": sum(lock.waiting for lock in found),
             "cycles": [
                 (one, [(link, self._page_of(reading.using, link.lock)) for link in one.links])
                 for one in reading.cycles or ()
@@ -153,21 +155,9 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
             request, f"admin/distlock/lock/{template}.html", context, headers=headers
         )
 
-    # --- actions --------------------------------------------------------------------------------
-    #
-    # Under ATOMIC_REQUESTS an error would undo the record of the act.
-
-    @transaction.non_atomic_requests
-    def revoke_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask a participant to release, after a confirmation."""
-        return self._action(request, object_id, "revoke")
-
-    @transaction.non_atomic_requests
-    def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Delete a participant's node, after a confirmation."""
-        return self._action(request, object_id, "break")
-
-    def _action(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponse:
+    @transaction.non_atomic_requests  # or an error would undo the record of the act
+    def action_view(self, request: HttpRequest, object_id: str, action: Action) -> HttpResponse:
+        """Ask a participant to release, or delete its node, after a confirmation."""
         _require(request, "view_lock")
         _require(request, f"{action}_lock")
         lock = Lock(id=unquote(object_id))
@@ -176,7 +166,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
         context: dict[str, Any] = {}
         if found := _look(reading, lock):
             named = request.GET.get("node", ""), request.GET.get("token", "")
-            shown = find(_locks(found, lock), *named)
+            shown = _find(_locks(found, lock), *named)
             if not shown:
                 messages.warning(request, _("That participant has left already."))
                 return HttpResponseRedirect(self._address("change", lock))
@@ -189,22 +179,13 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
                 if not reading.trouble:  # or else the outcome is unknown
                     return HttpResponseRedirect(self._address("change", lock))
             context = {"contender": contender, "consequence": consequence(seen, contender)}
-        request.current_app = self.admin_site.name
-        return TemplateResponse(
-            request,
-            "admin/distlock/lock/confirm.html",
-            {
-                **self.admin_site.each_context(request),
-                **context,
-                "opts": self.opts,
-                "title": _("Ask to release") if asks else _("Break the lock"),
-                "asks": asks,
-                "lock": lock,
-                "reading": reading,
-                "lock_address": self._address("change", lock),
-                "list_address": self._list_address(lock.using),
-            },
-        )
+        context |= {
+            "title": _("Ask to release") if asks else _("Break the lock"),
+            "lock": lock,
+            "asks": asks,
+            "lock_address": self._address("change", lock),
+        }
+        return self._answer(request, "confirm", reading, context)
 
     def _act(
         self, request: HttpRequest, reading: Reading, lock: Lock, action: Action, target: Target
@@ -230,15 +211,6 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
             gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
             messages.warning(request, gone % {"who": target.who, "lock": lock})
 
-    # --- the admin's log ------------------------------------------------------------------------
-
-    def _log_entries(self, lock: Lock) -> list[LogEntry]:
-        """Return the operators' acts on a lock, the last first."""
-        entries = LogEntry.objects.filter(
-            content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
-        )
-        return list(entries.select_related("user")[:LOG_ENTRIES])
-
     # --- addresses ------------------------------------------------------------------------------
 
     def _address(self, view: str, lock: Lock) -> str:
@@ -263,7 +235,7 @@ def _look(reading: Reading, lock: Lock) -> Snapshot | None:
     :raises Http404: no lock can have this name
     """
     try:
-        read = partial(look, lock.name, lock.using, depth=lock_page.DEPTH, budget=LOCKS_BUDGET)
+        read = partial(look, lock.name, lock.using, depth=DEPTH, budget=LOCKS_BUDGET)
         seen: Snapshot | None = reading.attempt(read)
     except LockKeyError as error:
         raise Http404(str(error)) from error
@@ -283,6 +255,46 @@ def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
         if lock is None or lock in {link.lock.name for link in cycle.links}
         if (drawing := draw(cycle))
     ]
+
+
+def _line(lock: state.Lock) -> dict[str, Any]:
+    """Return a lock with a row for each participant, and the numbers of those beyond."""
+    return {
+        "lock": lock,
+        "holders": [_row(lock, one, 0) for one in lock.holders],
+        "waiters": [_row(lock, one, at) for at, one in enumerate(lock.waiters, 1)],
+        "more_holders": lock.holding - len(lock.holders),
+        "more_waiters": lock.waiting - len(lock.waiters),
+    }
+
+
+def _row(lock: state.Lock, contender: state.Contender, number: int) -> dict[str, Any]:
+    """Return a participant with its place in the queue, its node and what can be done.
+
+    ``target`` has the parameters that name it in the address of an action.
+    """
+    node = contender.participant.path.removeprefix(lock.path).removeprefix("/")
+    fits = len(node) <= MAX_SHOWN
+    return {
+        "contender": contender,
+        "node": printable(node),
+        "number": number,
+        "askable": fits and can_be_asked(contender),
+        "breakable": fits and can_be_broken(contender),
+        "target": urlencode({"node": node, "token": contender.participant.token}) if fits else "",
+    }
+
+
+def _find(
+    locks: list[state.Lock], node: str, token: str
+) -> tuple[state.Lock, state.Contender] | None:
+    """Return the contender of a node, if the node still has this token."""
+    for lock in locks:
+        for contender in lock.contenders:
+            one = contender.participant
+            if one.path == f"{lock.path}/{node}".rstrip("/") and str(one.token) == token:
+                return lock, contender
+    return None
 
 
 def _text(action: Action, target: Target) -> str:

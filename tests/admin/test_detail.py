@@ -10,7 +10,7 @@ import pytest
 from django.utils.timezone import localtime
 
 from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
-from distlock.admin import lock_page
+from distlock.admin import model_admin
 from distlock.inspection.tree import snapshot
 from tests.admin.tools import LIST, address, keys, markup, of, rows, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
@@ -90,7 +90,7 @@ def test_the_queue_is_in_order(tree: Tree, operator: Client) -> None:
 def test_of_a_long_queue_the_first_are_shown_and_the_rest_is_counted(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock_page, "DEPTH", 2)
+    monkeypatch.setattr(model_admin, "DEPTH", 2)
     with cleared(tree):
         for _ in range(6):
             stand(tree, "key")
