@@ -2,9 +2,9 @@
 
 Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
 ``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
-`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: `ZooKeeper`,
-and the fixtures ``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`,
-`expire_session`, `assert_locked`, `captured_locks`.
+`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: the fixtures
+``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`, `expire_session`,
+`assert_locked`, `captured_locks`.
 
 Real servers and broken links need the package django-distlock-chaos, which has them as
 `distlock_chaos.server` and `distlock_chaos.proxy`.
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distlock.embedded.tree import MemoryTree
-    from distlock_chaos.server import ZooKeeper
 
     from .embedded import EmbeddedProcess
     from .switch import (
@@ -47,7 +46,6 @@ __all__ = [
     "EmbeddedZooKeeperTestCase",
     "MemoryTree",
     "OtherHolder",
-    "ZooKeeper",
     "assert_locked",
     "captured_locks",
     "embedded_zookeeper",
@@ -62,7 +60,6 @@ _MODULES = {
     "EmbeddedProcess": "distlock.testing.embedded",
     "EmbeddedZooKeeperTestCase": "distlock.testing.switch",
     "MemoryTree": "distlock.embedded.tree",
-    "ZooKeeper": "distlock_chaos.server",
     "embedded_zookeeper": "distlock.testing.switch",
     "memory_zookeeper": "distlock.testing.switch",
 }

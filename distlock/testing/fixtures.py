@@ -49,7 +49,7 @@ def zookeeper_embedded() -> Iterator[EmbeddedProcess]:
 def zookeeper() -> Iterator[ZooKeeper]:
     """One real server for the whole run; its `hosts` is a value for ``HOSTS``.
 
-    It is shared: a test that stops or pauses servers starts its own, with `ZooKeeper`.
+    A test that stops or pauses servers starts its own: `distlock_chaos.server.ZooKeeper`.
     """
     yield from _run(nodes=1)
 
