@@ -1,8 +1,6 @@
 """Gives the owner of a lease its token, and tells in each process how long the lease is sure.
 
-It also keeps the running ``with`` blocks on a lease, by thread or task. An interrupt may land
-between any two steps. Then `Block.leave` undoes a begun block. So a block is an object of its own,
-which may be removed more than once.
+It also keeps the running ``with`` blocks on leases.
 """
 
 from __future__ import annotations
@@ -10,18 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager, suppress
 from itertools import islice
-from os import getpid
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
+from django.dispatch import receiver
 
 from distlock import process, signals
 from distlock.engine.deadline import now
-from distlock.engine.errors import NoNode
-from distlock.exceptions import LockLost, LockUnavailable, NotOwner
+from distlock.exceptions import LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.hold import Hold, announce_change
 from distlock.owner.owner import current
@@ -29,10 +25,12 @@ from distlock.owner.owner import current
 from .nodes import Term
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from datetime import datetime
 
-    from .operation import Renewal
+    from distlock.exceptions import DistlockError
+    from distlock.session.session import Session
+
+    from .operation import Operation
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -40,8 +38,36 @@ logger = safe(logging.getLogger("distlock"))
 DRIFT: Final = 0.001
 
 
+class _Grant:
+    """Stands in for a contender, behind the hold of a lease."""
+
+    shared = left = gone = False
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        #: When its time is up, by `engine.deadline.now`.
+        self.ends_at = 0.0
+
+    @property
+    def lost(self) -> bool:
+        return self.gone or now() >= self.ends_at
+
+    @property
+    def lost_reason(self) -> str:
+        return "broken" if self.gone else "expired"
+
+    @property
+    def at_risk(self) -> bool:
+        return self.session.deadline.at_risk and not self.left
+
+
 class LeaseHold(Hold):
     """A lease that its owner has, as far as this process knows.
+
+    It is `lost` when its time is up by this process's clock, or when somebody else is known to have
+    it. A late renewal that still succeeds makes that false again: nobody else has had the lease in
+    between. It is `at_risk` while the connection is gone, so that it cannot be renewed. `verify`
+    raises also if somebody else has it.
 
     :ivar key: the key of the lease
     :ivar path: the path of its node
@@ -50,118 +76,54 @@ class LeaseHold(Hold):
     :ivar acquired_at: when this process learned of it, an aware `datetime`
     """
 
-    def __init__(self, operation: Renewal, term: Term, *, sender: type) -> None:
-        # It has no contender: this class answers for one.
-        grant, using = cast("Any", None), operation.session.conf.alias
-        super().__init__(operation.key, operation.path, term.token, grant, using=using)
+    def __init__(self, operation: Operation, term: Term, *, sender: type) -> None:
+        self._lease = grant = _Grant(operation.session)
+        super().__init__(
+            operation.key,
+            operation.path,
+            term.token,
+            cast("Any", grant),
+            using=operation.session.conf.alias,
+        )
         self.owner = operation.owner
         self.started = time.monotonic()
-        #: The running blocks of this process on it.
-        self.blocks: set[Block] = set()
-        #: Guards `blocks`. Reentrant: a signal handler may end a block inside its thread's.
-        self.lock = threading.RLock()
-        self._session = operation.session
         self._sender = sender
-        self._released = self._gone = False
         self.renewed(operation, term)
 
-    def renewed(self, operation: Renewal, term: Term) -> None:
+    def renewed(self, operation: Operation, term: Term) -> None:
         """Take over a term that was written just now."""
         self.term = term
         # From the time of sending: the server counts from the write, which is later.
-        self._until = operation.sent_at + term.ttl * (1 - DRIFT)
+        self._lease.ends_at = operation.sent_at + term.ttl * (1 - DRIFT)
 
     @property
     def expires(self) -> datetime:
         """When it ends without a renewal, an aware `datetime` of the server's clock."""
         return self.term.expires
 
-    @property
-    def lost(self) -> bool:
-        """Whether its time is up by this process's clock, or somebody else is known to have it.
-
-        Reading it does not use the network. A late renewal that still succeeds makes it false
-        again: nobody else has had the lease in between. It is true in a forked child.
-        """
-        return self._gone or now() >= self._until or self._pid != getpid()
-
-    @property
-    def lost_reason(self) -> str:
-        """The reason of the loss, empty while the lease is not lost.
-
-        ``"expired"``: its time is up. ``"broken"``: it is gone, or somebody else has it.
-        """
-        return "" if not self.lost else "broken" if self._gone else "expired"
-
-    @property
-    def at_risk(self) -> bool:
-        """Whether the connection is gone, so that the lease cannot be renewed."""
-        return self._session.deadline.at_risk and not (self.lost or self.released)
-
-    @property
-    def shared(self) -> bool:
-        """Whether others may hold at the same time: never."""
-        return False
-
-    @property
-    def released(self) -> bool:
-        """Whether this process has released it."""
-        return self._released
-
-    def check(self) -> None:
-        """Raise if the lease is lost. This compares clocks and never uses the network.
-
-        :raises LockLost: stop, and roll back
-        """
-        if self.released:
-            raise LockLost(f"The lease {self.key!r} was released.", hold=self)
-        if self.lost:
-            raise LockLost(
-                f"The lease {self.key!r} of {self.owner!r} is lost, or was not renewed in time. "
-                "Somebody else may have it. Stop, and do not write. Call renew() now and then in "
-                "work that may take longer than the ttl.",
-                hold=self,
-            )
-
     def valid_for(self) -> float:
         """Return the seconds for which nobody else can have the lease, even if the link is dead."""
-        return 0.0 if self.lost or self.released else max(self._until - now(), 0.0)
+        return 0.0 if self.lost or self.released else max(self._lease.ends_at - now(), 0.0)
 
-    def verify(self, *, timeout: float = 1.0) -> None:
-        """Ask the leader whether the lease is still this one: one round trip.
-
-        A server that is cut off from its leader does not answer. With the setting ``STRICT`` the
-        question is a write, which a deposed leader does not answer either.
-
-        :param timeout: seconds to wait for the answer
-        :raises LockLost: its time is up, or it is gone, or somebody else has it
-        :raises LockUnavailable: there was no answer
-        """
-        self.check()
-        session = self._session
-        try:
-            asked = session.ask(session.verify, self.path)
-            term = Term.read(*session.answer(asked, timeout, key=self.key))
-        except NoNode:
-            term = None
+    def _prove(self, node: tuple[bytes, Any] | None) -> None:
+        term = Term.read(*node) if node else None
         if term is None or (term.owner, term.token) != (self.owner, self.token):
             self.lose()
-        self.check()
 
     def lose(self, *, tell: bool = True) -> None:
         """Note that the lease is gone, or somebody else's, and report that once.
 
         :param tell: False if that is no news: the owner may have released it elsewhere
         """
-        told, self._gone = self._gone or self._released, True
+        told, self._lease.gone = self._lease.gone or self._lease.left, True
         if tell and not told:
             announce_change(self._sender, self, signals.lock_lost)
 
     def end(self) -> None:
         """Note that the lease was released. Repeating it is fine."""
-        if self._released:
+        if self.released:
             return
-        self._released = True
+        self._lease.left = True
         signals.announce(
             signals.lock_released,
             self._sender,
@@ -186,7 +148,7 @@ def known(identity: Identity) -> LeaseHold | None:
     return _known.get(identity)
 
 
-def note(identity: Identity, operation: Renewal, *, sender: type) -> LeaseHold:
+def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold:
     """Return the hold for a term written just now: the same object for the same token."""
     term = operation.term
     if term is None:
@@ -196,8 +158,11 @@ def note(identity: Identity, operation: Renewal, *, sender: type) -> LeaseHold:
         hold.renewed(operation, term)
         return hold
     if hold is not None:
-        hold.lose(tell=bool(hold.blocks))
-    _forget_two_of_the_ended()
+        hold.lose(tell=has_blocks(hold))
+    for other, oldest in list(islice(_kept.items(), 2)):  # so that few ended leases are kept
+        _kept.pop(other, None)
+        if oldest.valid_for() > 0:
+            _kept[other] = oldest
     hold = _known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
     return hold
 
@@ -209,99 +174,71 @@ def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
         _kept.pop(identity, None)
 
 
-@contextmanager
-def forgotten_if_lost(identity: Identity, hold: LeaseHold | None) -> Iterator[None]:
-    """Mark `hold` as lost if the block finds that the owner does not have it any more."""
-    try:
-        yield
-    except (LockLost, NotOwner) as error:
-        if hold is not None:
-            forget(identity, hold)
-            hold.lose(tell=isinstance(error, LockLost))
-            if isinstance(error, LockLost):
-                error.hold, error.reason = hold, hold.lost_reason
-        raise
+def unless_held(error: DistlockError, identity: Identity, hold: LeaseHold | None) -> DistlockError:
+    """Mark `hold` as lost if `error` says that the owner does not have it; return the error."""
+    if hold is not None and isinstance(error, LockLost | NotOwner):
+        forget(identity, hold)
+        hold.lose(tell=isinstance(error, LockLost))
+        if isinstance(error, LockLost):
+            error.hold, error.reason = hold, hold.lost_reason
+    return error
 
 
-def _forget_two_of_the_ended() -> None:
-    """Check the two oldest entries, so that few ended leases are kept."""
-    for identity, hold in list(islice(_kept.items(), 2)):
-        _kept.pop(identity, None)
-        if hold.valid_for() > 0:
-            _kept[identity] = hold
-
-
-@process.in_child
+@receiver(setting_changed)
 def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
     if setting == "DISTLOCK":
         _known.clear()
         _kept.clear()
 
 
-setting_changed.connect(_forget_all)
+# --- blocks --------------------------------------------------------------------------------------
+
+#: The running ``with`` blocks on leases.
+_blocks: list[Block] = []
+# Reentrant: a signal handler may end a block inside its thread's.
+_ending = threading.RLock()
 
 
 class Block:
-    """One ``with`` block on a lease, compared by identity.
+    """One ``with`` block on a lease, of this thread or task; compared by identity.
 
-    :param blocks: the running blocks of its `PersistentLease`, of all threads and tasks
-    :ivar hold: its hold, None before the grant
+    An interrupt may land between any two steps, so `end` may be called any number of times.
     """
 
-    __slots__ = ("_blocks", "_here", "hold")
+    __slots__ = ("here", "hold", "lease")
 
-    def __init__(self, blocks: list[Block]) -> None:
-        self.hold: LeaseHold | None = None
-        self._blocks = blocks
-        self._here = current().id
-
-    def enter(self, hold: LeaseHold) -> None:
-        """Begin the block."""
+    def __init__(self, lease: object, hold: LeaseHold) -> None:
+        self.lease = lease
         self.hold = hold
-        hold.blocks.add(self)
-        self._blocks.append(self)
+        self.here = current().id
 
-    def leave(self) -> bool:
-        """Forget the block; return whether no other one needs its hold. Repeating it is fine."""
-        with suppress(ValueError):
-            self._blocks.remove(self)
-        hold = self.hold
-        if hold is None:
-            return False
-        with hold.lock:
-            hold.blocks.discard(self)
-            return not hold.blocks
+    def end(self) -> bool:
+        """Forget the block; return whether no other one needs its hold."""
+        with _ending:
+            if self in _blocks:
+                _blocks.remove(self)
+            return not has_blocks(self.hold)
 
-    @staticmethod
-    def innermost(blocks: list[Block]) -> Block | None:
-        """Return the innermost block of this thread or task."""
-        here = current().id
-        mine = [block for block in list(blocks) if block._here == here]  # noqa: SLF001 - of this class
-        return mine[-1] if mine else None
+    def begin(self) -> None:
+        """Note that the block runs."""
+        _blocks.append(self)
 
 
-@contextmanager
-def after_body(hold: LeaseHold, error: BaseException | None, *, proven: bool) -> Iterator[None]:
-    """Release a lease after the body of a block, whose own exception takes precedence.
+def innermost(lease: object) -> Block | None:
+    """Return the innermost block on a lease in this thread or task."""
+    here = current().id
+    mine = [block for block in list(_blocks) if block.lease is lease and block.here == here]
+    return mine[-1] if mine else None
 
-    :param error: the exception of the body
-    :param proven: whether the lease was held to the end of the body
-    """
-    try:
-        yield
-    except LockLost:
-        if error is None:
-            raise
-    except LockUnavailable as problem:
-        if error is None and not proven:
-            raise LockLost(
-                f"Nobody knows whether the lease {hold.key!r} was held to the end: its time was "
-                f"up, and {problem}",
-                hold=hold,
-            ) from problem
-        logger.warning(
-            "The lease %r could not be released. It ends by itself at %s: %s",
-            hold.key,
-            hold.expires,
-            problem,
-        )
+
+def has_blocks(hold: LeaseHold) -> bool:
+    """Return whether a block runs on a hold, in any thread or task."""
+    return any(block.hold is hold for block in list(_blocks))
+
+
+@process.in_child
+def _forget_the_parent() -> None:
+    global _ending  # noqa: PLW0603 - a thread of the parent may have held it at the fork
+    _ending = threading.RLock()
+    _blocks.clear()
+    _forget_all()

@@ -10,51 +10,50 @@ may be next.
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+import logging
 from datetime import timedelta
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
-from distlock.contenders.waiting import Attempt
-from distlock.engine.calls import Call
 from distlock.exceptions import (
     DistlockError,
     LockBusy,
     LockInTransaction,
+    LockLost,
     NotOwner,
 )
 from distlock.keys import templates
+from distlock.logs.loggers import safe
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
+from distlock.signals import announce
 from distlock.transactions import end_statements, refuse_open_transaction
 
 from .hold import (
     Block,
     Identity,
     LeaseHold,
-    after_body,
     forget,
-    forgotten_if_lost,
+    has_blocks,
+    innermost,
     known,
     note,
+    unless_held,
 )
 from .nodes import LeaseHolder, check_owner, check_ttl
-from .operation import LeaseAcquisition, LeaseOperation, Renewal, Return, in_background
+from .operation import Operation, in_background
 from .sweep import sweep
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
     from types import TracebackType
 
-    from distlock.engine.calls import Steps, Wake
+    from distlock.engine.calls import Call
 
-_T = TypeVar("_T")
-_V = TypeVar("_V", bound=LeaseOperation)
+logger = safe(logging.getLogger("distlock"))
 
 
 class PersistentLease:
@@ -80,15 +79,9 @@ class PersistentLease:
         self.using = using
         self._name = templates.znode_name(key)
         self._timeout = timeout if timeout is UNSET else seconds(timeout)
-        self._blocks: list[Block] = []
 
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy is in none of the running blocks.
-        how: dict[str, Any] = {"timeout": self._timeout, "using": self.using}
-        return partial(zk_lease, self.key, self.ttl, owner=self.owner, **how), ()
 
     # --- acquire, renew, release -----------------------------------------------------------------
 
@@ -146,7 +139,7 @@ class PersistentLease:
     # --- blocks ----------------------------------------------------------------------------------
 
     def __enter__(self) -> LeaseHold:
-        return self._beginning().run()
+        return self._acquisition(in_block=True).run()  # type: ignore[return-value]  # or raises
 
     def __exit__(
         self,
@@ -156,16 +149,16 @@ class PersistentLease:
     ) -> None:
         block = None
         try:
-            block = Block.innermost(self._blocks)
+            block = innermost(self)
             call = self._ending(block, error)
             if call is not None:
                 call.run()
         except BaseException as failure:
-            self._abandon(block or Block.innermost(self._blocks), failure)
+            self._abandon(block or innermost(self), failure)
             raise
 
     async def __aenter__(self) -> LeaseHold:
-        return await self._beginning().arun()
+        return await self._acquisition(in_block=True).arun()  # type: ignore[return-value]  # or raises
 
     async def __aexit__(
         self,
@@ -175,12 +168,12 @@ class PersistentLease:
     ) -> None:
         block = None
         try:
-            block = Block.innermost(self._blocks)
+            block = innermost(self)
             call = self._ending(block, error)
             if call is not None:
                 await call.arun()
         except BaseException as failure:
-            self._abandon(block or Block.innermost(self._blocks), failure)
+            self._abandon(block or innermost(self), failure)
             raise
 
     # --- looking ---------------------------------------------------------------------------------
@@ -196,30 +189,24 @@ class PersistentLease:
             refused
         """
 
-        def seen(attempt: Attempt[Any]) -> LeaseHolder | None:
-            look: LeaseOperation = attempt.contender
-            attempt.outcome()
-            return None if look.ended else look.holder
+        def seen(found: LeaseHolder | None, error: DistlockError | None) -> LeaseHolder | None:
+            if error is not None:
+                raise error
+            return found
 
-        maker = self._maker(LeaseOperation, (self.using, self._name, ""), None)
-        return self._asking(maker, seen).run()
+        operation = self._operation((self.using, self._name, ""))
+        return operation.call(operation.look(), seen).run()
 
     # --- how it works ----------------------------------------------------------------------------
 
-    def _beginning(self) -> Call[LeaseHold]:
-        """Return the call that begins a block."""
-        return cast("Call[LeaseHold]", self._acquisition(block=Block(self._blocks)))
-
     def _acquisition(
-        self, blocking: bool = True, timeout: Any = UNSET, *, block: Block | None = None
+        self, blocking: bool = True, timeout: Any = UNSET, *, in_block: bool = False
     ) -> Call[LeaseHold | None]:
-        """Return the call that takes the lease. It returns None if the lease is busy.
-
-        :param block: begins with the grant; with a block, a busy lease raises
-        """
+        """Return the call that takes the lease; a busy one returns None, or raises for a block."""
         identity = self._identity()
         hold = known(identity)
-        if block is not None:
+        block: Block | None = None
+        if in_block:
             self._refuse_open_transaction(hold)
         elif self.owner is None:
             raise TypeError(
@@ -227,107 +214,95 @@ class PersistentLease:
                 "thread. Name one, such as zk_lease(…, owner=task_id), or use `with`."
             )
         limit = wait_limit(blocking, timeout, self._timeout, self.using)
+        operation = self._operation(identity, hold, limit)
 
-        def taken(attempt: Attempt[Any]) -> LeaseHold | None:
-            operation: LeaseAcquisition = attempt.contender
-            if attempt.announced(PersistentLease, self) is None:
-                if block is not None:
-                    raise self._busy(operation, attempt)
+        def done(granted: bool | None, error: DistlockError | None) -> LeaseHold | None:
+            waited = operation.waited
+            if error is not None:
+                announce(signals.lock_failed, PersistentLease, self, waited=waited, error=error)
+                raise error
+            if not granted:
+                operation.leave()
+                announce(signals.lock_contended, PersistentLease, self, waited=waited)
+                if in_block:
+                    raise self._busy(operation)
                 return None
+            nonlocal block
             hold = note(identity, operation, sender=PersistentLease)
-            if operation.fresh:
-                hold.waited = attempt.waited
-                signals.announce(
-                    signals.lock_acquired,
-                    PersistentLease,
-                    hold,
-                    hold=hold,
-                    waited=hold.waited,
-                )
-            if block is not None:
-                block.enter(hold)
+            if operation.taken:
+                hold.waited = waited
+                announce(signals.lock_acquired, PersistentLease, hold, hold=hold, waited=waited)
+            if in_block:
+                block = Block(self, hold)
+                block.begin()
             return hold
 
         def undo() -> None:
             if block is not None:
-                block.leave()
-            attempt.give_up()
-            if getattr(attempt, "contender", None) and attempt.contender.fresh:
+                block.end()
+            if operation.reached:
                 forget(identity)
+            operation.leave()
 
-        options = {"ttl": self.ttl, "try_only": limit == 0}
-        attempt: Attempt[Any] = Attempt(
-            self._maker(LeaseAcquisition, identity, hold, **options), limit
-        )
-        return Call(partial(_steps, attempt, taken), undo)
+        return operation.call(operation.acquire(self.ttl), done, undo)
 
     def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:
         identity = self._identity()
         hold = known(identity)
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
+        operation = self._operation(identity, hold)
 
-        def renewed(attempt: Attempt[Any]) -> LeaseHold:
-            with forgotten_if_lost(identity, hold):
-                attempt.outcome()
-            return note(identity, attempt.contender, sender=PersistentLease)
+        def done(_: object, error: DistlockError | None) -> LeaseHold:
+            if error is not None:
+                raise unless_held(error, identity, hold)
+            return note(identity, operation, sender=PersistentLease)
 
-        maker = self._maker(Renewal, identity, hold, ttl=ttl, shorten=explicit)
-        return self._asking(maker, renewed)
+        return operation.call(operation.renew(ttl, shorten=explicit), done)
 
     def _return(
-        self, hold: LeaseHold | None = None, within: AbstractContextManager[None] | None = None
+        self,
+        hold: LeaseHold | None = None,
+        judge: Callable[[DistlockError], DistlockError | None] = lambda error: error,
     ) -> Call[None]:
         """Return the call that releases the owner's lease, or only this hold of a block.
 
-        :param within: surrounds the end
+        :param judge: returns what to raise for an error
         """
         end_statements()
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known(identity)
+        operation = self._operation(identity, returned)
 
-        def done(attempt: Attempt[Any]) -> None:
-            with within or nullcontext():
-                with forgotten_if_lost(identity, returned):
-                    attempt.outcome()
-                if returned is not None:
-                    forget(identity, returned)
-                    returned.end()
+        def done(_: object, error: DistlockError | None) -> None:
+            if error is not None:
+                error = judge(unless_held(error, identity, returned))
+                if error is not None:
+                    raise error
+            elif returned is not None:
+                forget(identity, returned)
+                returned.end()
 
-        maker = self._maker(Return, identity, returned, only_known=hold is not None)
-        return self._asking(maker, done)
-
-    def _asking(
-        self, maker: Callable[..., LeaseOperation], then: Callable[[Attempt[Any]], _T]
-    ) -> Call[_T]:
-        """Return the call of an operation that waits for nobody but the server."""
-        attempt: Attempt[Any] = Attempt(maker, configuration(self.using).connect_timeout)
-        return Call(partial(_steps, attempt, then), attempt.give_up)
+        return operation.call(operation.release(only_known=hold is not None), done)
 
     def _identity(self) -> Identity:
         return self.using, self._name, self.owner or current().id
 
-    def _maker(
-        self, kind: type[_V], identity: Identity, hold: LeaseHold | None, **options: Any
-    ) -> Callable[..., _V]:
-        """Return what makes the operation, given what wakes its caller."""
-
-        def make(settled: Wake) -> _V:
-            if issubclass(kind, Renewal):
-                options["said"] = json.loads(current().describe(configuration(self.using)))
-            return kind(
-                session_for(self.using),
-                self._name,
-                key=self.key,
-                owner=identity[2],
-                known=hold.term if hold else None,
-                settled=settled,
-                **options,
-            )
-
-        return make
+    def _operation(
+        self, identity: Identity, hold: LeaseHold | None = None, timeout: Any = UNSET
+    ) -> Operation:
+        conf = configuration(self.using)
+        return Operation(
+            session_for(self.using),
+            self._name,
+            key=self.key,
+            owner=identity[2],
+            said=json.loads(current().describe(conf)),
+            known=hold.term if hold else None,
+            timeout=conf.connect_timeout if timeout is UNSET else timeout,
+        )
 
     def _refuse_open_transaction(self, hold: LeaseHold | None) -> None:
-        if hold is not None and hold.blocks:
+        if hold is not None and has_blocks(hold):
             return
         if configuration(self.using).in_transaction == "raise":
             try:
@@ -346,49 +321,56 @@ class PersistentLease:
         """End a block whose end was interrupted, and release its lease without waiting."""
         if isinstance(failure, DistlockError):  # the release has ended so
             return
-        if block is None or not block.leave():
+        if block is None or not block.end():
             return
         hold = block.hold
-        if hold is not None and not hold.released:
+        if not hold.released:
             identity = self.using, self._name, hold.owner
-            operation = self._maker(Return, identity, hold, only_known=True)(lambda: None)
-            in_background(operation.session, operation.program())
+            operation = self._operation(identity, hold)
+            in_background(operation.session, operation.release(only_known=True))
             forget(identity, hold)
             hold.end()
 
     def _ending(self, block: Block | None, error: BaseException | None) -> Call[None] | None:
         """Return the call that ends a block, or None if another block still needs the lease."""
-        if block is None or block.hold is None:
+        if block is None:
             raise NotOwner(
                 f"No block with the lease {self.key!r} began here: a block ends in the thread or "
                 "task that began it, and not in a forked child."
             )
-        hold, last = block.hold, block.leave()
+        hold, last = block.hold, block.end()
         if not last or hold.released:
             return None
-        return self._return(hold, after_body(hold, error, proven=hold.valid_for() > 0))
+        proven = hold.valid_for() > 0
 
-    def _busy(self, operation: LeaseAcquisition, attempt: Attempt[Any]) -> LockBusy:
+        def judge(problem: DistlockError) -> DistlockError | None:
+            """Return what to raise: the exception of the body takes precedence."""
+            if isinstance(problem, LockLost):
+                return problem if error is None else None
+            if error is None and not proven:
+                unknown = LockLost(
+                    f"Nobody knows whether the lease {self.key!r} was held to the end: its time "
+                    f"was up, and {problem}",
+                    hold=hold,
+                )
+                unknown.__cause__ = problem
+                return unknown
+            message = "The lease %r could not be released. It ends by itself at %s: %s"
+            logger.warning(message, self.key, hold.expires, problem)
+            return None
+
+        return self._return(hold, judge)
+
+    def _busy(self, operation: Operation) -> LockBusy:
         return LockBusy(
-            f"The lease {self.key!r} is busy after {attempt.waited:.1f} s. It is held by "
+            f"The lease {self.key!r} is busy after {operation.waited:.1f} s. It is held by "
             f"{operation.holder}. Try again later, or wait longer with timeout=.",
             key=self.key,
             holder=operation.holder,
-            waited=attempt.waited,
+            waited=operation.waited,
             retry_after=configuration(self.using).retry_after,
             using=self.using,
         )
-
-
-def _steps(attempt: Attempt[Any], then: Callable[[Attempt[Any]], _T], wake: Wake) -> Steps[_T]:
-    """Drive an operation to its end or that of its time, and return the result of `then`."""
-    attempt.begin(wake).join()
-    while True:
-        rest = attempt.contender.proceed()
-        seconds = attempt.patience()
-        if seconds is None:
-            return then(attempt)
-        yield min(seconds, rest)
 
 
 def zk_lease(

@@ -18,8 +18,10 @@ from .nodes import Term, parent_of_leases
 from .operation import remove
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
 
+    from distlock.engine.reply import Done
     from distlock.session.session import Session
 
 #: The number of requests under way at a time.
@@ -49,40 +51,32 @@ def sweep(using: str = "default") -> Swept:
     """
     session = session_for(using)
     parent = parent_of_leases(session)
-    (names,) = _answers(session, [session.ask(session.children, parent)])
+
+    def answers(*requests: Callable[[Done], None]) -> list[Any]:
+        """Ask at once; None stands for a node that is gone, or changed since the read."""
+        deadline = time.monotonic() + session.conf.connect_timeout
+        return [_answer(session, one, deadline) for one in [session.ask(one) for one in requests]]
+
+    (names,) = answers(partial(session.children, parent))
     remaining = iter(names or ())
-    swept = Swept(0, 0, [])
-    while batch := [f"{parent}/{name}" for name in islice(remaining, BATCH)]:
-        swept = _sweep_batch(session, parent, batch, swept)
-    return swept
+    removed, live, unreadable = 0, 0, list[str]()
+    while paths := [f"{parent}/{name}" for name in islice(remaining, BATCH)]:
+        reads = [partial(session.read, path) for path in paths]
+        clock, *nodes = answers(partial(session.ask_time, parent), *reads)
+        if clock is None:  # the parent has gone, and so have its children
+            break
+        found = {path: Term.read(*node) for path, node in zip(paths, nodes, strict=True) if node}
+        unreadable += [path for path, term in found.items() if term is None]
+        terms = {path: term for path, term in found.items() if term is not None}
+        ended = {path: term for path, term in terms.items() if session.lease_clock.ended(term)}
+        live += len(terms) - len(ended)
+        removals = [partial(remove, session, path, term) for path, term in ended.items()]
+        removed += sum(done is not None for done in answers(*removals))
+    return Swept(removed, live, unreadable)
 
 
-def _sweep_batch(session: Session, parent: str, paths: list[str], swept: Swept) -> Swept:
-    asked = [session.ask(session.ask_time, parent)]
-    asked += [session.ask(session.read, path) for path in paths]
-    clock, *nodes = _answers(session, asked)
-    if clock is None:  # the parent has gone, and so have its children
-        return swept
-    found = {path: Term.read(*node) for path, node in zip(paths, nodes, strict=True) if node}
-    terms = {path: term for path, term in found.items() if term is not None}
-    ended = {path: term for path, term in terms.items() if session.lease_clock.ended(term)}
-    removals = [session.ask(partial(remove, session), path, term) for path, term in ended.items()]
-    removed = sum(done is not None for done in _answers(session, removals))
-    return Swept(
-        swept.removed + removed,
-        swept.live + len(terms) - len(ended),
-        swept.unreadable + [path for path, term in found.items() if term is None],
-    )
-
-
-def _answers(session: Session, futures: list[Future[Any]]) -> list[Any]:
-    """Wait for all answers; None stands for a node that is gone, or changed since the read."""
-    deadline = time.monotonic() + session.conf.connect_timeout
-
-    def answer(future: Future[Any]) -> Any:
-        try:
-            return session.answer(future, max(deadline - time.monotonic(), 0), key="@leases")
-        except (NoNode, BadVersion):
-            return None
-
-    return [answer(future) for future in futures]
+def _answer(session: Session, future: Future[Any], deadline: float) -> Any:
+    try:
+        return session.answer(future, max(deadline - time.monotonic(), 0), key="@leases")
+    except (NoNode, BadVersion):
+        return None

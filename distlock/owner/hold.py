@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from functools import partial
 from operator import attrgetter
 from os import getpid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.db import Error, transaction
 
@@ -75,6 +75,7 @@ class Hold:
         ``"session"``: the session has ended, or could not be proven alive in time.
         ``"broken"``: the lock node is gone, for example because an operator has broken the lock.
         ``"max_hold"``: the hold lasted longer than its ``max_hold``, and was given up.
+        ``"expired"``: the time of a lease is up.
         """
         return self._grant.lost_reason if self.lost else ""
 
@@ -148,10 +149,16 @@ class Hold:
         self.check()
         session = self._grant.session
         try:
-            session.call(session.verify, self.path, timeout=timeout, key=self.key)
+            node = session.call(session.verify, self.path, timeout=timeout, key=self.key)
         except NoNode:
-            self._grant.lose()
+            node = None
+        self._prove(node)
         self.check()
+
+    def _prove(self, node: tuple[bytes, Any] | None) -> None:
+        """Note the loss if the node, as the leader knows it, proves one."""
+        if node is None:
+            self._grant.lose()
 
 
 #: Returns what a hold is held by, which its users do not see.
@@ -162,9 +169,9 @@ TOO_LATE = "The work under it may have collided with another holder's."
 #: The reasons of a loss (`Hold.lost_reason`), in words.
 REASONS: Final = {
     "session": "its session has ended, or could not be proven alive in time",
-    "broken": "its node is gone, as when an operator breaks a lock",
+    "broken": "its node is gone, as when an operator breaks a lock, or a lease is another owner's",
     "max_hold": "it was held for longer than its max_hold, and was given up",
-    "expired": "it was not renewed in time",
+    "expired": "it was not renewed in time (call renew() now and then in work that may outlast it)",
 }
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockBusy, zk_lease
+from distlock.lease.hold import _blocks
 from distlock.lease.persistent import PersistentLease
 from distlock.session.registry import session_for
 from tests.deadline import test_every_step as technique
@@ -67,7 +68,7 @@ def _of_leases(monkeypatch: pytest.MonkeyPatch, tree: Tree) -> None:
         eventually(lambda: said(tree, KEY) is None, PATIENCE, "a lease that was given back")
         for lease in (LEASE, OWNED):
             assert not lease.held
-            assert not lease._blocks
+        assert not _blocks
         assert beneficiaries(session) == 0
         forgets_all(session)
 
@@ -128,9 +129,9 @@ def test_an_exception_before_any_line_of_a_block_keeps_the_lease_of_its_owner(tr
             OWNED.acquire()
 
     def ends_with_its_block(tree: Tree, _: list[str]) -> None:
-        assert not OWNED._blocks
-        with OWNED as hold:
-            assert len(hold.blocks) == 1
+        assert not _blocks
+        with OWNED:
+            assert len(_blocks) == 1
         eventually(lambda: said(tree, KEY) is None, PATIENCE, "a block that releases")
         assert OWNED.acquire()
 
@@ -151,7 +152,7 @@ def test_an_exception_before_any_line_of_a_refused_block_leaves_nothing(
     def nothing_but_theirs(tree: Tree, _: list[str]) -> None:
         session = session_for()
         assert (said(tree, KEY) or {})["owner"] == "you"
-        assert not LEASE._blocks
+        assert not _blocks
         eventually(lambda: beneficiaries(session) == 0, PATIENCE)
         forgets_all(session)
 

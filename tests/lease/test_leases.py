@@ -13,7 +13,6 @@ import pytest
 from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease, zk_lock
 from distlock.fencing import token_of
 from distlock.lease.hold import _kept, _known
-from distlock.lease.operation import LeaseAcquisition
 from distlock.session.lease_clock import stamp
 from distlock.session.registry import session_for
 from distlock.session.session import Session
@@ -149,7 +148,7 @@ def test_a_late_renewal_succeeds_while_nobody_else_has_had_it() -> None:
     with lease as hold:
         eventually(lambda: hold.lost, PATIENCE)
         assert hold.valid_for() == 0
-        with pytest.raises(LockLost, match=r"Call renew\(\)"):
+        with pytest.raises(LockLost, match=r"call renew\(\)"):
             hold.check()
         assert lease.renew(LONG) is hold
         hold.check()
@@ -316,11 +315,10 @@ def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_be
     assert zk_lease("key", LONG, owner="me").acquire()
     session = await_connection()
     lease = zk_lease("key", LONG, owner="you")
-    make = lease._maker(LeaseAcquisition, lease._identity(), None, ttl=LONG)
-    operation = make(lambda: None)
+    operation = lease._operation(lease._identity(), None, LONG)
     monkeypatch.setattr(Session, "send", leave_and_send)
-    operation.join()
-    eventually(lambda: operation.proceed() and operation.left, PATIENCE)
+    steps = operation.call(operation.acquire(LONG), lambda *_: None).steps(lambda: None)
+    eventually(lambda: next(steps) and operation.left, PATIENCE)
     forgets_all(session)
     tree.await_watches()
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockLost, LockUnavailable, NotOwner, zk_lease
-from distlock.lease.operation import LeaseAcquisition
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired
@@ -99,7 +98,7 @@ def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
 
     def take() -> bool:
         with pytest.MonkeyPatch.context() as patch:
-            write = operation.Renewal._write
+            write = operation.Operation._write
 
             def cut_off(lease_operation: Any, attempt: str, ttl: float, over: Any) -> Any:
                 if over is not None:
@@ -107,7 +106,7 @@ def take_over_behind(link: TcpProxy) -> Callable[[], bool]:
                     link.black_hole("to_client")
                 return write(lease_operation, attempt, ttl, over)
 
-            patch.setattr(operation.Renewal, "_write", cut_off)
+            patch.setattr(operation.Operation, "_write", cut_off)
             return zk_lease("key", LONG, owner="me").acquire()
 
     return take
@@ -246,9 +245,9 @@ def test_what_is_about_to_be_sent_when_its_caller_leaves_is_given_back(
 
     before = tree.client.exists(f"{tree.namespace}/@leases").cversion
     lease = zk_lease("key", LONG, owner="me")
-    operation = lease._maker(LeaseAcquisition, lease._identity(), None, ttl=LONG)(lambda: None)
+    operation = lease._operation(lease._identity(), None, LONG)
     cut_later(connected)
-    operation.join()
+    next(operation.call(operation.acquire(LONG), lambda *_: None).steps(lambda: None))
     monkeypatch.setattr(Session, "transact", leave_and_send)
     connected.pass_through()
     eventually(
