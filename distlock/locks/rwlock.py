@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from distlock.owner.owner import Owner
 
 
+# No znode name has a "/". The writer's sorts before the reader's: the order in which one owner can
+# have both.
+_, _WRITE, _READ = IDENTITIES
+
+
 class ReadWriteLock:
     """A lock that many may hold for reading, or one for writing. `zk_rwlock` makes it.
 
@@ -53,12 +58,7 @@ class _Side(Mutex):
 
     def __init__(self, key: str, options: Options) -> None:
         super().__init__(key, options)
-        # No znode name has a "/". The writer's sorts before the reader's: the order in which one
-        # owner can have both.
-        _, write, read = IDENTITIES
-        self._write_id = (self.using, self._name + write)
-        self._read_id = (self.using, self._name + read)
-        self._id = self._read_id if self._reads else self._write_id
+        self._id = (self.using, self._name + (_READ if self._reads else _WRITE))
 
     def __repr__(self) -> str:
         side = "read" if self._reads else "write"
@@ -79,11 +79,8 @@ class _Side(Mutex):
         """Return the holder: the writer, or the first of the readers. Asks the server."""
         # A writer that reads, too, has two nodes with the same number.
         first = list(islice(self._participants(at_once=2), 2))
-        return next((one for one in first if self._heads(one, first[0])), None)
-
-    def _heads(self, one: Participant, first: Participant) -> bool:
-        mine = self._mine([one.path.rpartition("/")[2]])
-        return bool(mine) and one.sequence == first.sequence
+        heads = [one for one in first if one.sequence == first[0].sequence]
+        return next((one for one in heads if self._mine([one.path.rpartition("/")[2]])), None)
 
     def _mine(self, names: Iterable[str]) -> list[NodeName]:
         # Any other node excludes as a writer does, such as that of a mutex on the same key.
@@ -100,7 +97,7 @@ class _ReadLock(_Side):
             super()._join_beside(held)
 
     def _contender_for(self, owner: Owner) -> Callable[..., QueuedContender]:
-        write = owner.held.get(self._write_id)
+        write = owner.held.get((self.using, self._name + _WRITE))
         if write is None:
             return partial(QueuedContender, policy=READER)
         write.hold.check()
