@@ -63,7 +63,7 @@ def session_for(alias: str = "default") -> Session:
             if sys.is_finalizing():
                 raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
             release_in_commands()
-            made = Session(conf)
+            made = Session(conf, _sessions.append)
         except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
             if "new thread" not in str(error):
                 raise
@@ -72,7 +72,6 @@ def session_for(alias: str = "default") -> Session:
                 "release locks before Python shuts down, and take none in __del__() or atexit.",
                 using=alias,
             ) from error
-        _sessions.append(made)
         process.at_end_of_child(close_sessions, priority=100)
         kept = _living(alias) or made
         for one in sessions():

@@ -63,9 +63,13 @@ class Session(SessionRequests):
 
     `session_for` makes it. It stays connected by itself for as long as the process lives: after the
     server has expired it, the same object carries the next session, with another `id`.
+
+    :param keep: gets it once it connects, since only its owner can close it from then on
     """
 
-    def __init__(self, conf: Configuration) -> None:
+    def __init__(
+        self, conf: Configuration, keep: Callable[[Session], object] = lambda _: None
+    ) -> None:
         client = client_of(conf, self._connection_changed)
         super().__init__(conf, client)
         #: Where the locks are, with the chroot of ``HOSTS`` before the namespace.
@@ -101,7 +105,12 @@ class Session(SessionRequests):
             drop=client.drop,
             session_timeout=lambda: self.timeout,
         )
-        client.connect()
+        try:
+            client.connect()
+            keep(self)
+        except BaseException:  # a soft time limit landed here
+            self.close()
+            raise
 
     @property
     def server(self) -> str:

@@ -10,7 +10,7 @@ import logging
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,11 +39,11 @@ def test_threads_that_race_for_the_first_use_get_one_session(
     made = []
 
     class SlowSession(Session):
-        def __init__(self, conf: Configuration) -> None:
+        def __init__(self, conf: Configuration, *keep: Any) -> None:
             made.append(self)
             with suppress(threading.BrokenBarrierError):
                 inside.wait(0.3)  # time for the others to come in, if nothing keeps them out
-            super().__init__(conf)
+            super().__init__(conf, *keep)
 
     together, inside = threading.Barrier(10), threading.Barrier(10)
     monkeypatch.setattr(registry, "Session", SlowSession)

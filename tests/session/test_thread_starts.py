@@ -16,7 +16,11 @@ from distlock import LockUnavailable, zk_lock
 from distlock.celery.beat import LeaderMixin
 from distlock.engine import timer
 from distlock.engine.deadline import Heartbeat, SessionDeadline
+from distlock.session import registry
+from distlock.session import session as session_module
+from distlock.session.engines import client_of
 from distlock.session.registry import close_sessions, session_for
+from distlock.session.session import Session
 from tests.kit.helpers import eventually
 
 if TYPE_CHECKING:
@@ -118,7 +122,7 @@ def test_an_exception_at_any_line_of_the_start_is_made_good_at_the_next_need(use
     assert line >= 3
 
 
-def interrupted(code: Any, line: int, call: Callable[[], None]) -> bool:
+def interrupted(code: Any, line: int, call: Callable[[], object]) -> bool:
     """Call, and raise before the given line of a function; return whether it came so far."""
     passed = itertools.count()
 
@@ -182,6 +186,28 @@ def test_a_session_whose_thread_was_not_started_leaves_no_socket(
     eventually(lambda: all(one.fileno() == -1 for one in made), 10, "closed sockets")
     with zk_lock("key", timeout=20):
         pass
+
+
+@pytest.mark.usefixtures("distlock_settings")
+@pytest.mark.parametrize("code", [registry.session_for, Session.__init__])
+def test_an_exception_at_any_line_of_a_first_lock_leaves_no_session_that_nobody_ends(
+    code: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def note(*arguments: Any) -> Any:
+        made.append(client_of(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(session_module, "new_client", note)
+    for line in itertools.count():
+        close_sessions()
+        if not interrupted(code.__code__, line, session_for):
+            break
+        kept = [one._client for one in registry.sessions()]
+        threads = [client._connection._connection_routine for client in made if client not in kept]
+        assert not any(thread is not None and thread.is_alive() for thread in threads), line
+    assert line >= 10
 
 
 @pytest.mark.usefixtures("distlock_settings")

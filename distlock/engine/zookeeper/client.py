@@ -108,7 +108,7 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         if state == self._state:
             return
         connected = state in (kazoo.KeeperState.CONNECTED, kazoo.KeeperState.CONNECTED_RO)
-        was_connected = self._live.is_set()
+        was_connected = self.connected
         if was_connected:
             self._connection.lost_at = time.monotonic()
         if was_connected or state in kazoo.CLOSED_STATES:
@@ -176,7 +176,8 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
     def say_goodbye(self, seconds: float) -> bool:
         # kazoo's `stop` may take ten seconds and more.
         self._stop()
-        self._connection._connection_routine.join(seconds)
+        if (routine := self._connection._connection_routine) is not None:
+            routine.join(seconds)
         return bool(self._connection.closed_session)
 
     def _stop(self) -> None:
