@@ -41,11 +41,33 @@ _VALUES: Final = {
 }
 
 
-def url_error(url: str) -> str | None:
+def url_error(url: str) -> str | None:  # noqa: PLR0911 - by mistake
     """Return the mistake in a URL, in words that show no password, or None."""
-    if url.partition("://")[0] not in _KNOWN:
+    try:
+        parts = urlsplit(url)
+        options = parse_qs(parts.query, keep_blank_values=True)
+    except ValueError:
+        return "is no URL"
+    if parts.scheme not in _KNOWN:
         return "is no URL of Redis: it begins with another word than redis, rediss or unix"
-    return _sentinel_error(url) if is_sentinel(url) else _server_error(url)
+    servers, path = parts.netloc.rpartition("@")[2], parts.path.strip("/")
+    database = options.get("db", ["0"])[0]
+    if is_sentinel(url):
+        if SENTINEL.fullmatch(url) is None:
+            return f"has not the form {parts.scheme}://host:port,host:port/service/number"
+    elif parts.scheme == "unix":
+        servers = ""
+        if not path:
+            return "names no socket: a path is missing"
+    elif "," in servers:
+        return "names several servers, which takes Sentinel"
+    else:
+        database = path or database
+    if servers and not all(map(_is_server, servers.split(","))):
+        return "has a server without a name, or with no number from 1 to 65535 as port"
+    if not (database.isascii() and database.isdecimal()):
+        return "has no number as database"
+    return _option_error(options, _KNOWN[parts.scheme], parts.query)
 
 
 def is_sentinel(url: object) -> bool:
@@ -58,41 +80,7 @@ def is_encrypted(url: str) -> bool:
     return url.startswith(("rediss", "unix"))
 
 
-def _server_error(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        database = parse_qs(parts.query).get("db", ["0"])[0]
-    except ValueError:
-        return "is no URL"
-    server = parts.netloc.rpartition("@")[2]
-    if parts.scheme == "unix":
-        if not parts.path.strip("/"):
-            return "names no socket: a path is missing"
-    elif "," in server:
-        return "names several servers, which takes Sentinel"
-    elif server and not _is_server(server):
-        return "has no number from 1 to 65535 as port"
-    else:
-        database = parts.path.strip("/") or database
-    if not (database.isascii() and database.isdecimal()):
-        return "has no number as database"
-    return _query_error(parts.scheme, parts.query)
-
-
-def _sentinel_error(url: str) -> str | None:
-    found = SENTINEL.fullmatch(url)
-    if found is None:
-        names = url.partition("://")[2].partition("?")[0].rpartition("@")[2].split("/")[1:]
-        if len(names) > 1 and names[0]:
-            return "has no number as database"
-        return "names no service: the name of the primary, as the Sentinels know it, is missing"
-    if not all(map(_is_server, found["sentinels"].split(","))):
-        return "has a Sentinel without a name, or with no number from 1 to 65535 as port"
-    return _query_error(f"{found['scheme']}+sentinel", found["rest"].partition("?")[2])
-
-
-def _query_error(scheme: str, query: str) -> str | None:
-    options, known = parse_qs(query, keep_blank_values=True), _KNOWN[scheme]
+def _option_error(options: dict[str, list[str]], known: tuple[str, ...], query: str) -> str | None:
     for name, values in options.items():
         if name not in known:
             # The end of a password that is not encoded may stand there.
