@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lock
-from distlock.conf import Configuration
-from distlock.engine.protocol import EPHEMERAL, SEQUENTIAL
-from distlock.engine.redis.client import RedisClient
 from distlock_chaos.redis_server import REFUSALS
 from tests.kit.helpers import eventually, logged
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection, forgets_all
 from tests.redis.test_bad_input import await_no_nodes
-from tests.testing.sides import Side
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,16 +39,3 @@ def test_a_refused_release_is_repeated_and_reported_once(
 
 def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in logged(caplog) if "could not be deleted" in line]
-
-
-def test_a_node_that_replicas_have_not_confirmed_is_given_back_again() -> None:
-    with Redis() as server:
-        side = Side(RedisClient, Configuration(hosts=server.hosts, session_timeout=6))
-        path, _ = side.ask(lambda make: make.node("/x-lock-", b"", EPHEMERAL | SEQUENTIAL))
-        with server.refusing("NOREPLICAS"):
-            side.client.soon(lambda: side.client.give_back(path))
-            side.ask(lambda make: make.syncing("/"))  # its answer comes after the refusal
-        await_no_nodes(server)
-        side.ask(lambda make: make.syncing("/"))
-        assert not side.client._given_back
-        side.client.say_goodbye(1)

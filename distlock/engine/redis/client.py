@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 from distlock.engine.calls import this_thread
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded, report_once
-from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss, NoNodeError
+from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss
 from distlock.engine.reply import Reply
 from distlock.engine.serving import MANY, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire
@@ -45,7 +45,6 @@ from .requests import (
     good_bye,
     joined,
     packed,
-    path_in,
     prefix,
     session_arguments,
 )
@@ -124,8 +123,6 @@ class RedisClient(Serving, Submitting, Requests):
         self._told: dict[Asked, Any] = {}
         #: Requests that it answers, and what it answers.
         self._answered: deque[tuple[Any, Reply, Any]] = deque()
-        #: Nodes that too few replicas have confirmed, to be deleted.
-        self._given_back: set[str] = set()
         #: When the ping was sent that is not answered yet (`time.monotonic`).
         self._pinged_at: float | None = None
         self.session_id = 0
@@ -190,7 +187,6 @@ class RedisClient(Serving, Submitting, Requests):
             self.outage.end()
             self.fail_queued()
             guarded(self._changed, True, self.session_id)
-            self._give_back_again()
             self.serve(self._patience)
         except Exception as error:  # noqa: BLE001 - the session would end with the thread
             self._note(error)
@@ -243,7 +239,6 @@ class RedisClient(Serving, Submitting, Requests):
         if self.session_id and self._subscribe_and_call(beginning(self._conf, self._last)):
             return
         if self.session_id:
-            self._given_back.clear()
             guarded(self._changed, False, 0)
         self.session_id = secrets.randbits(62) | 1 << 61
         self.password = secrets.token_hex(16).encode()
@@ -394,19 +389,21 @@ class RedisClient(Serving, Submitting, Requests):
             if request.changes and len(answer) > 2:
                 self._last = answer[2]
         if error is None and confirmed is not None:
-            error = self._unconfirmed_error(request, value, confirmed)
+            error = self._unconfirmed_error(request, confirmed)
         if error is None and request.watcher is not None:
             self.watch(request)
         if error is None and type(value) is int:
             self._plan(value / 1000)
         told = {} if error else also_told(request, answer)
         self.deliver(told, reply.settle, None if error else value, error)
+        if isinstance(error, TooFewReplicas):
+            reply.settle(value, None)  # to its orphan, which deletes the node
 
     def _error(self, text: str) -> BaseException:
         known = REFUSALS.get(text.encode().split()[0])
         return known() if known is not None else error_of(text, self._where)
 
-    def _unconfirmed_error(self, request: Any, value: Any, confirmed: Any) -> BaseException | None:
+    def _unconfirmed_error(self, request: Any, confirmed: Any) -> BaseException | None:
         count = confirmed if isinstance(confirmed, int) else 0
         if count >= self._conf.replicas:
             return None
@@ -414,10 +411,7 @@ class RedisClient(Serving, Submitting, Requests):
             f"{self._where}: {count} of the {self._conf.replicas} replicas that REPLICAS asks for "
             "confirmed the lock in time. Look at `INFO replication` there."
         )
-        if not request.creates:
-            return NotConfirmed(message)
-        self.give_back(path_in(value))
-        return TooFewReplicas(message)
+        return TooFewReplicas(message) if request.creates else NotConfirmed(message)
 
     def _plan(self, seconds: float) -> None:
         """Ask again when the next session of all may have ended, if anybody waits for that.
@@ -569,7 +563,7 @@ class RedisClient(Serving, Submitting, Requests):
         return True
 
     def ping(self) -> None:
-        """Renew the session, and repeat what was refused."""
+        """Renew the session."""
         sent_at = now()
 
         def answered(_: Any, error: BaseException | None) -> None:
@@ -579,21 +573,3 @@ class RedisClient(Serving, Submitting, Requests):
 
         reply = Reply(answered, None, lambda _: None, self.session_id)
         self._queue.append((self.proof("", by_write=True), reply))
-        self._give_back_again()
-
-    def give_back(self, path: str) -> None:
-        """Delete a node that too few replicas have confirmed; again until it is done."""
-        self._given_back.add(path)
-        self._delete(path)
-
-    def _give_back_again(self) -> None:
-        for path in self._given_back:
-            self._delete(path)
-
-    def _delete(self, path: str) -> None:
-        def deleted(_: Any, error: BaseException | None) -> None:
-            if error is None or isinstance(error, NoNodeError):
-                self._given_back.discard(path)
-
-        reply = Reply(deleted, None, lambda _: None, self.session_id)
-        self._queue.append((self.deletion(path), reply))

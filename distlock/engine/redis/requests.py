@@ -319,14 +319,6 @@ def joined(create: tuple[Any, Reply], other: tuple[Any, Reply]) -> tuple[tuple[A
     return ((joining, Both(created, listed)),)
 
 
-def path_in(outcome: Any) -> str:
-    """Return the path in the outcome of a creation, where it comes first."""
-    while isinstance(outcome, tuple):
-        outcome = outcome[0]
-    path: str = outcome
-    return path
-
-
 def also_told(request: Any, answer: Any) -> dict[Asked, Any]:
     """Return what else an answer tells: the outcomes of requests that need not be made.
 
