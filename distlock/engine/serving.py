@@ -60,6 +60,12 @@ class Serving:
     _busy_since: float | None = None
     #: When the server is asked next whether it is there (`time.monotonic`).
     _ping_at = 0.0
+    #: Why the last connection ended, or could not be made.
+    failure: BaseException | None = None
+    #: Why trying again will not help.
+    trouble: BaseException | None = None
+    #: The socket that was closed on this side because the server gave no answer.
+    given_up: Any = None
 
     # --- what a subclass has ---------------------------------------------------------------------
 
@@ -72,6 +78,19 @@ class Serving:
     _ping: Callable[[float], None]
     #: Sends the end of a message, of which the kernel has taken the beginning; may block.
     _finish: Callable[[bytes, float], None]
+
+    @property
+    def reason(self) -> str:
+        """Why there is no connection, in a few words."""
+        if self.given_up is not None and self.given_up is self._socket:
+            return "no answer in time"
+        error = self.trouble or self.failure
+        if isinstance(error, ConnectionDropped) and isinstance(error.__context__, OSError):
+            error = error.__context__  # kazoo's own text may be "None"
+        if error is None:
+            return "it was closed"
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return text.rstrip(".")
 
     # --- serving ---------------------------------------------------------------------------------
 

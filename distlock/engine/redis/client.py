@@ -99,11 +99,6 @@ class RedisClient(Serving, Submitting, Requests):
         #: Waits until the replicas confirm a write; so long that a ping behind one is not given up.
         milliseconds = int(min(conf.session_timeout / 10, 1.0) * 1000)
         self._wait = packed(b"WAIT", b"%d" % conf.replicas, b"%d" % milliseconds)
-        #: Why there is no connection, and why trying again will not help.
-        self.failure: BaseException | None = None
-        self.trouble: BaseException | None = None
-        #: The socket that was closed on this side because the server gave no answer.
-        self.given_up: Any = None
         self._reported: set[tuple[Any, ...]] = set()
         self._socket: Any = None
         self._live = False
@@ -142,14 +137,6 @@ class RedisClient(Serving, Submitting, Requests):
         self.routine = threading.Thread(
             target=self._run, name=f"distlock-{conf.alias}", daemon=True
         )
-
-    @property
-    def reason(self) -> str:
-        """Why there is no connection, in a few words."""
-        if self.given_up is not None and self.given_up is self._socket:
-            return "no answer in time"
-        text = str(self.trouble or self.failure or "it was closed")
-        return text.rstrip(".")
 
     # --- connecting ------------------------------------------------------------------------------
 

@@ -45,11 +45,6 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection, which keeps the negotiated timeout and knows why it ended."""
 
     _socket: Any
-    #: Why the last try to connect failed, where trying again will not help. kazoo forgets it.
-    trouble: BaseException | None = None
-    #: The socket that was closed on this side because the server gave no answer.
-    given_up: Any = None
-    _failure: BaseException | None = None
     #: The least that was granted to the session of now, in seconds.
     negotiated_timeout = 0.0
     connect_timeout = 1.0
@@ -110,30 +105,19 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
         report_once(error, self._reported)
         self.client._session_callback(kazoo.KeeperState.CONNECTING)
 
-    @property
-    def reason(self) -> str:
-        """Why there is no connection, in a few words."""
-        if self.given_up is not None and self.given_up is self._socket:
-            return "no answer in time"
-        error = self.trouble or self._failure
-        if isinstance(error, kazoo.ConnectionDropped) and isinstance(error.__context__, OSError):
-            error = error.__context__  # kazoo's own text may be "None"
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return text.rstrip(".")
-
     @contextmanager
     def _socket_error_handling(self) -> Iterator[None]:
         try:
             with super()._socket_error_handling():
                 yield
         except Exception as error:
-            self._failure = error
+            self.failure = error
             raise
 
     def _expand_client_hosts(self) -> Any:
         found = super()._expand_client_hosts()
         if not found:
-            self._failure = OSError("no host name in HOSTS can be resolved")
+            self.failure = OSError("no host name in HOSTS can be resolved")
         return found
 
     # --- serving ---------------------------------------------------------------------------------
