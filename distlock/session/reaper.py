@@ -19,7 +19,7 @@ import socket
 import subprocess
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from django.conf import settings
 
@@ -48,15 +48,8 @@ _PROGRAM: Final = (
 )
 
 
-class _Socket(NamedTuple):
-    """An inherited socket: its number, and the socket's device and inode."""
-
-    number: int
-    identity: tuple[int, int]
-
-
-#: Where this process and its forked children report.
-_reports: _Socket | None = None
+#: Where this process and its forked children report: a number, and its socket's device and inode.
+_reports: tuple[int, tuple[int, int]] | None = None
 
 
 def start_session_reaper() -> bool:
@@ -69,7 +62,7 @@ def start_session_reaper() -> bool:
     :raises ImproperlyConfigured: Django has no settings in this process, or wrong ones
     """
     global _reports  # noqa: PLW0603 - one per process
-    with _own(_reports) as number:
+    with _own() as number:
         if number is not None:
             return True
     if not _can_see_deaths():
@@ -84,7 +77,7 @@ def start_session_reaper() -> bool:
             return False
     # Keep no socket object: it would close its number some day, whatever that stands for then.
     number = sending.detach()
-    _reports = _Socket(number, _identity(number))
+    _reports = number, _identity(number)
     observe_sessions(_report)
     return True
 
@@ -138,27 +131,30 @@ def _report(conf: Configuration, session_id: int, password: bytes | None) -> Non
 
 
 def _send(report: dict[str, Any]) -> None:
-    with suppress(OSError), _own(_reports) as number:  # the reaper was killed, or is far behind
+    with suppress(OSError), _own() as number:  # the reaper was killed, or is far behind
         if number is not None:
             os.write(number, json.dumps(report, default=os.fspath).encode())
 
 
 @contextmanager
-def _own(reports: _Socket | None) -> Iterator[int | None]:
+def _own() -> Iterator[int | None]:
     """Duplicate the socket's number for a block; yield None if it is another file by now.
 
     Nobody else can close the duplicate between the check and the use.
     """
-    number = None
-    if reports is not None:
-        with suppress(OSError):
-            number = os.dup(reports.number)
+    if _reports is None:
+        yield None
+        return
+    inherited, identity = _reports
     try:
-        same = number is not None and reports is not None and _identity(number) == reports.identity
-        yield number if same else None
+        number = os.dup(inherited)
+    except OSError:  # somebody has closed it
+        yield None
+        return
+    try:
+        yield number if _identity(number) == identity else None
     finally:
-        if number is not None:
-            os.close(number)
+        os.close(number)
 
 
 def _identity(number: int) -> tuple[int, int]:

@@ -183,7 +183,7 @@ def test_a_master_goes_on_where_the_reaper_cannot_start(
 
 def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     receiving, sending = reaper._pair()
-    line = reaper._Socket(sending.fileno(), reaper._identity(sending.fileno()))
+    line = sending.fileno(), reaper._identity(sending.fileno())
     monkeypatch.setattr(reaper, "_reports", line)
     conf = Configuration()
 

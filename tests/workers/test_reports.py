@@ -159,7 +159,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
     receiving, sending = reaper._pair()
     with receiving, sending:
         number = sending.fileno()
-        line = reaper._Socket(number, reaper._identity(number))
+        line = number, reaper._identity(number)
         monkeypatch.setattr(reaper, "_reports", line)
         monkeypatch.setattr("distlock.session.session.observers", [reaper._report])
         yield receiving
