@@ -226,6 +226,9 @@ class Submitting:
     _connection: Any
     #: Requests for the connection thread to send.
     _queue: deque[tuple[Any, Reply | None]]
+    #: The callbacks of watches, by path: of a node, and of the names of its children.
+    _data_watchers: dict[str, set[Any]]
+    _child_watchers: dict[str, set[Any]]
 
     @property
     def server(self) -> str:
@@ -278,6 +281,9 @@ class Submitting:
         except BaseException:  # it may have landed between the two
             self._connection.wake()
             raise
+
+    def forget_watchers(self, path: str, *, children: bool = False) -> None:
+        (self._child_watchers if children else self._data_watchers).pop(path, None)
 
     def drop(self) -> None:
         connected = self._connection._socket

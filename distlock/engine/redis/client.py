@@ -111,9 +111,7 @@ class RedisClient(Serving, Submitting, Requests):
         self._unconfirmed: Any = _NONE
         #: Events that have come since that answer: their watches are set when it is settled.
         self._events: deque[str] = deque()
-        #: The callbacks of watches, by path: of a node, and of the names of its children.
-        self._data_watchers: dict[str, set[Callable[[bool], None]]] = {}
-        self._child_watchers: dict[str, set[Callable[[bool], None]]] = {}
+        self._data_watchers, self._child_watchers = {}, {}
         #: While a message of the server is reported: what it tells beside, by what one would ask.
         self._told: dict[Asked, Any] = {}
         #: Requests that it answers, and what it answers.
@@ -405,7 +403,7 @@ class RedisClient(Serving, Submitting, Requests):
 
         Or soon, if there is more to clear away than one ping does.
         """
-        if self.watching or not seconds:
+        if self._data_watchers or self._child_watchers or not seconds:
             at = time.monotonic() + max(seconds, _LEAST_PING_SECONDS)
             self._ping_at = min(self._ping_at, at)
 
@@ -439,9 +437,6 @@ class RedisClient(Serving, Submitting, Requests):
     @property
     def credentials(self) -> tuple[int, bytes]:
         return self.session_id, self.password
-
-    def forget_watchers(self, path: str, *, children: bool = False) -> None:
-        (self._child_watchers if children else self._data_watchers).pop(path, None)
 
     def explain(self, error: BaseException | None) -> str:
         if isinstance(error, RedisRefused):
@@ -496,11 +491,6 @@ class RedisClient(Serving, Submitting, Requests):
         """Keep the callback of a watch that the server has set."""
         watchers = self._child_watchers if request.children else self._data_watchers
         watchers.setdefault(request.path, set()).add(request.watcher)
-
-    @property
-    def watching(self) -> bool:
-        """Whether there is any watch."""
-        return bool(self._data_watchers or self._child_watchers)
 
     def fire(self, event: str) -> None:
         """Call the watchers of an event."""

@@ -167,9 +167,6 @@ class Client(Submitting, kazoo.KazooClient, Requests):  # type: ignore[misc]
         if shared is not None and (shared._data_watchers or shared._child_watchers):
             shared._connection._read_watch_event(event, offset)
 
-    def forget_watchers(self, path: str, *, children: bool = False) -> None:
-        (self._child_watchers if children else self._data_watchers).pop(path, None)
-
     def explain(self, error: BaseException | None) -> str:
         return explain(error, self._conf)
 
