@@ -41,6 +41,7 @@ class QueuedContender(Wire, Driver, Grant):
     :param settled: called, from any thread, when it is granted, busy or refused
     :param try_only: settle as soon as somebody is ahead
     :param on_revoke: called on the connection thread each time somebody asks to leave
+    :param machine: makes the machine
     """
 
     #: The neighbour that may be handed the lock: `follower`, until the offer is taken.
@@ -65,6 +66,7 @@ class QueuedContender(Wire, Driver, Grant):
         settled: Callable[[], None],
         try_only: bool = False,
         on_revoke: Callable[[], None] | None = None,
+        machine: Callable[..., Machine] = Machine,
     ) -> None:
         Grant.__init__(self, session)
         self.path = path
@@ -75,7 +77,7 @@ class QueuedContender(Wire, Driver, Grant):
         self._settled = settled
         self._on_revoke = on_revoke
         self._watchers = {}
-        self.machine = Machine(
+        self.machine = machine(
             policy,
             session,
             LocalLine(session.local_nodes, session.lines, path),

@@ -39,7 +39,7 @@ from distlock.session.bulk_reads import BATCH
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from distlock.contenders.waiting import Waiter
+    from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Wake
     from distlock.inspection.wait_graph import Cycle
     from distlock.owner.owner import Owner
@@ -93,7 +93,7 @@ class DeadlockDetector:
         self._deadline = 0.0
         self._wake: Wake
 
-    def turn(self, contender: Waiter, wake: Wake) -> float:
+    def turn(self, contender: InLine, wake: Wake) -> float:
         """Take the steps that are due, without blocking, and return the seconds until the next.
 
         :param wake: wakes the caller, who then takes the next turn
@@ -121,14 +121,14 @@ class DeadlockDetector:
         if self._notice is not None:
             self._notice.take_down()
 
-    def _put_up(self, contender: Waiter, node: Node) -> None:
+    def _put_up(self, contender: InLine, node: Node) -> None:
         if self._notice is None:
             self._notice = _Notice(contender.session, self._owner.id)
         self._notice.put_up(f"{contender.path}/{node.name}")
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def _steps(self, contender: Waiter, node: Node) -> _Steps[None]:
+    def _steps(self, contender: InLine, node: Node) -> _Steps[None]:
         found = yield from self._deadlock(contender, node)
         if found is None:
             return
@@ -140,7 +140,7 @@ class DeadlockDetector:
             self._wake()
 
     def _deadlock(
-        self, contender: Waiter, node: Node, *, sync: bool = False
+        self, contender: InLine, node: Node, *, sync: bool = False
     ) -> _Steps[Cycle | None]:
         """Return the cycle in which this waiter is the newest, or None."""
         held_at = (held.grant.session for held in self._owner.held.values())
@@ -224,7 +224,7 @@ class DeadlockDetector:
             raise _GivenUp
         return [answers[path] for path in paths]
 
-    def _error(self, contender: Waiter, cycle: Cycle) -> DeadlockDetected:
+    def _error(self, contender: InLine, cycle: Cycle) -> DeadlockDetected:
         conf = contender.session.conf
         return DeadlockDetected(
             f"The wait for {contender.key!r} would never end: {cycle}. The newest waiter gives "

@@ -7,7 +7,7 @@ events from what the server, the session and the caller do, and carries the effe
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -185,6 +185,16 @@ class Watched(NamedTuple):
     error: Error = None
 
 
+class LimitRead(NamedTuple):
+    """The answer to `ReadLimit`, or to `WatchLimit`. On an error there is no watch."""
+
+    data: bytes = b""
+    version: int = 0
+    #: The number of permits in use.
+    taken: int = 0
+    error: Error = None
+
+
 Event = (
     Join
     | Leave
@@ -205,6 +215,7 @@ Event = (
     | LineRemoved
     | NodeRead
     | Watched
+    | LimitRead
 )
 
 
@@ -273,6 +284,32 @@ class Delete(NamedTuple):
 
 class Prove(NamedTuple):
     """Renew the session deadline by a request of the leader."""
+
+
+# --- effects: requests at a semaphore's permits ---------------------------------------------------
+
+#: The names of the watches on the permits' node, in `Changed` and `Unwatch`: on its data, and list.
+LIMIT: Final = "Limit"
+NAMES: Final = "Names"
+
+
+class ReadLimit(NamedTuple):
+    """Read the permits' node, whose data is the limit."""
+
+
+class WatchLimit(NamedTuple):
+    """Read the permits' node, and watch its data."""
+
+
+class WatchNames(NamedTuple):
+    """List the permits, and watch that; see `Listed`."""
+
+
+class WriteLimit(NamedTuple):
+    """Write the limit of our code unless somebody was faster. No answer is awaited."""
+
+    data: bytes
+    version: int
 
 
 # --- effects: what the caller, or a neighbour, is told --------------------------------------------
@@ -349,6 +386,10 @@ Effect = (
     | Unwatch
     | Delete
     | Prove
+    | ReadLimit
+    | WatchLimit
+    | WatchNames
+    | WriteLimit
     | Grant
     | Busy
     | Refuse

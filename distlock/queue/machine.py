@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from .events import Effect, Event, Node
     from .local_line import Local, LocalLine
     from .policies import Policy
+    from .table import Rule
 
 
 class DeadlineView(Protocol):
@@ -129,7 +130,8 @@ class Machine:
         "state",
         "try_only",
     )
-    #: By state and event: what applies it.
+    #: The table of states, and by state and event the method that applies it.
+    rules: ClassVar[Sequence[Rule]] = RULES
     _methods: ClassVar[list[dict[type, Callable[[Any, Any], None]]]]
 
     def __init__(
@@ -208,7 +210,7 @@ class Machine:
         return first is not None and znodes.is_worn(first.sequence)
 
     def __init_subclass__(cls) -> None:
-        cls._methods = methods_of(cls, State, RULES)
+        cls._methods = methods_of(cls, State, cls.rules)
 
     # --- joining ---------------------------------------------------------------------------------
 
@@ -711,4 +713,4 @@ class Machine:
         self._do(e.Refuse(why, about))
 
 
-Machine.__init_subclass__()  # as each subclass, which has methods of its own, in the tests
+Machine.__init_subclass__()  # as each subclass, which has methods of its own

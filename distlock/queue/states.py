@@ -93,7 +93,7 @@ _LEAVING = (S.LEAVING, S.SEARCHING)
 #: The outcomes, for the caller.
 _OVER = (S.BUSY, S.LOST, S.REFUSED)
 #: Its requests are answered, and what was posted for it arrives.
-_AFTER_LEAVING = {*get_args(e.Event)} - {e.Join, e.Created, e.HandedOver}
+_AFTER_LEAVING = {*get_args(e.Event)} - {e.Join, e.Created, e.HandedOver, e.LimitRead}
 
 RULES: Final = (
     # Getting a node, also after a lost reply.

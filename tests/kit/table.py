@@ -5,10 +5,8 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from distlock.queue import states
 from distlock.queue.machine import Machine
-from distlock.queue.semaphore import states as semaphore_states
-from distlock.queue.semaphore.machine import SemaphoreMachine
+from distlock.queue.semaphore.machine import Permit, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,26 +22,21 @@ faults: list[str] = []
 
 def hold_machines() -> None:
     """Check each event of each machine, and the state after it, from now on."""
-    _hold(Machine, "apply", states.RULES)
-    _hold(SemaphoreMachine, "_happen", semaphore_states.RULES)
-
-
-def _hold(cls: Any, apply: str, rules: Sequence[Rule]) -> None:
-    """Check a machine, but no mutation of it.
-
-    :param apply: the method that applies an event
-    """
-    unchecked = getattr(cls, apply)
-    known = {(state, rule.event): rule.then or (state,) for rule in rules for state in rule.states}
+    unchecked = Machine.apply
+    known = {
+        cls: {(s, rule.event): rule.then or (s,) for rule in cls.rules for s in rule.states}
+        for cls in (Machine, Turn, Permit)
+    }
 
     def checked(self: Any, event: Any) -> Any:
         before = self.state
         effects = unchecked(self, event)
-        if type(self) is cls and self.state not in known.get((before, type(event)), ()):
+        allowed = known.get(type(self))  # that of no mutation
+        if allowed is not None and self.state not in allowed.get((before, type(event)), ()):
             faults.append(f"{before.name} gets {event} and is {self.state.name} then")
         return effects
 
-    setattr(cls, apply, checked)
+    Machine.apply = checked  # type: ignore[method-assign]
 
 
 def transitions(rules: Sequence[Rule]) -> set[Transition]:

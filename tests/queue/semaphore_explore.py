@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from distlock.queue.semaphore.machine import SemaphoreMachine
 from tests.queue import explore as mutexes
 from tests.queue.semaphore_invariants import violation
-from tests.queue.semaphore_world import beginning
+from tests.queue.semaphore_world import Bugs, beginning
 from tests.queue.world import Faults
 
 if TYPE_CHECKING:
@@ -35,16 +34,14 @@ class Scope:
     #: How many steps the test looks ahead.
     depth: int = 1000
 
-    def beginning(
-        self, machine: type[SemaphoreMachine] = SemaphoreMachine, *, slow: bool = False
-    ) -> World:
+    def beginning(self, bugs: Bugs | None = None, *, slow: bool = False) -> World:
         """Return the first world of the scope."""
         return beginning(
             self.wanted,
             self.limit,
             self.faults,
             homes=self.homes,
-            machine=machine,
+            bugs=bugs or Bugs(),
             line=self.line,
             slow=slow,
             try_only=self.try_only,

@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
-from distlock.queue.semaphore.events import At
 from distlock.queue.semaphore.limits import limit_in
-from distlock.queue.semaphore.states import SemaphoreState
 from distlock.queue.states import State
 from tests.queue.invariants import _has_watch, _is_quiet, _left_overs
-from tests.queue.semaphore_world import UNSURE, Taker
-from tests.queue.world import AT_REST, NAMES, Process, World
-from tests.queue.world import UNSURE as QUEUE_IS_UNSURE
+from tests.queue.semaphore_world import At, Taker
+from tests.queue.world import AT_REST, NAMES, UNSURE, Process, World
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +27,8 @@ def _violations(world: World) -> Iterator[str]:
     yield from _orphans(world, takers)
     for process, number, taker in takers:
         if taker.state not in AT_REST and _sleeps(world, process, number, taker):
-            yield f"{NAMES[number]} sleeps in {taker.machine.state.name}, and nobody wakes it"
+            states = ", ".join(part.machine.state.name for part in taker.parts)
+            yield f"{NAMES[number]} sleeps in {states}, and nobody wakes it"
         if taker.valid and process.callers[number].lapsed and not process.callers[number].left:
             yield f"{NAMES[number]} holds again what has lapsed"
     for process in world.processes:
@@ -52,7 +50,7 @@ def _too_many(world: World, takers: list[tuple[Process, int, Taker]]) -> Iterato
         NAMES[number]
         for process, number, taker in takers
         if not process.callers[number].left
-        for permit in taker.machine.permits
+        for permit in taker.permits
         if permit.valid and permit.node and permit.node.name not in world.server.broken
     ]
     if len(held) > world.server.most:
@@ -65,16 +63,14 @@ def _orphans(world: World, takers: list[tuple[Process, int, Taker]]) -> Iterator
         process, number, taker = takers[NAMES.index(name[3])]
         if process.id != session or process.expired or (name, session) in process.deletes:
             continue
-        machine, queue = taker.machine, taker.machine.queue
-        if LEASE in name:
-            sure, nodes = machine.state not in UNSURE, machine.nodes
-            prefix: str = machine.prefix
-        else:
-            sure, nodes, prefix = queue.state not in QUEUE_IS_UNSURE, [], queue.prefix
-        unsure = not sure and name.startswith(prefix)
-        known = nodes + [part.node for part in taker.machines if part.node]
-        if not unsure and name not in [node.name for node in known]:
+        if not any(_knows(part.machine, name) for part in taker.parts):
             yield f"{NAMES[number]} has forgotten its node {name}"
+
+
+def _knows(machine: Any, name: str) -> bool:
+    if machine.node is not None and machine.node.name == name:
+        return True
+    return machine.state in UNSURE and name.startswith(machine.prefix)
 
 
 def _sleeps(world: World, process: Process, number: int, taker: Taker) -> bool:
@@ -88,16 +84,13 @@ def _sleeps(world: World, process: Process, number: int, taker: Taker) -> bool:
         or any(who == number for who, _ in process.requests)
         or any(who in (number, None) for who, _ in process.answers)
         or _has_both_watches(world, process, number, taker)
-        or (
-            taker.machine.state is SemaphoreState.QUEUEING
-            and _has_watch(world, process, number, taker.machine.queue)
-        )
+        or (not taker.permits and _has_watch(world, process, number, taker.queue))
     )
 
 
 def _has_both_watches(world: World, process: Process, number: int, taker: Taker) -> bool:
     """Whether a contender hears of other permits and of another limit."""
-    return taker.machine.state is SemaphoreState.WAITING and all(
+    return any(permit.state is State.WAITING for permit in taker.permits) and all(
         (name, number) in process.watchers and (process.number, name) in world.server.watches
         for name in ("Names", "Limit")
     )
@@ -112,7 +105,7 @@ def _unaware(world: World, process: Process) -> Iterator[str]:
 
 
 def _missing(world: World, taker: Any) -> set[str]:
-    nodes = [part.node.name for part in taker.machines if part.valid]
+    nodes = [machine.node.name for machine in taker.machines if machine.valid]
     return {name for name in nodes if not world.server.has(name)}
 
 
@@ -141,13 +134,17 @@ def _at_rest(world: World, takers: list[tuple[Process, int, Taker]]) -> Iterator
         return
     others = [name for name, *_ in world.server.nodes if LEASE in name]
     first = min(waiting, key=_number_in_queue)
-    taken = [name for name in others if name not in [node.name for node in first.machine.nodes]]
+    taken = [name for name in others if name not in _nodes(first)]
     written, is_set = limit_in(world.server.limit)
-    limit = written if written and is_set else first.machine.limit.own
-    if len(taken) + first.machine.wanted <= limit or len(waiting) == len(here):
+    limit = written if written and is_set else first.limit.own
+    if len(taken) + first.wanted <= limit or len(waiting) == len(here):
         yield f"{NAMES[first.me]} waits, though permits are free"
 
 
+def _nodes(taker: Taker) -> list[str]:
+    return [permit.node.name for permit in taker.permits if permit.node]
+
+
 def _number_in_queue(taker: Taker) -> str:
-    node = taker.machine.queue.node
+    node = taker.queue.node
     return node.name[-10:] if node else ""

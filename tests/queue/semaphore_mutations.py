@@ -1,154 +1,190 @@
-"""Bugs of semaphores, each put into the machine: `explore` must find every one of them."""
+"""Bugs of semaphores, each put into the machines: `explore` must find every one of them.
+
+Those of a single contender are in `mutations`: a lost reply, a late create, a list from before.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distlock.queue import events as e
-from distlock.queue.semaphore.machine import SemaphoreMachine
-from distlock.queue.semaphore.states import SemaphoreState
+from distlock.queue.semaphore.machine import Limited, Permit, Program, Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_explore import Scope, faults
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distlock.queue.semaphore import events as s
+from tests.queue.semaphore_world import Bugs
 
 
-class NodesOfAnEarlierSessionCount(SemaphoreMachine):
+class StandsInAnySession(Permit):
     """CURATOR-604: the list of the new session still shows the old one's nodes."""
 
     @property
-    def _our_turn(self) -> bool:
-        return self.queue.state is State.HOLDING
-
-    def _see(self, names: Sequence[str]) -> None:
-        self.nodes = [node._replace(session_id=self.session.id) for node in self.nodes]
-        super()._see(names)
+    def standing(self) -> bool:
+        return self.node is not None
 
 
-class LostReplyMakesAnew(SemaphoreMachine):
-    """CURATOR-335: the first nodes use the limit up for as long as the session lives."""
+class TurnOfAnySession(Turn):
+    """As that one, in the queue."""
 
-    def _find(self, event: e.Connected) -> None:
-        if self.state is SemaphoreState.FINDING:
-            self._make()
-        else:
-            super()._find(event)
+    @property
+    def valid(self) -> bool:
+        return self.state is State.HOLDING
 
 
-class RecoveryWithoutSync(SemaphoreMachine):
+class LostReplyMakesAnew(Permit):
+    """CURATOR-335: the first node uses the limit up for as long as the session lives."""
+
+    def _find(self, _: e.Connected) -> None:
+        self._join_anew()
+
+
+class RecoveryWithoutSync(Permit):
     """The server that is asked after a lost reply lags behind."""
 
     def _find(self, _: e.Connected) -> None:
         self._do(e.List())
 
 
-class LateCreateIsForgotten(SemaphoreMachine):
+class LateCreateIsForgotten(Permit):
     """CURATOR-376, -462: the caller goes while its creates are under way."""
 
-    def _leave_while_making(self, event: e.Leave) -> None:
+    def _leave_while_joining(self, event: e.Leave) -> None:
         self._leave(event)
 
 
-class LostReplyOfOneWhoLeftIsForgotten(SemaphoreMachine):
+class LostReplyOfOneWhoLeftIsForgotten(Permit):
     """The caller leaves, and then the reply to its create is lost."""
 
-    def _search(self, event: e.Leave | e.Disconnected) -> None:
+    def _search(self, event: Any) -> None:
         super()._search(event)
         if type(event) is e.Disconnected:
-            self.state = SemaphoreState.LEFT
+            self.state = State.LEFT
 
 
-class LimitIsNotWatched(SemaphoreMachine):
+class LimitIsNotWatched(Permit):
     """CURATOR-75: a raised limit wakes nobody."""
 
     def _watch_limit(self) -> None:
         pass
 
 
-class WatchOutlivesItsPermits(SemaphoreMachine):
+class WatchOutlivesItsPermits(Permit):
     """Found in review: nodes that are made anew fire the watch that their wait relies on."""
 
-    def _unwatch(self) -> None:
-        if self.state in (SemaphoreState.HOLDING, SemaphoreState.LEFT):
-            super()._unwatch()
+    def _start_anew(self) -> None:
+        super(Limited, self)._start_anew()
 
 
-class WatchIsForgotten(SemaphoreMachine):
+class WatchIsForgotten(Permit):
     """Watches stay behind for every wait that timed out."""
 
-    def _unwatch(self) -> None:
-        self._limit_watched = self._names_watched = False
+    def _unwait(self) -> None:
+        self._watching = frozenset()
 
 
-class GrantWithoutProof(SemaphoreMachine):
-    """Granted by a list, though the session may have expired."""
-
-    def _see(self, names: Sequence[str]) -> None:
-        if len(names) <= self.limit.now:
-            self._grant()
-        else:
-            super()._see(names)
-
-
-class EachTakesAPart(SemaphoreMachine):
+class EachTakesAPart(Program[Any]):
     """Without the queue two who want several permits wait for each other."""
 
-    @property
-    def _our_turn(self) -> bool:
-        return True
-
-    def _counted(self, event: s.LimitRead) -> None:
-        super()._counted(event)
-        if self.state is SemaphoreState.QUEUEING:
-            self._make()
+    def advance(self) -> None:
+        if self.queue.machine.node and not (self.left or self.granted):
+            self._take()
+        else:
+            super().advance()
 
 
-class HolderStaysInTheQueue(SemaphoreMachine):
+class HolderStaysInTheQueue(Program[Any]):
     """The others wait behind it, though permits are free."""
 
-    def _grant(self) -> None:
-        queue, self.queue = self.queue, self._new_queue()
-        super()._grant()
+    def _take(self) -> None:
+        self.queue, queue = _Stays(), self.queue
+        super()._take()
         self.queue = queue
 
 
-class BrokenTurnIsNotMissed(SemaphoreMachine):
+class _Stays:
+    def leave(self) -> None:
+        pass
+
+
+class BrokenTurnIsNotMissed(Turn):
     """The queue lets the next one in, and both wait for the same permit."""
 
-    def _in_queue(self, event: Any) -> None:
-        if type(event) is not e.Renewed:
-            super()._in_queue(event)
+    def _watch_own(self) -> None:
+        pass
 
 
-class EarlierListCounts(SemaphoreMachine):
-    """A list from before the creates is taken for the one after them."""
+class LostTurnIsKept(Program[Any]):
+    """One whose place is gone waits for ever."""
 
-    def _made(self, event: e.Listed) -> None:
-        self._unanswered = 0
-        super()._made(event)
+    def advance(self) -> None:
+        if self.queue.machine.state is not State.LOST:
+            super().advance()
 
 
-class LimitOfTheFirstLook(SemaphoreMachine):
-    """A limit that is set while one waits in the queue is not read."""
+class LostPermitIsKept(Program[Any]):
+    """One of several permits was lost while the others were awaited."""
 
-    def _limit_read(self, event: s.LimitRead) -> None:
-        if self.state is SemaphoreState.COUNTING:
+    def _take(self) -> None:
+        if not self.permits or all(p.machine.valid for p in self.permits):
+            super()._take()
+
+
+class LostPermitIsGranted(Program[Any]):
+    """One of several permits was lost while the others were awaited, and nobody looked."""
+
+    def _take(self) -> None:
+        if self.permits and all(p.machine.state is State.HOLDING for p in self.permits):
+            self.granted = True
+            self.queue.leave()
+            self.settle()
+        elif not self.permits:
+            super()._take()
+
+
+class LimitOfTheFirstLook(Permit):
+    """A limit that is set while one waits is not read."""
+
+    def _limit_read(self, event: e.LimitRead) -> None:
+        if not self.seen:
             super()._limit_read(event)
+
+
+class LimitAfterTheList(Permit):
+    """A changed limit is watched after the list that is to be judged by it."""
+
+    def _own_changed(self, event: e.Changed) -> None:
+        if event.name == e.LIMIT:
+            self._watching -= {event.name}
+            self._look()
+            self._watch_limit()
+        else:
+            super()._own_changed(event)
 
 
 class Mutation(NamedTuple):
     """A bug, and where it shows."""
 
-    machine: type[SemaphoreMachine]
+    bugs: Bugs
     scope: Scope
     #: Part of what `explore` says.
     harm: str
 
     def __str__(self) -> str:
-        return self.machine.__name__
+        turn, permit, program = (cls.__name__ for cls in self.bugs)
+        return next(
+            name for name in (permit, program, turn) if name not in ("Permit", "Program", "Turn")
+        )
+
+
+def in_turn(bug: type[Turn]) -> Bugs:
+    return Bugs(turn=bug)
+
+
+def in_permit(bug: type[Permit]) -> Bugs:
+    return Bugs(permit=bug)
+
+
+def in_program(bug: Any) -> Bugs:
+    return Bugs(program=bug)
 
 
 SLEEPS = "nobody wakes it"
@@ -161,19 +197,27 @@ def alone(**more: int) -> Scope:
     return Scope(1, faults(**more), (1,), (0,))
 
 
+#: Somebody wants two permits, and may lose the first before it has the second.
+BOTH = Scope(2, faults(lapses=1, cuts=1), (2,), (0,))
 MUTATIONS = [
-    Mutation(NodesOfAnEarlierSessionCount, alone(lapses=1, expiries=1), "of an earlier session"),
-    Mutation(LostReplyMakesAnew, alone(cuts=1), FORGOTTEN),
-    Mutation(RecoveryWithoutSync, alone(cuts=1), FORGOTTEN),
-    Mutation(LateCreateIsForgotten, alone(leaves=1), FORGOTTEN),
-    Mutation(LostReplyOfOneWhoLeftIsForgotten, alone(leaves=1, cuts=1), FORGOTTEN),
-    Mutation(LimitIsNotWatched, Scope(1), SLEEPS),
-    Mutation(WatchOutlivesItsPermits, Scope(1, faults(breaks=1)), SLEEPS),
-    Mutation(WatchIsForgotten, Scope(1), "its watch is still there"),
-    Mutation(GrantWithoutProof, alone(lapses=1), "lost already"),
-    Mutation(EachTakesAPart, Scope(2, wanted=(2, 2)), FREE),
-    Mutation(HolderStaysInTheQueue, Scope(2), FREE),
-    Mutation(BrokenTurnIsNotMissed, Scope(1, faults(breaks=1, beats=2)), "does not hear"),
-    Mutation(EarlierListCounts, Scope(1, faults(limits=1, breaks=1)), "lost already"),
-    Mutation(LimitOfTheFirstLook, Scope(1, faults(limits=1)), FREE),
+    Mutation(
+        Bugs(TurnOfAnySession, StandsInAnySession),
+        alone(lapses=1, expiries=1),
+        "of an earlier session",
+    ),
+    Mutation(in_permit(LostReplyMakesAnew), alone(cuts=1), FORGOTTEN),
+    Mutation(in_permit(RecoveryWithoutSync), alone(cuts=1), FORGOTTEN),
+    Mutation(in_permit(LateCreateIsForgotten), alone(leaves=1), FORGOTTEN),
+    Mutation(in_permit(LostReplyOfOneWhoLeftIsForgotten), alone(leaves=1, cuts=1), FORGOTTEN),
+    Mutation(in_permit(LimitIsNotWatched), Scope(1), SLEEPS),
+    Mutation(in_permit(WatchOutlivesItsPermits), Scope(1, faults(breaks=1)), SLEEPS),
+    Mutation(in_permit(WatchIsForgotten), Scope(1), "its watch is still there"),
+    Mutation(in_program(LostPermitIsGranted), BOTH, "lost already"),
+    Mutation(in_program(LostPermitIsKept), BOTH, SLEEPS),
+    Mutation(in_program(LostTurnIsKept), alone(lapses=1, expiries=1, cuts=1), SLEEPS),
+    Mutation(in_permit(LimitAfterTheList), Scope(2, faults(limits=2)), FREE),
+    Mutation(in_program(EachTakesAPart), Scope(2, wanted=(2, 2)), FREE),
+    Mutation(in_program(HolderStaysInTheQueue), Scope(2), FREE),
+    Mutation(in_turn(BrokenTurnIsNotMissed), Scope(1, faults(breaks=1, beats=2)), "does not hear"),
+    Mutation(in_permit(LimitOfTheFirstLook), Scope(1, faults(limits=1)), FREE),
 ]

@@ -3,149 +3,275 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
-from distlock.queue.policies import Policy
-from distlock.queue.semaphore import events as s
-from distlock.queue.semaphore.events import LEASES, LOCKS, At
+from distlock.queue.policies import FAIR, Policy
 from distlock.queue.semaphore.limits import Limit
-from distlock.queue.semaphore.machine import SemaphoreMachine
-from distlock.queue.semaphore.states import SemaphoreState
+from distlock.queue.semaphore.machine import Permit, Program, Turn
 from distlock.queue.states import State
-from tests.queue.world import NAMES, Faults, Process, Server, World, Wrong, _copier, _decides, clone
+from tests.queue.world import (
+    COPIED,
+    NAMES,
+    Faults,
+    Process,
+    Server,
+    World,
+    Wrong,
+    _copier,
+    _decides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distlock.queue.machine import Machine
+#: The queue, and the permits.
+LOCKS, LEASES = "locks", "leases"
 
-#: The states from which no event of the server leads out; all others count as `State.LOOKING`.
-REST = {
-    SemaphoreState.NEW: State.NEW,
-    SemaphoreState.BUSY: State.BUSY,
-    SemaphoreState.HOLDING: State.HOLDING,
-    SemaphoreState.REFUSED: State.REFUSED,
-    SemaphoreState.LEFT: State.LEFT,
-}
-#: The states in which it may have nodes that it does not know yet.
-UNSURE = frozenset(
-    {
-        SemaphoreState.MAKING,
-        SemaphoreState.FINDING,
-        SemaphoreState.LEAVING,
-        SemaphoreState.SEARCHING,
-    }
-)
-COPIED = tuple(
-    name
-    for name in SemaphoreMachine.__slots__
-    if name not in ("_effects", "limit", "new_prefix", "nodes", "permits", "queue", "session")
-)
-_plain = attrgetter(*(name for name in COPIED if name not in ("ahead", "seen")))
-_copy = _copier(COPIED)
-_FOR_PERMITS = (e.Connected, e.Disconnected, e.Renewed, e.Lapsed, e.Leave)
-#: Events of one permit's node.
-_OF_A_PERMIT = (e.Changed, e.Watched)
+
+class At(NamedTuple):
+    """A request of one of a semaphore's contenders, or its answer."""
+
+    where: str
+    part: int
+    what: Any
+
+
+class Bugs(NamedTuple):
+    """The classes, or mutations of them."""
+
+    turn: type[Turn] = Turn
+    permit: type[Permit] = Permit
+    program: Any = Program
+
+
+_MORE = {Turn: ("_error", "_taken"), Permit: ("_watching",)}
+#: By class: what copies a machine, and what tells it from another one.
+_copy, _more = {}, {}
+for _cls, _names in _MORE.items():
+    names = (*COPIED, "limit", "tries", "wanted", *_names)
+    _copy[_cls] = _copier(names)
+    _more[_cls] = attrgetter(*_names)
+
+
+class Part:
+    """A place in the queue, or a permit, as the driver runs it."""
+
+    def __init__(self, of: Taker, machine: Any, number: int, *, left: bool = False) -> None:
+        self.of = of
+        self.machine = machine
+        self.number = number
+        self.left = left
+        machine.new_prefix = of.next_prefix
+
+    @property
+    def where(self) -> str:
+        return LEASES if isinstance(self.machine, Permit) else LOCKS
+
+    def join(self) -> None:
+        self.apply(e.Join())
+
+    def leave(self) -> None:
+        self.left = True
+        self.apply(self.of.leave)
+
+    def apply(self, event: Any) -> None:
+        """Apply an event; a watch that another permit needs, too, stays."""
+        for effect in self.machine.apply(event):
+            if type(effect) in (e.Grant, e.Lose, e.Busy, e.Refuse):
+                self.of.news.append(effect)
+            elif not (type(effect) is e.Unwatch and self.of.is_watching(effect.name)):
+                self.of.effects.append(At(self.where, self.number, effect))
+
+    def hears(self, name: str) -> bool:
+        """Whether a change of this node is its business."""
+        machine, node = self.machine, self.machine.node
+        watching = name in getattr(machine, "_watching", ())
+        return watching or name == machine._watched or (node is not None and name == node.name)
 
 
 class Taker:
-    """A semaphore's contender, and its permits, as the driver runs them."""
+    """A caller's way to its permits, as the driver runs it."""
 
-    def __init__(self, machine: SemaphoreMachine, me: int) -> None:
-        self.machine = machine
+    def __init__(
+        self, process: Any, me: int, limit: Limit, wanted: int, *, tries: bool, bugs: Bugs
+    ) -> None:
+        self.process = process
         self.me = me
+        self.bugs = bugs
+        self.try_only = tries
         self.attempts = 0
         #: For `tests.queue.steps`: contenders of one policy are alike.
-        self.policy = Policy(f"{machine.wanted} permits")
-        machine.new_prefix = machine.queue.new_prefix = self.next_prefix
+        self.policy = Policy(f"{wanted} permits")
+        self.limit = limit
+        self.wanted = wanted
+        self.effects: list[Any] = []
+        self.news: list[Any] = []
+        self.leave: e.Leave = e.LEAVE
+        #: All that have not left, and are heard of.
+        self.parts: list[Part] = []
+        self.program = _of(bugs.program, self)
 
     def next_prefix(self) -> str:
         self.attempts += 1
         return f"_c_{NAMES[self.me]}{self.attempts}-"
 
-    @property
-    def try_only(self) -> bool:
-        return self.machine.try_only
+    def new(self, cls: Any, policy: Policy) -> Part:
+        options = {"limit": self.limit, "wanted": self.wanted, "tries": self.try_only}
+        machine = cls(policy, self.process, LocalLine(), me=None, **options)
+        numbers = [part.number for part in self.parts]
+        number = next(n for n in range(len(numbers) + 1) if n not in numbers)
+        self.parts.append(Part(self, machine, number))
+        return self.parts[-1]
+
+    def is_watching(self, name: str) -> bool:
+        return any(name in getattr(part.machine, "_watching", ()) for part in self.parts)
 
     @property
-    def machines(self) -> list[Machine]:
-        return [self.machine.queue, *self.machine.permits]
+    def queue(self) -> Any:
+        return self.program.queue.machine
+
+    @property
+    def permits(self) -> list[Any]:
+        return [permit.machine for permit in self.program.permits]
+
+    @property
+    def machines(self) -> list[Any]:
+        return [part.machine for part in self.parts]
 
     @property
     def state(self) -> State:
-        machine = self.machine
-        if any(permit.state is State.LOST for permit in machine.permits):
-            return State.LOST
-        if machine.state is SemaphoreState.LEFT and not machine.done:
-            return State.LEAVING
-        return REST.get(machine.state, State.LOOKING)
+        """The states from which no event of the server leads out; all others are `LOOKING`."""
+        program = self.program
+        states: list[State] = [part.machine.state for part in program.parts]
+        if self.queue.state is State.NEW:
+            return State.NEW
+        if program.left:
+            return State.LEAVING if self.parts else State.LEFT
+        outcomes: list[State] = [State.REFUSED, State.BUSY, *[State.LOST] * program.granted]
+        for state in outcomes:
+            if state in states:
+                return state
+        return State.HOLDING if program.granted else State.LOOKING
 
     @property
     def valid(self) -> bool:
         """Whether it holds all of its permits."""
-        permits = self.machine.permits
-        return bool(permits) and all(permit.valid for permit in permits)
+        return self.program.granted and all(permit.valid for permit in self.permits)
 
     def apply(self, event: Any) -> Sequence[Any]:
-        """Apply an event to the contender, or to its permits, or to both."""
-        event = self._addressed(event)
-        where, what = event if type(event) is At else (None, event)
-        effects: list[Any] = []
-        if type(what) is not e.Lapsed and not (where == LEASES and type(what) in _OF_A_PERMIT):
-            effects += self.machine.apply(event)
-        if type(what) in _FOR_PERMITS or (where == LEASES and type(what) in _OF_A_PERMIT):
-            for permit in self.machine.permits:
-                effects += [At(LEASES, effect) for effect in permit.apply(what)]
-        return effects
-
-    def _addressed(self, event: Any) -> Any:
+        """Apply an event to the contender that it is for, or to all."""
+        self.effects, self.news = [], []
+        program = self.program
         match event:
-            case e.Changed("Limit"):
-                return At(LEASES, s.PermitsChanged(names=False))
-            case e.Changed("Names"):
-                return At(LEASES, s.PermitsChanged(names=True))
+            case e.Join():
+                program.queue.join()
+            case e.Leave():
+                self.leave = event
+                program.left = True
+                program.leave_parts()
+            case At():
+                self._deliver(event.what, [p for p in self.parts if p.number == event.part])
             case e.Changed():
-                return At(LOCKS if "lock-" in event.name else LEASES, event)
-        return event
+                self._deliver(event, [part for part in self.parts if part.hears(event.name)])
+            case _:
+                self._deliver(event, list(self.parts))
+        self.parts = [part for part in self.parts if part.machine.state is not State.LEFT]
+        granted = [e.GRANT] if SETTLED in self.news else []
+        rest = [one for one in self.news if type(one) not in (e.Grant, str)]
+        return [*self.effects, *granted, *rest]
+
+    def _deliver(self, event: Any, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if part.machine.state is not State.NEW:
+                part.apply(event)
+            self.program.advance()
 
     def copy(self, process: Process) -> Taker:
         new = object.__new__(Taker)
-        new.me, new.attempts, new.policy = self.me, self.attempts, self.policy
-        old = self.machine
-        machine = new.machine = object.__new__(type(old))
-        _copy(old, machine)
-        machine.nodes = list(old.nodes)
-        machine.limit = object.__new__(Limit)
-        vars(machine.limit).update(vars(old.limit))
-        machine.session = process
-        machine.new_prefix = new.next_prefix
-        machine.queue = self._copy_of(old.queue, machine)
-        machine.permits = [self._copy_of(permit, machine) for permit in old.permits]
+        vars(new).update(vars(self))
+        new.process = process
+        new.effects, new.news = [], []
+        new.limit = object.__new__(Limit)
+        vars(new.limit).update(vars(self.limit))
+        old = {*self.parts, *self.program.parts}
+        copies = {
+            part: Part(new, _clone(part.machine, new), part.number, left=part.left) for part in old
+        }
+        new.parts = [copies[part] for part in self.parts]
+        program = new.program = object.__new__(type(self.program))
+        vars(program).update(vars(self.program))
+        program.taker = new
+        program.queue = copies[self.program.queue]
+        program.permits = [copies[permit] for permit in self.program.permits]
         return new
-
-    def _copy_of(self, old: Machine, machine: SemaphoreMachine) -> Machine:
-        copy = clone(old, machine.session)  # type: ignore[arg-type]
-        copy.local = LocalLine()
-        copy.new_prefix = machine.new_prefix
-        return copy
 
     @property
     def key(self) -> Any:
+        program = self.program
+        current = program.parts
         return (
             self.attempts,
-            self.machine.limit.told,
-            *_plain(self.machine),
-            *self.machine.nodes,
-            *map(_decides, self.machines),
+            self.limit.told,
+            program.granted,
+            program.left,
+            *(
+                (
+                    part.number,
+                    part.left,
+                    part in current,
+                    *_decides(part.machine),
+                    _more[_base(part.machine)](part.machine),
+                )
+                for part in (self.parts or current)
+            ),
         )
+
+
+SETTLED = "settled"
+
+
+def _of(cls: Any, taker: Taker) -> Any:
+    """Return a program whose contenders are a taker's."""
+
+    class OfTaker(cls):  # type: ignore[misc] # a mutation, or not
+        def new_turn(self) -> Part:
+            return self.taker.new(self.taker.bugs.turn, FAIR)
+
+        def new_permit(self) -> Part:
+            shared = self.taker.limit.now > 1
+            return self.taker.new(self.taker.bugs.permit, Policy(LEASE, shared=shared))
+
+        def settle(self) -> None:
+            self.taker.news.append(SETTLED)
+
+        taker: Taker
+
+    OfTaker.taker = taker
+    return OfTaker(taker.wanted)
+
+
+def _base(machine: Any) -> Any:
+    return Permit if isinstance(machine, Permit) else Turn
+
+
+def _clone(old: Any, taker: Taker) -> Any:
+    new = object.__new__(type(old))
+    _copy[_base(old)](old, new)
+    new.session = taker.process
+    new.local = LocalLine()
+    new.limit = taker.limit
+    return new
 
 
 class SemaphoreProcess(Process):
     """A process that has contenders of a semaphore."""
 
     __slots__ = ()
+    #: How many requests a join sends at once.
+    first_requests = 3
     contenders: dict[int, Any]
 
     def bind(self) -> None:
@@ -166,7 +292,7 @@ class SemaphoreProcess(Process):
     def note_grant(self, world: World, contender: Any) -> None:
         if not contender.valid:
             raise Wrong(f"{NAMES[contender.me]} is granted what is lost already")
-        names = [permit.node.name for permit in contender.machine.permits]
+        names = [permit.node.name for permit in contender.permits]
         for name, owner, _ in world.server.nodes:
             if name in names and owner != self.id:
                 raise Wrong(f"{NAMES[contender.me]} is granted on a node of an earlier session")
@@ -178,7 +304,7 @@ def beginning(
     faults: Faults,
     *,
     homes: Sequence[int],
-    machine: type[SemaphoreMachine] = SemaphoreMachine,
+    bugs: Bugs = Bugs(),  # noqa: B008 - it does not change
     line: bool = True,
     slow: bool = False,
     try_only: Sequence[int] = (),
@@ -193,8 +319,9 @@ def beginning(
         inside = [n for n, home in enumerate(homes) if home == number]
         process = SemaphoreProcess(number, inside)
         for n in inside:
-            one = machine(process, Limit("key", limit), wanted=wanted[n], try_only=n in try_only)
-            process.contenders[n] = Taker(one, n)
+            process.contenders[n] = Taker(
+                process, n, Limit("key", limit), wanted[n], tries=n in try_only, bugs=bugs
+            )
         processes.append(process)
     data = Limit("key", limit).announcement if line else b""
     server = Server(line=int(line), sessions=len(processes), limit=data, most=limit)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.local_line import Line
-from distlock.queue.semaphore import events as s
-from distlock.queue.semaphore.events import LEASES, At
 from distlock.queue.semaphore.limits import limit_in
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong
@@ -66,7 +64,7 @@ def attending(contender: Machine) -> bool:
 def carry_out(world: World, process: Process, number: int, effects: Any) -> None:
     told: list[e.Tell] = []
     for request in effects:
-        effect = request.what if isinstance(request, At) else request
+        effect = _what(request)
         match effect:
             case e.Grant():
                 process.note_grant(world, process.contenders[number])
@@ -74,7 +72,7 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
                 told.append(effect)
             case e.Delete():
                 _delete(process, effect)
-            case e.Unwatch() | s.UnwatchPermits():
+            case e.Unwatch():
                 process.watchers -= {(watched(effect), number)}
                 _unwatch_if_unwanted(process, watched(effect))
             case e.Busy() | e.Lose() | e.Refuse(e.Why.BEYOND_LIMIT):
@@ -102,8 +100,6 @@ def _hand_over(world: World, process: Process, number: int, tell: e.Tell) -> Non
 
 def watched(effect: Any) -> str:
     """Return the name of what is watched: a node's, ``Line``, ``Limit`` or ``Names``."""
-    if isinstance(effect, s.WatchPermits | s.UnwatchPermits):
-        return "Names" if effect.names else "Limit"
     name: str = getattr(effect, "name", type(effect).__name__.rpartition("atch")[2])
     return name
 
@@ -130,16 +126,16 @@ def serve(world: World, process: Process) -> None:
     if process.deposed and _is_write(process, number, effect):
         process.doomed = True
         return
-    answer = _SERVES.get(type(effect), _watch_by_exists)(world, process, effect)
+    answer = _server_of(effect)(world, process, effect)
     arrive(world, process, number, answer)
 
 
 def _is_write(process: Process, number: int | None, effect: Any) -> bool:
-    what = effect.what if isinstance(effect, At) else effect
+    what = _what(effect)
     if isinstance(what, e.List):  # one of the mutations asks for a ``sync``
         asks = number is not None and getattr(process.contenders[number], "syncs", False)
         return what.sync and not asks
-    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Prove | s.WriteLimit)
+    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Prove | e.WriteLimit)
 
 
 def _create(world: World, process: Process, effect: e.Create) -> e.Created:
@@ -227,34 +223,41 @@ def _prove(_world: World, process: Process, _: e.Prove) -> e.Proved:
 # --- a semaphore's permits ------------------------------------------------------------------------
 
 
-def _at(world: World, process: Process, at: At) -> At | None:
+def _what(one: Any) -> Any:
+    """Return a request or an answer without its address at a semaphore."""
+    return getattr(one, "what", one)
+
+
+def _at(world: World, process: Process, at: Any) -> Any:
     """Carry out a request at one of a semaphore's nodes."""
-    answer = _SERVES[type(at.what)](world, process, at.what)
+    answer = _server_of(at.what)(world, process, at.what)
     if isinstance(answer, e.Listed):
-        names = [name for name in answer.names if (LEASE in name) == (at.where == LEASES)]
+        names = [name for name in answer.names if (LEASE in name) == (at.where == "leases")]
         answer = answer._replace(names=tuple(names))
-    return None if answer is None else At(at.where, answer)
+    return None if answer is None else at._replace(what=answer)
 
 
-def _read_limit(world: World, process: Process, _: Any) -> s.LimitRead:
+def _read_limit(world: World, process: Process, _: Any) -> e.LimitRead:
     server = world.server
     if not server.line:
-        return s.LimitRead(error=e.Problem.MISSING)
+        return e.LimitRead(error=e.Problem.MISSING)
     taken = sum(LEASE in name for name, *_ in _seen(world, process))
-    return s.LimitRead(server.limit, server.version, taken)
+    return e.LimitRead(server.limit, server.version, taken)
 
 
-def _watch_permits(
-    world: World, process: Process, effect: s.WatchPermits
-) -> s.LimitRead | e.Listed:
+def _watch_limit(world: World, process: Process, effect: e.WatchLimit) -> e.LimitRead:
     if world.server.line:
         _watch_by_exists(world, process, effect)
-    if effect.names:
-        return _list(world, process, e.List())
     return _read_limit(world, process, effect)
 
 
-def _write_limit(world: World, _process: Process, effect: s.WriteLimit) -> None:
+def _watch_names(world: World, process: Process, effect: e.WatchNames) -> e.Listed:
+    if world.server.line:
+        _watch_by_exists(world, process, effect)
+    return _list(world, process, e.List())
+
+
+def _write_limit(world: World, _process: Process, effect: e.WriteLimit) -> None:
     if world.server.line and world.server.version == effect.version:
         set_limit(world, effect.data)
 
@@ -277,11 +280,17 @@ _SERVES: dict[type, Any] = {
     e.Unwatch: _unwatch,
     e.Delete: _delete_node,
     e.Prove: _prove,
-    At: _at,
-    s.ReadLimit: _read_limit,
-    s.WatchPermits: _watch_permits,
-    s.WriteLimit: _write_limit,
+    e.ReadLimit: _read_limit,
+    e.WatchLimit: _watch_limit,
+    e.WatchNames: _watch_names,
+    e.WriteLimit: _write_limit,
 }
+
+
+def _server_of(effect: Any) -> Any:
+    if hasattr(effect, "where"):
+        return _at
+    return _SERVES.get(type(effect), _watch_by_exists)
 
 
 def arrive(world: World, process: Process, number: int | None, answer: Any) -> None:
@@ -296,7 +305,7 @@ def arrive(world: World, process: Process, number: int | None, answer: Any) -> N
 
 def take(world: World, process: Process, number: int | None, answer: Any) -> None:
     """Let a process take an answer."""
-    what = answer.what if isinstance(answer, At) else answer
+    what = _what(answer)
     match what:
         case e.Delete():
             process.deletes = tuple(d for d in process.deletes if d != tuple(answer))
@@ -314,7 +323,7 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
             _settle_watch(world, process, number, what.name, what.error)
         case e.LineRead():
             _settle_line(process, what)
-        case s.LimitRead():
+        case e.LimitRead():
             _settle_watch(world, process, number, "Limit", what.error)
         case e.Listed():
             _settle_watch(world, process, number, "Names", what.error)
@@ -366,7 +375,7 @@ def fire(world: World, *names: str, deleted: bool = False) -> None:
 
 def describe(what: Any) -> str:
     """Return a short text for a trace."""
-    if isinstance(what, At):
+    if hasattr(what, "where"):
         return f"{describe(what.what)} at {what.where}"
     if isinstance(what, str):
         kind = what.partition("-")[2].rstrip("0123456789-_")

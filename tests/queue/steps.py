@@ -171,7 +171,7 @@ def _of_caller(
         if contender.policy.hands_over and any(c.state is not State.NEW for c in others):
             yield "joins after its neighbour", partial(_join, number=number, follows=True)
         if world.faults.interrupts:
-            for sent in (0, 1):
+            for sent in range(process.first_requests):
                 yield (
                     f"is interrupted in its join after {sent} requests",
                     partial(_join, number=number, sent=sent),

@@ -24,7 +24,7 @@ def test_nothing_that_can_happen_breaks_a_semaphore(scope: Scope) -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_bug_breaks_a_semaphore(mutation: Mutation) -> None:
-    found = explore(mutation.scope.beginning(mutation.machine))
+    found = explore(mutation.scope.beginning(mutation.bugs))
     print(found)  # noqa: T201
     assert found.trace
     assert mutation.harm in found.trace[-1]

@@ -156,6 +156,9 @@ class Process:
         "watchers",
     )
 
+    #: How many requests a join sends at once.
+    first_requests = 2
+
     def __init__(self, number: int, contenders: Sequence[int]) -> None:
         self.number = number
         self.id = number + 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import DistlockError, LockLost, zk_semaphore
-from distlock.contenders.semaphore import LeasesWire, SemaphoreContender
+from distlock.contenders.semaphore import SemaphoreContender, SemaphorePart
 from distlock.queue.events import LIST
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.helpers import eventually, raw_client
@@ -34,10 +34,10 @@ def test_acquire_after_lost_server(
     """testAcquireAfterLostServer, CURATOR-335: the server goes between the create and the list."""
     (server,) = own_zookeeper.servers
     inside, stop, made = Inside(), threading.Event(), threading.Event()
-    carry_out, kept_back = LeasesWire.carry_out, []
+    carry_out, kept_back = SemaphorePart.carry_out, []
 
-    def keep_the_first_list_back(wire: LeasesWire, effects: Sequence[Any]) -> None:
-        if LIST in effects and not made.is_set():
+    def keep_the_first_list_back(wire: SemaphorePart, effects: Sequence[Any]) -> None:
+        if wire.path.endswith("/leases") and LIST in effects and not made.is_set():
             kept_back.append(partial(carry_out, wire, [LIST]))
             carry_out(wire, [effect for effect in effects if effect is not LIST])
             made.set()
@@ -55,7 +55,7 @@ def test_acquire_after_lost_server(
 
     with zk_semaphore(KEY, 1):
         pass
-    monkeypatch.setattr(LeasesWire, "carry_out", keep_the_first_list_back)
+    monkeypatch.setattr(SemaphorePart, "carry_out", keep_the_first_list_back)
     workers = [make_owner().submit(work) for _ in range(5)]
     try:
         assert made.wait(PATIENCE)

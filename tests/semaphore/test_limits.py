@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_semaphore, zk_semaphore_mutex
-from distlock.contenders.semaphore import LeasesWire
+from distlock.contenders.semaphore import SemaphorePart
 from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
@@ -54,16 +54,16 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
 
 def pauses_before_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pause a thread at the queue until it has the permit, for half a second at most."""
-    carry_out = LeasesWire.carry_out
+    carry_out = SemaphorePart.carry_out
 
-    def late(wire: LeasesWire, effects: Sequence[Any]) -> None:
-        contender = wire._of()
+    def late(wire: SemaphorePart, effects: Sequence[Any]) -> None:
+        contender = wire._of
         if contender is not None and threading.current_thread() is threading.main_thread():
             with suppress(AssertionError):
                 eventually(lambda: contender.granted, 0.5)
         carry_out(wire, effects)
 
-    monkeypatch.setattr(LeasesWire, "carry_out", late)
+    monkeypatch.setattr(SemaphorePart, "carry_out", late)
 
 
 def test_a_limit_that_was_set_counts_where_it_is_read_late(

@@ -11,7 +11,7 @@ import pytest
 
 from distlock import LockUnavailable, zk_semaphore
 from distlock.contenders.semaphore import SemaphoreContender
-from distlock.queue.semaphore.machine import SemaphoreMachine
+from distlock.queue.semaphore.machine import Program
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Permits
@@ -38,14 +38,14 @@ def connected(permits: Permits, patient_link: TcpProxy) -> TcpProxy:
 def before_permits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[], object]]]:
     """What is to happen when somebody has come first at the queue; each is done once, in turn."""
     todo: list[Callable[[], object]] = []
-    make = SemaphoreMachine._make
+    take = Program._take
 
-    def do_and_make(machine: SemaphoreMachine) -> None:
-        if todo:
+    def do_and_take(program: Program[Any]) -> None:
+        if todo and not program.permits:
             todo.pop(0)()
-        make(machine)
+        take(program)
 
-    monkeypatch.setattr(SemaphoreMachine, "_make", do_and_make)
+    monkeypatch.setattr(Program, "_take", do_and_take)
     yield todo
     assert not todo
 
@@ -54,14 +54,14 @@ def before_permits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[]
 
 
 @pytest.mark.parametrize("wanted", [1, 2])
-def test_permits_whose_creates_have_lost_their_answers_are_made_anew(
+def test_permits_whose_creates_have_lost_their_answers_are_found(
     permits: Permits,
     connected: TcpProxy,
     make_owner: MakeOwner,
     before_permits: list[Callable[[], object]],
     wanted: int,
 ) -> None:
-    """CURATOR-335: the old nodes would use the limit up for as long as the session lives."""
+    """CURATOR-335: others would use the limit up, with them, for as long as the session lives."""
     before_permits.append(lambda: connected.black_hole("to_client"))
     session_id = await_connection().id
     granted = make_owner().submit(zk_semaphore(KEY, 2).acquire, timeout=PATIENCE, leases=wanted)
@@ -71,7 +71,7 @@ def test_permits_whose_creates_have_lost_their_answers_are_made_anew(
     assert granted.result(PATIENCE)
     assert session_for().id == session_id
     permits.await_(wanted, 0)
-    assert not set(lost) & set(permits.names())
+    assert set(lost) == set(permits.names())
     zk_semaphore(KEY, 2).release(wanted)
     forgets_all(session_for())
 
@@ -192,11 +192,10 @@ def test_nodes_of_an_earlier_session_give_no_lease(
     waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
     permits.await_head(1)
     ghosts = [f"{permits.path}/{permits.names()[-1]}", f"{permits.queue}/{permits.line()[0]}"]
-    machine = places[-1].machine
-    node = machine.queue.node
-    assert node is not None
-    machine.queue.node = node._replace(session_id=node.session_id - 1)
-    machine.nodes = [one._replace(session_id=one.session_id - 1) for one in machine.nodes]
+    for part in places[-1].parts:
+        node = part.machine.node
+        assert node is not None
+        part.machine.node = part.node = node._replace(session_id=node.session_id - 1)
     holder.release()
     permits.await_(1, 2)
     assert not waiting.done()

@@ -1,7 +1,3 @@
-"""The queue of a semaphore as a state machine: events in, effects out, and no I/O.
-
-`machine` tells how it works, and `states` has its table; `events` has the events and effects. The
-queue is a fair one of `distlock.queue.machine`. `limits` knows how many permits there are.
-"""
+"""A semaphore: `machine` takes permits in a few steps over the queue; `limits` knows how many."""
 
 from __future__ import annotations

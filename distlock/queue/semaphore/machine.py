@@ -1,435 +1,283 @@
-"""A semaphore's contender as a state machine: events in, effects out, and no I/O.
+"""A semaphore over the wait queue: a way to permits in a few steps. Without I/O.
 
-`SemaphoreMachine.apply` takes an event and returns the effects. `states` has the table of what
-happens in which state, `events` the words, and `distlock.queue.machine` says what the driver
-guarantees.
+``<path>/locks`` is a fair queue. The first contender there makes nodes in ``<path>/leases``, waits
+until that has no more nodes than the limit, and leaves the queue. So only one contender waits for
+permits, without a herd; and one that wants several waits there for all of them: no two can have a
+part each and wait for the rest.
 
-``<path>/locks`` is a fair queue, with a machine of its own. The first contender there makes its
-nodes in ``<path>/leases``, has its permits as soon as that has no more nodes than the limit, and
-leaves the queue. So only one contender waits for permits, without a herd; and one that wants
-several waits there for all of them: no two can have a part each and wait for the rest.
+The place in the queue and each permit are contenders with a `distlock.queue.machine`: `Turn` and
+`Permit` are such machines, with what is different. A `Program` makes them.
 
 How it is safe:
 
-- The queue is for fairness only. A contender beyond the limit, counted with all others, has
-  nothing. So our turn lasts as long as the session, and does not end with the session deadline.
-- The creates and a list are one go, and the list's answer is the last. Nothing is decided before
-  it, so the answers of one go never mix with those of another.
-- Nodes that may be there, or may be gone, are deleted and made anew: the queue's node keeps our
-  turn. A node of an earlier session never counts (CURATOR-604).
-- Each answer that has the limit comes before a list, which judges by it.
+- A node beyond the limit, counted with all others, gives nothing. The queue is for fairness only,
+  so our turn lasts as long as the session, and does not end with the session deadline.
+- The limit and the permits in use are read right before each list of the queue, and a changed limit
+  before a list of the permits, which judges by it.
+- A permit that is lost before all are there is taken anew, if it is still our turn.
 
 Source: Curator's ``InterProcessSemaphoreV2``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from distlock.keys import znodes
 from distlock.queue import events as e
-from distlock.queue.local_line import LocalLine
+from distlock.queue.events import LIMIT, NAMES
 from distlock.queue.machine import Machine
-from distlock.queue.policies import FAIR, Policy
-from distlock.queue.states import State
-from distlock.queue.table import methods_of
-
-from . import events as s
-from .events import LEASES, LOCKS, At
-from .states import RULES, SemaphoreState
+from distlock.queue.states import RULES, State
+from distlock.queue.table import Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from distlock.queue.events import Node
-    from distlock.queue.machine import SessionView
-    from distlock.queue.semaphore.limits import Limit
+    from .limits import Limit
 
-    from .events import Effect, Event
-
-#: The queue's news for its caller, which is the semaphore's contender.
-_OUTCOMES = frozenset({e.Grant, e.Lose, e.Refuse})
-#: The events of the session that the queue hears of, too.
-_OF_THE_SESSION = frozenset({e.Connected, e.Disconnected, e.Renewed})
+S = State
 
 
-class SemaphoreMachine:
-    """One caller's way through the queue and to its permits.
+def _limit_read_in(*states: State) -> tuple[Rule, Rule]:
+    """Return the rules of a limit that is read in these states, and comes too late in others."""
+    late = [s for s in S if s not in (S.NEW, S.PARKED, *states)]
+    return Rule(states, e.LimitRead, "_limit_read"), Rule(late, e.LimitRead)
+
+
+class Limited(Machine):
+    """A contender that goes by the limit.
 
     :param limit: how many permits there are, as far as this process knows
-    :param wanted: how many to take, all or none
-    :param try_only: be `Busy` as soon as too few are free
-    :param new_prefix: returns a prefix for a node's name that nobody else has
+    :param wanted: how many the caller takes, all or none
+    :param tries: be `Busy` as soon as too few are free
     """
 
-    __slots__ = (
-        "_effects",
-        "_error",
-        "_limit_watched",
-        "_line_error",
-        "_names_watched",
-        "_unanswered",
-        "ahead",
-        "limit",
-        "new_prefix",
-        "nodes",
-        "permits",
-        "prefix",
-        "queue",
-        "seen",
-        "session",
-        "state",
-        "try_only",
-        "wanted",
-    )
-    #: By state and event: what applies it.
-    _methods: ClassVar[list[dict[type, Callable[[Any, Any], None]]]]
+    __slots__ = ("limit", "tries", "wanted")
 
     def __init__(
-        self,
-        session: SessionView,
-        limit: Limit,
-        *,
-        wanted: int = 1,
-        try_only: bool = False,
-        new_prefix: Callable[[], str] = znodes.protected_prefix,
+        self, *args: Any, limit: Limit, wanted: int = 1, tries: bool = False, **options: Any
     ) -> None:
-        self.session = session
+        super().__init__(*args, **options)
         self.limit = limit
         self.wanted = wanted
-        self.try_only = try_only
-        self.new_prefix = new_prefix
-        self.state = SemaphoreState.NEW
-        #: Our way through the queue.
-        self.queue = self._new_queue()
-        #: The prefix of our permits' nodes, and those nodes that are known to be there.
-        self.prefix = ""
-        self.nodes: list[Node] = []
-        #: The permits, once granted: each a contender of its own.
-        self.permits: list[Machine] = []
-        #: How many were ahead at the last look; None until the queue or the permits were seen, and
-        #: for one who tries only while it is in the queue.
-        self.ahead: int | None = None
-        #: Whether the queue or the permits have ever been seen.
-        self.seen = False
-        #: The creates of this go that are not answered yet, and the first error.
-        self._unanswered = 0
-        self._error: e.Error = None
-        self._line_error: e.Error = None
-        self._limit_watched = self._names_watched = False
-        self._effects: list[Effect] = []
+        self.tries = tries
 
-    def __init_subclass__(cls) -> None:
-        cls._methods = methods_of(cls, SemaphoreState, RULES)
-
-    def apply(self, event: Event) -> Sequence[Effect]:
-        """Apply an event and return what is to be done, in this order."""
-        effects = self._effects = []
-        where, what = event if type(event) is At else (None, event)
-        if where == LOCKS:
-            self._in_queue(what)
-        else:
-            if type(what) in _OF_THE_SESSION and not self._keeps_turn(what):
-                self._in_queue(what)
-            self._happen(what)
-        return effects
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more will come of any event."""
-        return self.state is SemaphoreState.LEFT and self.queue.state is State.LEFT
-
-    def _happen(self, event: Any) -> None:
-        method = self._methods[self.state].get(type(event))
-        if method is not None:
-            method(self, event)
-
-    def _do(self, *effects: Any) -> None:
-        """Ask for something at the node of the permits."""
-        self._effects.extend(At(LEASES, effect) for effect in effects)
-
-    # --- in the queue ----------------------------------------------------------------------------
-
-    @property
-    def _our_turn(self) -> bool:
-        """Whether we are first in the queue, in this session."""
-        return self.queue.state is State.HOLDING and self.queue.standing
-
-    def _keeps_turn(self, event: Any) -> bool:
-        """Whether the queue is not to know of a connection, since it would check the deadline."""
-        return type(event) is e.Connected and self.queue.state is State.HOLDING
-
-    def _new_queue(self) -> Machine:
-        return Machine(FAIR, self.session, LocalLine(), me=None, new_prefix=self.new_prefix)
-
-    def _in_queue(self, event: Any) -> None:
-        queue = self.queue
-        for effect in queue.apply(event):
-            if type(effect) in _OUTCOMES:
-                self._happen(effect)
-            else:
-                self._effects.append(At(LOCKS, effect))
-                if type(effect) is e.MakeLine:
-                    self._make_line()
-        if queue.ahead and queue is self.queue:
-            self.seen = True
-            if not self.try_only:
-                self.ahead = queue.ahead
-
-    def _come_to_queue(self, _: Any = None) -> None:
-        """Enter the queue, and see in the same go what is written of the permits."""
-        self.state = SemaphoreState.COUNTING
-        self.ahead = None
-        self._in_queue(e.Join())
-        self._count()
-
-    def _count(self, _: Any = None) -> None:
-        self.state = SemaphoreState.COUNTING
-        if self.queue.state is State.HOLDING and not self._our_turn:
-            self._start_anew()
-        elif self.session.connected:
-            self._do(s.ReadLimit())
-
-    def _counted(self, event: s.LimitRead) -> None:
-        """Decide whether to go on; one who tries makes no nodes that could be too many.
-
-        If permits are free, the contender in the queue takes a moment, and this one waits for it.
-        """
-        if event.error not in (None, e.Problem.MISSING):
-            self._fail(event.error)
-            return
-        self._limit_read(event)
-        if self._is_beyond_limit():
-            return
-        if self.try_only and event.taken + self.wanted > self.limit.now:
-            self._be_busy(event.taken)
-        elif self.queue.state is State.HOLDING:
-            self._make()
-        else:
-            self.state = SemaphoreState.QUEUEING
-
-    def _have_turn(self, _: e.Grant) -> None:
-        if self.try_only:
-            self._count()
-        else:
-            self._do(s.ReadLimit())  # somebody may have set another one
-            self._make()
-
-    def _start_anew(self, _: Any = None) -> None:
-        """Come to the queue again: our node there has gone."""
-        self._give_up_nodes()
-        self._unwatch()
-        self._in_queue(e.Leave())
-        self.queue = self._new_queue()
-        self._come_to_queue()
-
-    # --- the node of the permits ------------------------------------------------------------------
-
-    def _limit_read(self, event: s.LimitRead) -> None:
-        if event.error is not None:
-            self._limit_watched = False  # what has become of the permits, their list tells
-        elif self.limit.read(event.data):
-            self._do(s.WriteLimit(self.limit.announcement, event.version))
-
-    def _make_line(self) -> None:
-        self._do(e.MakeLine(), s.WriteLimit(self.limit.announcement, 0))
-
-    def _line_made(self, event: e.LineMade) -> None:
-        self._line_error = event.error
-
-    def _is_beyond_limit(self) -> bool:
-        """Refuse a caller that would wait for ever at the head, and everybody behind it."""
-        beyond = self.wanted > self.limit.now
-        if beyond:
-            self._refused(e.Refuse(e.Why.BEYOND_LIMIT))
-        return beyond
-
-    def _be_busy(self, taken: int) -> None:
-        self.state = SemaphoreState.BUSY
-        self.seen = True
-        self.ahead = taken
-        self._effects.append(e.Busy())
-
-    # --- making the permits ----------------------------------------------------------------------
-
-    def _make(self) -> None:
-        """Make the nodes of our permits and list all of them in one go, while it is our turn."""
-        if not self._our_turn:
-            self._start_anew()
-            return
-        self._give_up_nodes()
-        self._unwatch()
-        self.state = SemaphoreState.MAKING
-        self.prefix = self.new_prefix()
-        self._unanswered = self.wanted
-        self._error = None
-        self._do(*[e.Create(self.prefix + znodes.LEASE)] * self.wanted, e.List())
-
-    def _created(self, event: e.Created) -> None:
-        self._unanswered -= 1
-        if event.node is not None:
-            self.nodes.append(event.node)
-        else:
-            self._error = self._error or event.error
-
-    def _made(self, event: e.Listed) -> None:
-        if self._unanswered:
-            return  # a list from before
-        if self._error is None:
-            self._listed(event)
-        elif self._error is not e.Problem.MISSING:
-            self._fail(self._error)
-        elif self._line_error is not None:
-            self._fail(self._line_error)
-        else:
-            self._make_line()
-            self._make()
-
-    # --- after a lost reply ----------------------------------------------------------------------
-
-    def _lose_reply(self, _: e.Disconnected) -> None:
-        self.state = SemaphoreState.FINDING
-        self.nodes = []  # they are found with the others
-
-    def _find(self, _: e.Connected) -> None:
-        self._do(e.List(sync=True))
-
-    def _found(self, event: e.Listed) -> None:
-        self._delete_ours(event.names)
-        self._make()
-
-    def _delete_ours(self, names: Sequence[str]) -> None:
-        ours = [name for name in names if name.startswith(self.prefix)]
-        self._do(*(e.Delete(name, self.session.id) for name in ours))
-
-    # --- among the permits -----------------------------------------------------------------------
-
-    def _look(self, _: Any = None) -> None:
-        """List the permits, or start anew where our place in the queue went with its session."""
-        self.state = SemaphoreState.LOOKING
-        if not self._our_turn:
-            self._start_anew()
-        elif self.session.connected:
-            self._do(e.List())
-
-    def _listed(self, event: e.Listed) -> None:
-        if event.error is None:
-            self._see(event.names)
-        elif event.error is e.Problem.MISSING:
-            self._make()
-        else:
-            self._fail(event.error)
+    def _limit_read(self, event: e.LimitRead) -> None:
+        if event.error is None and self.limit.read(event.data):
+            self._do(e.WriteLimit(self.limit.announcement, event.version))
 
     def _see(self, names: Sequence[str]) -> None:
-        """Decide: within the limit, or too many."""
+        """Refuse a caller that would wait for ever at the head, and everybody behind it."""
+        if self.wanted > self.limit.now:
+            self._refuse(e.Why.BEYOND_LIMIT)
+        else:
+            self._judge(names)
+
+    def _judge(self, names: Sequence[str]) -> None:
+        super()._see(names)
+
+
+class Turn(Limited):
+    """The place in the queue.
+
+    While enough permits are free, those ahead take a moment, and one who tries waits for them.
+    """
+
+    __slots__ = ("_error", "_taken")
+    rules = (*RULES, *_limit_read_in(S.JOINING, S.LOOKING))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: Of the last look at the permits: how many are in use, for one who tries, and the error.
+        self._taken = 0
+        self._error: e.Error = None
+
+    @property
+    def valid(self) -> bool:
+        """Whether it is our turn, in this session."""
+        return self.state is S.HOLDING and self.standing
+
+    def _enter(self) -> None:
+        if self.session.connected:
+            self._do(e.ReadLimit())
+        super()._enter()
+
+    def _look(self, _: Any = None) -> None:
+        if self.session.connected and self.standing:
+            self._do(e.ReadLimit())
+        super()._look()
+
+    def _limit_read(self, event: e.LimitRead) -> None:
+        super()._limit_read(event)
+        self._taken = event.taken if self.tries else 0
+        self._error = None if event.error is e.Problem.MISSING else event.error
+
+    def _judge(self, names: Sequence[str]) -> None:
+        if self._error is not None:
+            self._fail(self._error)
+        elif self.tries and self._taken + self.wanted > self.limit.now:
+            self.seen = True
+            self.ahead = self._taken
+            self._be_busy()  # without nodes that could be too many
+        else:
+            super()._judge(names)
+
+
+class Permit(Limited):
+    """A permit: it waits until there are no more than the limit."""
+
+    __slots__ = ("_watching",)
+    rules = (
+        *RULES,
+        *_limit_read_in(S.JOINING, S.LOOKING, S.WAITING),
+        Rule(S.WAITING, e.Listed, "_listed", S.JOINING, S.REFUSED, S.PROVING, S.WAITING, S.HOLDING),
+        Rule((S.PROVING, S.BUSY, S.HOLDING, S.LOST), e.Listed),
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        #: The watches at the permits' node: `LIMIT`, `NAMES`.
+        self._watching: frozenset[str] = frozenset()
+
+    def _line_made(self, event: e.LineMade) -> None:
+        super()._line_made(event)
+        self._do(e.WriteLimit(self.limit.announcement, 0))
+
+    def _limit_read(self, event: e.LimitRead) -> None:
+        super()._limit_read(event)
+        if event.error is not None:
+            self._watching -= {LIMIT}  # what has become of the permits, their list tells
+
+    def _judge(self, names: Sequence[str]) -> None:
         self.seen = True
-        if self._is_beyond_limit():
-            return
-        session_id = self.session.id
-        if not all(node.session_id == session_id and node.name in names for node in self.nodes):
-            self._make()  # broken by an operator (CURATOR-211)
-        elif len(names) > self.limit.now:
-            self._wait(len(names))
-        elif self.session.deadline.running:
-            self._grant()
+        if self.node is None or self.node.name not in names or not self.standing:
+            self._start_anew()  # expired, or broken by an operator (CURATOR-211)
+        elif len(names) <= self.limit.now:
+            self._unwait()
+            self._have_turn()
         else:
-            self.state = SemaphoreState.PROVING
-            self._do(e.Prove())
-
-    def _wait(self, taken: int) -> None:
-        """Look again when there are other permits, or another limit."""
-        if self.try_only:
-            self._be_busy(taken)
-        elif not self._our_turn:
-            self._start_anew()
-        else:
-            self.state = SemaphoreState.WAITING
-            self.ahead = taken - self.limit.now
-            self._watch_limit()
-            if not self._names_watched:
-                self._names_watched = True
-                self._do(s.WatchPermits(names=True))
-
-    def _grant(self) -> None:
-        policy = Policy(znodes.LEASE, shared=self.limit.now > 1)
-        for node in self.nodes:
-            permit = Machine(policy, self.session, self.queue.local, me=None)
-            permit.node, permit.epoch = node, self.session.deadline.epoch
-            permit.state = State.HOLDING
-            self.permits.append(permit)
-        self.nodes = []
-        self.state = SemaphoreState.HOLDING
-        self._unwatch()
-        self._in_queue(e.Leave())
-        self._effects.append(e.Grant())
+            self.ahead = len(names) - self.limit.now
+            if self.tries:
+                self._be_busy()
+            else:
+                self.state = S.WAITING
+                self._watch_limit()
+                if NAMES not in self._watching:
+                    self._watching |= {NAMES}
+                    self._do(e.WatchNames())
 
     # --- watches ---------------------------------------------------------------------------------
 
     def _watch_limit(self) -> None:
-        if not self._limit_watched and self.session.connected:
-            self._limit_watched = True
-            self._do(s.WatchPermits(names=False))
+        if LIMIT not in self._watching:
+            self._watching |= {LIMIT}
+            self._do(e.WatchLimit())
 
-    def _changed(self, event: s.PermitsChanged) -> None:
-        if event.names:
-            self._names_watched = False
+    def _ahead_changed(self, event: e.Changed) -> None:
+        self._own_changed(event)
+
+    def _own_changed(self, event: e.Changed) -> None:
+        if event.name in self._watching:
+            self._watching -= {event.name}
+            if event.name == LIMIT and self.session.connected:
+                self._watch_limit()
+            self._look()  # after it, so that the permits are judged by the new limit
         else:
-            self._limit_watched = False
-            self._watch_limit()
-        self._look()  # after it, so that the permits are judged by the new limit
+            super()._own_changed(event)
 
-    def _unwatch(self) -> None:
-        if self._limit_watched:
-            self._do(s.UnwatchPermits(names=False))
-        if self._names_watched:
-            self._do(s.UnwatchPermits(names=True))
-        self._limit_watched = self._names_watched = False
+    def _unwait(self) -> None:
+        for name in sorted(self._watching):
+            self._do(e.Unwatch(name))
+        self._watching = frozenset()
 
-    def _disconnected(self, _: e.Disconnected) -> None:
-        self.state = SemaphoreState.LOOKING
-        self._limit_watched = self._names_watched = False
+    def _start_anew(self) -> None:
+        self._unwait()  # or else our own new node uses a watch up
+        super()._start_anew()
 
-    # --- leaving ---------------------------------------------------------------------------------
-
-    def _leave(self, event: e.Leave) -> None:
-        self.state = SemaphoreState.LEFT
-        self._give_up_nodes()  # before the queue, so that the next one finds them gone
-        self._unwatch()
-        self._in_queue(event)
-
-    def _leave_while_making(self, event: e.Leave) -> None:
-        self._leave(event)
-        if self._unanswered:
-            self.state = SemaphoreState.LEAVING
-
-    def _created_in_vain(self, event: e.Created) -> None:
-        self._created(event)
-        self._give_up_nodes()
-        if not self._unanswered:
-            self.state = SemaphoreState.LEFT
-
-    def _search(self, event: e.Leave | e.Disconnected) -> None:
-        self.state = SemaphoreState.SEARCHING
-        if type(event) is e.Leave:
-            self._in_queue(event)
-
-    def _found_in_vain(self, event: e.Listed) -> None:
-        self.state = SemaphoreState.LEFT
-        self._delete_ours(event.names)
-
-    def _give_up_nodes(self) -> None:
-        nodes, self.nodes = self.nodes, []
-        self._do(*(e.Delete(node.name, node.session_id) for node in nodes))
-
-    # --- refused ---------------------------------------------------------------------------------
-
-    def _fail(self, error: e.Error) -> None:
-        about = error if isinstance(error, BaseException) else None
-        self._refused(e.Refuse(e.Why.ERROR, about))
-
-    def _refused(self, refusal: e.Refuse) -> None:
-        self.state = SemaphoreState.REFUSED
-        self._effects.append(refusal)
+    def _disconnected(self, event: e.Disconnected) -> None:
+        self._watching = frozenset()
+        super()._disconnected(event)
 
 
-SemaphoreMachine.__init_subclass__()  # as each subclass, which has methods of its own, in the tests
+class Part(Protocol):
+    """A `Turn` or a `Permit`, as it is driven."""
+
+    machine: Machine
+    left: bool
+
+    def join(self) -> None: ...
+    def leave(self) -> None: ...
+
+
+_P = TypeVar("_P", bound=Part)
+
+
+class Program(ABC, Generic[_P]):
+    """The steps: come to the queue, make the permits, wait for all of them, leave the queue.
+
+    :param wanted: how many permits to take
+    """
+
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
+        self.queue = self.new_turn()
+        #: Each is given back for itself, once all are granted.
+        self.permits: list[_P] = []
+        self.granted = False
+        #: Whether the caller has given up.
+        self.left = False
+
+    @abstractmethod
+    def new_turn(self) -> _P:
+        """Return a new place in the queue."""
+
+    @abstractmethod
+    def new_permit(self) -> _P:
+        """Return a new permit."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Let the caller know that it has the permits."""
+
+    @property
+    def parts(self) -> list[_P]:
+        """The permits, which are left before the queue: the next one there finds them gone."""
+        return [*self.permits, self.queue]
+
+    def leave_parts(self) -> None:
+        """Leave all that have not left."""
+        for part in self.parts:
+            if not part.left:
+                part.leave()
+
+    def advance(self) -> None:
+        """Do what is due, after each event of a part."""
+        if self.left or self.granted:
+            return
+        if self.queue.machine.state is S.LOST:
+            self.leave_parts()
+            self.permits = []
+            self.queue = self.new_turn()
+            self.queue.join()
+        elif self.queue.machine.valid:
+            self._take()
+
+    def _take(self) -> None:
+        """Have the permits if all are granted; make those that are missing, or lost meanwhile."""
+        lost = [permit for permit in self.permits if _is_lost(permit.machine)]
+        if lost or not self.permits:
+            kept = [permit for permit in self.permits if permit not in lost]
+            new = [self.new_permit() for _ in range(self.wanted - len(kept))]
+            self.permits = kept + new
+            for permit in lost:
+                permit.leave()
+            for permit in new:
+                permit.join()
+        elif all(permit.machine.valid for permit in self.permits):
+            self.granted = True
+            self.queue.leave()
+            self.settle()
+
+
+def _is_lost(machine: Machine) -> bool:
+    return machine.state in (S.HOLDING, S.LOST) and not machine.valid
