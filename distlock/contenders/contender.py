@@ -1,4 +1,15 @@
-"""Drives a contender of the wait queue: events go into its machine, and effects are carried out."""
+"""Drives a contender of the wait queue: events go into its machine, and effects are carried out.
+
+The caller's thread makes the contender, lets it join, and sends the first requests. If one cannot
+be sent, because there is no connection or the session has too many nodes, it applies the refusal,
+too. Every later event is applied on the connection thread, in order: answers, watches, changes of
+the connection, and what a caller posts. So there is no lock. One thing is shared by two threads: an
+offer, which only one of them can take (`QueuedContender._take_offer`).
+
+The session counts its connections; a contender that has missed a change catches up before the next
+event. An answer counts for the connection on which its request was made only: on another one, a
+node that was created is deleted, and an error is no event.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +17,38 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
+from distlock.engine.timer import call_later
 from distlock.queue import events as e
 from distlock.queue.local_line import Line, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
 from . import answers
-from .driver import Driver
 from .grant import Grant, Reason
 from .refusals import refusal, worn
-from .wire import Wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from distlock.engine.reply import Done
     from distlock.queue.policies import Policy
     from distlock.session.session import Session
 
 #: For how long only clients that do not begin lines anew may keep us from doing so, in seconds.
 WORN_SECONDS: Final = 1.0
-
+#: The answer is void: the end of its connection is what happened.
+_VOID: Final = ConnectionLost | SessionOver
+#: The pause before a search that the server has refused begins again, in seconds.
+REFUSED_SECONDS: Final = 0.5
+_PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
 _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
     "session": e.Lapsed,
     "broken": e.FoundBroken,
 }
 
 
-class QueuedContender(Wire, Driver, Grant):
+class QueuedContender(Grant):
     """A caller's wait in the line under `path`, and its grant.
 
     :param policy: the kind of contender
@@ -44,6 +60,24 @@ class QueuedContender(Wire, Driver, Grant):
     :param machine: makes the machine
     """
 
+    #: Why it was refused.
+    error: Exception | None = None
+    #: How many were ahead at the last look; None until the line has been seen.
+    ahead: int | None = None
+    #: Whether the line has ever been seen, with this node or an earlier one.
+    was_in_line = False
+    #: When the server was last asked for a node (`time.monotonic`).
+    asked_at = 0.0
+    #: The number of the connection that the machine knows of.
+    _connection = 0
+    #: The connection on which the server has last refused the search for a node.
+    _refused_on = -1
+    #: Whether it is known which of the first requests were sent.
+    _sure = True
+    #: Whether it hears of the session's connections.
+    _attends = False
+    #: Whether no connection matters to it any more.
+    _over = False
     #: The neighbour that may be handed the lock: `follower`, until the offer is taken.
     _offer: QueuedContender | None = None
     #: The neighbour that may hand us the lock; changed on the connection thread.
@@ -68,7 +102,7 @@ class QueuedContender(Wire, Driver, Grant):
         on_revoke: Callable[[], None] | None = None,
         machine: Callable[..., Machine] = Machine,
     ) -> None:
-        Grant.__init__(self, session)
+        super().__init__(session)
         self.path = path
         self.key = key
         self.kind = policy.kind
@@ -76,7 +110,8 @@ class QueuedContender(Wire, Driver, Grant):
         self.data = data
         self._settled = settled
         self._on_revoke = on_revoke
-        self._watchers = {}
+        #: By the name of what is watched.
+        self._watchers: dict[str, Callable[[bool], None]] = {}
         self.machine = machine(
             policy,
             session,
@@ -227,6 +262,36 @@ class QueuedContender(Wire, Driver, Grant):
                 machine.me = self.follower = None  # they refer to each other
                 self._unwatch_line()
 
+    def hear(self, event: e.Event) -> None:
+        """Apply an event that is no answer."""
+        if self._connection != self.session.connection:
+            self.connection_changed()
+        self.apply(event)
+
+    def connection_changed(self) -> None:
+        """Take note of a connection that was lost, or of a new one."""
+        session = self.session
+        if self._connection != session.connection:
+            self._connection = session.connection
+            self._watchers.clear()
+            self.apply(e.Disconnected())
+            if session.connected:
+                self.apply(e.Connected())
+
+    def deadline_renewed(self) -> None:
+        """Watch the own node from the first heartbeat on: an operator may break it."""
+        if self._attends:  # or else its caller may be applying `Join` now
+            self.hear(e.Renewed())
+
+    def _attend(self) -> None:
+        """Hear of the session's connections until all is done, and that the caller has left."""
+        if self.left:
+            self.apply(e.LEAVE if self._sure else e.Leave(sure=False))
+        if not self._over:
+            self._attends = True
+            self.session.contenders.add(self)
+            self.connection_changed()
+
     def _stand_behind(self, neighbour: QueuedContender) -> None:
         """Wait for a neighbour, which may hand the lock over."""
         neighbour.follower = neighbour._offer = self
@@ -245,11 +310,137 @@ class QueuedContender(Wire, Driver, Grant):
     def _waits(self) -> None:
         """Take note that somebody is ahead."""
 
-    def _void(self) -> None:
-        if not self._attends:  # the first answers; from any thread
-            self.session.soon(self._attend)
+    # --- answers ---------------------------------------------------------------------------------
+
+    def _answer(self, event: Callable[[Any, e.Error], Any]) -> Done:
+        """Return what takes the answer to a request that is made now.
+
+        :param event: makes the event of a value and an error
+        """
+        return partial(self._answered, self._connection, event)
+
+    def _answered(
+        self,
+        connection: int,
+        event: Callable[[Any, e.Error], Any],
+        value: Any,
+        error: BaseException | None,
+    ) -> None:
+        if isinstance(error, _VOID):
+            if not self._attends:  # the first answers; from any thread
+                self.session.soon(self._attend)
+        elif connection == self._connection:
+            self.apply(event(value, error and _PROBLEMS.get(type(error), error)))
+
+    def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._answered(connection, lambda _, error: e.Created(None, error), value, error)
+        elif connection == self._connection:
+            self.apply(e.Created(answers.node(*value)))
+        else:
+            self._delete_orphan(value)
+
+    def _delete_orphan(self, value: Any) -> None:
+        path, stat = value
+        self.session.delete(path, stat.ephemeralOwner)
+
+    def _watcher(self, name: str, event: Callable[[bool], Any]) -> Callable[[bool], None]:
+        """Return what hears once that a node has changed, perhaps that it was deleted.
+
+        :param name: for `_take_back`
+        :param event: makes the event
+        """
+        changed = self._watchers[name] = partial(self._changed, self._connection, name, event)
+        return changed
+
+    def _changed(
+        self, connection: int, name: str, event: Callable[[bool], Any], deleted: bool
+    ) -> None:
+        if connection == self._connection:
+            self._watchers.pop(name, None)
+            self.apply(event(deleted))
+
+    def _take_back(self, name: str, path: str, *, children: bool = False) -> None:
+        changed = self._watchers.pop(name, None)
+        if changed is not None:
+            self.session.unwatch(path, changed, children=children)
 
     # --- effects ---------------------------------------------------------------------------------
+
+    def carry_out(self, effects: Sequence[Any]) -> None:
+        """Carry effects out, in their order."""
+        rest = iter(effects)
+        for effect in rest:
+            if type(effect) is e.Create:
+                self._create(effect, next(rest, None))
+            else:
+                self._CARRIES_OUT[type(effect)](self, effect)
+
+    def _create(self, create: e.Create, look: e.List | None = None) -> None:
+        """Create a node, and list the line in the same go if that is the next effect."""
+        make, path = self.session.make, self.path
+        also: tuple[Any, Done] | None = None
+        self.asked_at = time.monotonic()
+        if look is not None:
+            also = make.listing(path), partial(self._answered, self._connection, e.Listed)
+        self.session.create_contender(
+            f"{path}/{create.name}",
+            self.data,
+            partial(self._created, self._connection),
+            self._delete_orphan,
+            sequential=create.sequential,
+            also=also,
+        )
+
+    def _make_line(self, _: e.MakeLine) -> None:
+        self.session.create_containers(self.path, self._answer(lambda _, error: e.LineMade(error)))
+
+    def _list(self, effect: e.List) -> None:
+        answered = self._answer(partial(answers.listed, sync=effect.sync))
+        if effect.sync:
+            answered = partial(self._searched, self._connection, answered)
+        self.session.children(self.path, answered, sync=effect.sync)
+
+    def _searched(
+        self, connection: int, answered: Done, names: Any, error: BaseException | None
+    ) -> None:
+        """Search again after a pause if the server refuses: nobody else would find the node."""
+        if error is None or isinstance(error, NoNode | _VOID) or connection != self._connection:
+            answered(names, error)
+        else:
+            self._refused_on = connection
+            call_later(REFUSED_SECONDS, self._pause_over)
+
+    def _pause_over(self) -> None:
+        self.session.soon(self._search_again)
+
+    def _search_again(self) -> None:
+        if self._refused_on == self._connection:  # or else the search has begun anew
+            self._list(e.List(sync=True))
+
+    def _read_line(self, _: e.ReadLine) -> None:
+        self.session.read(self.path, self._answer(answers.line_read))
+
+    def _remove_line(self, effect: e.RemoveLine) -> None:
+        removed = self._answer(lambda _, error: e.LineRemoved(error))
+        self.session.remove(self.path, effect.version, removed)
+
+    def _read(self, effect: e.Read) -> None:
+        path = f"{self.path}/{effect.name}"
+        self.session.read(path, self._answer(partial(answers.node_read, effect.name)))
+
+    def _watch(self, effect: e.Watch) -> None:
+        name = effect.name
+        changed = self._watcher(name, partial(e.Changed, name))
+        watched = self._answer(partial(answers.watched, name))
+        self.session.watch(f"{self.path}/{name}", changed, watched)
+
+    def _unwatch(self, effect: e.Unwatch) -> None:
+        self._take_back(effect.name, f"{self.path}/{effect.name}")
+
+    def _prove(self, _: e.Prove) -> None:
+        proved = self._answer(lambda _value, _error: e.Proved())
+        self.session.prove(lambda acknowledged: proved(acknowledged, None))
 
     def _learn_line(self, _: e.WatchLine) -> None:
         path, lines = self.path, self.session.lines
@@ -298,8 +489,17 @@ class QueuedContender(Wire, Driver, Grant):
         other: Any = effect.contender
         other.hear(effect.event)
 
+    #: By the type of an effect: what carries it out.
     _CARRIES_OUT: ClassVar[Mapping[type, Callable[..., None]]] = {
-        **Wire.REQUESTS,
+        e.Create: _create,
+        e.MakeLine: _make_line,
+        e.List: _list,
+        e.ReadLine: _read_line,
+        e.RemoveLine: _remove_line,
+        e.Read: _read,
+        e.Watch: _watch,
+        e.Unwatch: _unwatch,
+        e.Prove: _prove,
         e.WatchLine: _learn_line,
         e.Delete: _delete,
         e.Grant: _grant,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -12,9 +12,6 @@ from distlock.contenders.semaphore import SemaphoreContender
 from distlock.queue.policies import MUTEX
 from distlock.queue.semaphore.limits import Limit
 from tests.kit.fake_session import LINE, FakeSession, Tree
-
-if TYPE_CHECKING:
-    from distlock.contenders.driver import Driver
 
 KINDS: dict[str, Any] = {
     "mutex": partial(QueuedContender, policy=MUTEX),
@@ -65,7 +62,7 @@ def test_who_has_left_before_there_is_a_connection_asks_for_nothing(
 
 
 def test_a_contender_that_joins_hears_of_no_heartbeat_yet(
-    session: FakeSession, contender: Driver
+    session: FakeSession, contender: QueuedContender | SemaphoreContender
 ) -> None:
     """Its caller may be applying `Join` in another thread."""
     session.connection += 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distlock.contenders import wire
+from distlock.contenders import contender
 from distlock.engine.errors import NoAuth, NotConnected
 from tests.contenders.tools import holds, standing_in_line
 from tests.kit.fake_session import FakeSession, Tree
@@ -105,7 +105,7 @@ def test_a_search_that_the_server_refuses_leaves_no_node(
     monkeypatch: pytest.MonkeyPatch, request_: str, leaves: bool
 ) -> None:
     """Such as Redis' -BUSY just after a reconnection: nobody else knows of the node."""
-    monkeypatch.setattr(wire, "REFUSED_SECONDS", 0)
+    monkeypatch.setattr(contender, "REFUSED_SECONDS", 0)
     tree = Tree()
     session = FakeSession(tree)
     session.lose_reply_of_create = True
