@@ -241,7 +241,7 @@ def guarded(server: Server) -> Iterator[Guarded]:
 
 @pytest.mark.parametrize("options", [{}, {"tls": False, "sentinel_ssl": "false"}])
 def test_sentinels_want_a_password_of_their_own_and_tls_too(
-    guarded: Guarded, use: Callable[[str], None], options: dict[str, Any]
+    guarded: Guarded, use: Callable[..., None], options: dict[str, Any]
 ) -> None:
     url = guarded.url(sentinel_password=SENTINEL_PASSWORD, **options)
     use(url, TIMEOUT=PATIENCE, CONNECT_TIMEOUT=PATIENCE)
