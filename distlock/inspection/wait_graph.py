@@ -113,9 +113,18 @@ def _stuck(locks: Sequence[Lock]) -> set[str]:
         for one in lock.waiters
         if one.owner and not _served(lock, one)
     }
+    # Waiters for these locks may proceed; the rest follows from that.
     stuck = set(waits)
-    while going_on := {owner for owner in stuck if not _blocked(waits[owner], stuck)}:
-        stuck -= going_on
+    behind: dict[str, list[str]] = {}
+    for owner, lock in waits.items():
+        for holder in lock.holders:
+            behind.setdefault(holder.owner, []).append(owner)
+    pending = deque(stuck)
+    while pending:
+        owner = pending.popleft()
+        if owner in stuck and not _blocked(waits[owner], stuck):
+            stuck.discard(owner)
+            pending.extend(behind.get(owner, ()))
     return stuck
 
 
@@ -136,14 +145,17 @@ def _blocked(lock: Lock, stuck: set[str]) -> bool:
 
 def _shortest(start: str, by_waiter: Mapping[str, Sequence[Link]]) -> Cycle | None:
     """Return the shortest path from an owner through its waits back to itself."""
-    ways: deque[tuple[Link, ...]] = deque((link,) for link in by_waiter.get(start, ()))
-    seen: set[str] = set()
-    while ways:
-        way = ways.popleft()
-        owner = way[-1].holder.owner
-        if owner == start:
-            return Cycle(links=way)
-        if owner not in seen:
-            seen.add(owner)
-            ways.extend((*way, link) for link in by_waiter.get(owner, ()))
+    came_by: dict[str, Link] = {}
+    pending = deque([start])
+    while pending:
+        for link in by_waiter.get(pending.popleft(), ()):
+            owner = link.holder.owner
+            if owner not in came_by:
+                came_by[owner] = link
+                pending.append(owner)
+        if start in came_by:
+            way = [came_by[start]]
+            while way[0].waiter.owner != start:
+                way.insert(0, came_by[way[0].waiter.owner])
+            return Cycle(links=tuple(way))
     return None

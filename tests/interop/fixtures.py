@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import curator
 from tests.interop.tools import KEY, SOURCE, JavaPeer, NewContender, contenders
+from tests.kit.engines import first_then_deep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tests.kit.tools import MakeOwner, Tree
 
 
-@pytest.fixture(scope="session", params=[False, True], ids=["Debian's", "5.7"])
+@pytest.fixture(scope="session", params=first_then_deep([False, True]), ids=["Debian's", "5.7"])
 def newer(request: pytest.FixtureRequest) -> bool:
     """Whether Java has Curator 5.7, and not Debian's, which is 5.4.0 in Debian 12."""
     return bool(request.param)

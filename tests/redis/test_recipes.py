@@ -9,7 +9,7 @@ from tests.mutex.test_processes import waiting_for
 
 __all__ = ["waiting_for"]
 
-pytestmark = pytest.mark.usefixtures("tree")
+pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
 #: They speak to a server with kazoo's own client, or count what ZooKeeper's servers send; the last
 #: looks into another namespace.

@@ -277,6 +277,7 @@ def _interrupted(gone: threading.Event) -> None:
 # --- TestInterProcessSemaphoreCluster ------------------------------------------------------------
 
 
+@pytest.mark.deep
 def test_cluster(own_ensemble: ZooKeeper, namespace: str, make_owner: MakeOwner) -> None:
     """testCluster, testKilledServerWithEnsembleProvider: all servers go, and a majority comes back.
 

@@ -16,7 +16,7 @@ from distlock.celery import wakes
 from distlock.celery.wakes import Wakes
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
-from tests.kit.engines import tree_at
+from tests.kit.engines import first_then_deep, tree_at
 from tests.kit.helpers import eventually
 from tests.tasks.test_tickets import AGAIN, run, tickets_of
 from tests.tasks.tools import QUEUES
@@ -44,7 +44,7 @@ RETRY_AFTER = 60.0
 SHORTEST_PAUSE = 15
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
+@pytest.fixture(params=first_then_deep(["redis", "rabbitmq"]))
 def troupe(
     request: pytest.FixtureRequest,
     *,

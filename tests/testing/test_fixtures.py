@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import ROOT
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def test_a_real_server_is_started_for_who_asks(tmp_path: Path) -> None:
     assert "1 passed" in told.stdout, told.stdout + told.stderr
 
 
-@pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_ensemble"])
+@pytest.mark.parametrize("fixture", first_then_deep(["zookeeper", "zookeeper_ensemble"]))
 def test_without_the_package_of_real_servers_a_test_is_skipped(
     tmp_path: Path, fixture: str
 ) -> None:
@@ -96,7 +97,9 @@ def test_without_the_package_of_real_servers_a_test_is_skipped(
     assert "1 skipped" in told.stdout, told.stdout + told.stderr
 
 
-@pytest.mark.parametrize("fixture", ["zookeeper", "zookeeper_embedded", "zookeeper_ensemble"])
+@pytest.mark.parametrize(
+    "fixture", first_then_deep(["zookeeper", "zookeeper_embedded", "zookeeper_ensemble"])
+)
 def test_memory_and_a_server_in_one_test_are_refused(tmp_path: Path, fixture: str) -> None:
     told = run_pytest(tmp_path, BOTH.replace("FIXTURE", fixture))
     assert "1 error" in told.stdout, told.stdout + told.stderr
