@@ -355,8 +355,12 @@ class PersistentLease:
                 )
                 unknown.__cause__ = problem
                 return unknown
-            message = "The lease %r could not be released. It ends by itself at %s: %s"
-            logger.warning(message, self.key, hold.expires, problem)
+            logger.warning(
+                "The lease %r could not be released. It ends by itself at %s: %s",
+                self.key,
+                hold.expires,
+                problem,
+            )
             return None
 
         return self._return(hold, judge)

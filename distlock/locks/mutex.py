@@ -174,7 +174,10 @@ class Mutex(KeyLock):
             if hold is not None:
                 return hold
             attempt = self._attempt(owner, blocking, timeout)
-            hold = yield from attempt.steps(partial(self._conclude, owner), wake)
+            attempt.begin(wake).join()
+            while (patience := attempt.patience()) is not None:
+                yield patience
+            hold = self._conclude(owner, attempt)
             if entered is not None:
                 if hold is None:
                     head = attempt.contender.head

@@ -56,6 +56,7 @@ DOCUMENTED: Final = {
     "_get_current_object",
     "_get_running_loop",
     "_getframe",
+    "_make",
     "_meta",
     "_replace",
 }

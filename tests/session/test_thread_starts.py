@@ -199,7 +199,7 @@ def test_an_exception_at_any_line_of_a_first_lock_leaves_no_session_that_nobody_
         made.append(client_of(*arguments))
         return made[-1]
 
-    monkeypatch.setattr(session_module, "new_client", note)
+    monkeypatch.setattr(session_module, "client_of", note)
     for line in itertools.count():
         close_sessions()
         if not interrupted(code.__code__, line, session_for):
