@@ -20,6 +20,7 @@ pickling (Celery and multiprocessing send exceptions between processes).
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .text import printable
@@ -32,16 +33,21 @@ if TYPE_CHECKING:
 _LONGEST: Final = 4000
 
 
+@dataclass(eq=False, repr=False)
 class DistlockError(Exception):
     """The base of all errors of this package: catch it to catch them all.
 
     Messages are printable and of limited length, whatever key or node they name.
     """
 
-    def __init__(self, message: str = "") -> None:
-        super().__init__(printable(message, _LONGEST))
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        self.message = printable(self.message, _LONGEST)
+        super().__init__(self.message)
 
 
+@dataclass(eq=False, repr=False)
 class LockBusy(DistlockError):
     """The lock was not granted in time: others hold it or are ahead in the queue.
 
@@ -54,24 +60,16 @@ class LockBusy(DistlockError):
     :ivar using: the alias in ``DISTLOCK``
     """
 
-    def __init__(
-        self,
-        message: str = "The lock is busy.",
-        *,
-        key: str = "",
-        holder: Participant | None = None,
-        waited: float = 0.0,
-        retry_after: float = 1.0,
-        using: str = "default",
-    ) -> None:
-        super().__init__(message)
-        self.key = key
-        self.holder = holder
-        self.waited = waited
-        self.retry_after = retry_after
-        self.using = using
+    message: str = "The lock is busy."
+    _: KW_ONLY
+    key: str = ""
+    holder: Participant | None = None
+    waited: float = 0.0
+    retry_after: float = 1.0
+    using: str = "default"
 
 
+@dataclass(eq=False, repr=False)
 class LockUnavailable(DistlockError):
     """The lock server could not be reached in time, or refused the request; the lock is not held.
 
@@ -79,18 +77,11 @@ class LockUnavailable(DistlockError):
     check the servers. The message names the hosts and the reason.
     """
 
-    def __init__(
-        self,
-        message: str = "The lock server is not available.",
-        *,
-        key: str = "",
-        retry_after: float = 1.0,
-        using: str = "default",
-    ) -> None:
-        super().__init__(message)
-        self.key = key
-        self.retry_after = retry_after
-        self.using = using
+    message: str = "The lock server is not available."
+    _: KW_ONLY
+    key: str = ""
+    retry_after: float = 1.0
+    using: str = "default"
 
 
 class TooManyLocks(LockUnavailable):
@@ -115,6 +106,7 @@ class LostHold(Protocol):
     def lost_reason(self) -> str: ...
 
 
+@dataclass(eq=False, repr=False)
 class LockLost(DistlockError):
     """The lock was held, and is no longer: see `reason`.
 
@@ -126,16 +118,14 @@ class LockLost(DistlockError):
         or ``"expired"``; empty if unknown
     """
 
-    def __init__(
-        self,
-        message: str = "The lock is not held any more.",
-        *,
-        hold: LostHold | None = None,
-        reason: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.hold = hold
-        self.reason = reason or (hold.lost_reason if hold is not None else "")
+    message: str = "The lock is not held any more."
+    _: KW_ONLY
+    hold: LostHold | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.reason = self.reason or (self.hold.lost_reason if self.hold is not None else "")
 
     def __reduce__(self) -> tuple[type[LockLost], tuple[str], dict[str, str]]:
         # A hold belongs to its process and does not travel.
@@ -158,6 +148,7 @@ class LockInTransaction(DistlockError):
     """
 
 
+@dataclass(eq=False, repr=False)
 class DeadlockDetected(DistlockError):
     """The wait would never end: the caller already holds what it waits for.
 
@@ -173,22 +164,15 @@ class DeadlockDetected(DistlockError):
     :ivar retry_after: seconds after which a new try makes sense (the ``RETRY_AFTER`` setting)
     """
 
-    def __init__(
-        self,
-        message: str = "Waiting for this lock would never end.",
-        *,
-        key: str = "",
-        using: str = "default",
-        cycle: tuple[Participant, ...] = (),
-        retry_after: float = 1.0,
-    ) -> None:
-        super().__init__(message)
-        self.key = key
-        self.using = using
-        self.cycle = cycle
-        self.retry_after = retry_after
+    message: str = "Waiting for this lock would never end."
+    _: KW_ONLY
+    key: str = ""
+    using: str = "default"
+    cycle: tuple[Participant, ...] = ()
+    retry_after: float = 1.0
 
 
+@dataclass(eq=False, repr=False)
 class StaleToken(DistlockError):
     """A fenced write was refused: a newer holder of the lock has written the row.
 
@@ -199,16 +183,10 @@ class StaleToken(DistlockError):
     :ivar newer: the token in the row
     """
 
-    def __init__(
-        self,
-        message: str = "A newer holder of the lock has written this.",
-        *,
-        token: int = 0,
-        newer: int = 0,
-    ) -> None:
-        super().__init__(message)
-        self.token = token
-        self.newer = newer
+    message: str = "A newer holder of the lock has written this."
+    _: KW_ONLY
+    token: int = 0
+    newer: int = 0
 
     @classmethod
     def of(cls, model: type, token: int, *, newer: int) -> StaleToken:
