@@ -111,6 +111,14 @@ class WatchedCommand:
         """Send a signal to the command's process group, if it exists and we may."""
         _signal(self.pid, number)
 
+    def kill(self) -> None:
+        """Kill what runs, and wait for its end; for zombies that nobody reaps, only a second."""
+        self.send(signal.SIGKILL)
+        self._process.wait()
+        until = time.monotonic() + 1
+        while self.running and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
+
     def feed(self, seconds: float) -> None:
         """Let the command run for so long from now on."""
         # A watchdog that somebody has stopped or killed must not stop us.

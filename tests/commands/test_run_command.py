@@ -17,8 +17,8 @@ from unittest.mock import Mock
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock import Hold, zk_lock
-from distlock.management.subcommands.run import _Run
+from distlock import Hold, LockLost, zk_lock
+from distlock.management.subcommands.run import _to_its_end
 from distlock.management.watchdog import WatchedCommand
 from distlock_chaos.ports import free_ports
 from tests.kit.helpers import alive, eventually, spawn_python
@@ -336,11 +336,17 @@ def test_who_ignores_sigterm_is_killed_when_the_lock_is_lost(run: Run, tree: Tre
 
 
 def test_the_command_may_run_for_as_long_as_the_hold_is_proven_and_no_longer() -> None:
-    command, hold = Mock(spec=WatchedCommand), Mock(spec=Hold, key=KEY)
-    watch = _Run(command, hold, Mock(), grace=30, spare=1.0, write=Mock())
-    for left in (5.0, 1.1, 0.9, 0.8, 4.0):
-        hold.valid_for.return_value = left
-        watch._look_at_the_lock()
+    command = Mock(spec=WatchedCommand, running=True, status=None)
+    hold = Mock(spec=Hold, key=KEY)
+    moments = [5.0, 1.1, 0.9, 0.8, 4.0]
+
+    def wait(_: float) -> None:
+        hold.valid_for.return_value = moments.pop(0)
+        command.running = bool(moments)
+
+    command.wait.side_effect = wait
+    with pytest.raises(LockLost):
+        _to_its_end(command, hold, [], grace=3600, spare=1.0, say=Mock())
     command.send.assert_called_once_with(signal.SIGTERM)
     assert [call.args for call in command.feed.call_args_list] == [(5.0,), (1.1,), (4.0,)]
 

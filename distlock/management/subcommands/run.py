@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from argparse import REMAINDER
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -106,8 +105,14 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
             ours = {"DISTLOCK_KEY": key, "DISTLOCK_TOKEN": str(hold.token)}
             environment = {**os.environ, **ours}
             with WatchedCommand(argv, environment=environment, seconds=hold.valid_for()) as started:
-                run = _Run(started, hold, signals, options["grace"], spare, command.stderr.write)
-                return run.to_its_end()
+                return _to_its_end(
+                    started,
+                    hold,
+                    signals.received,
+                    grace=options["grace"],
+                    spare=spare,
+                    say=command.stderr.write,
+                )
     except LockBusy as busy:
         by = f" It is held by {busy.holder}." if busy.holder else ""
         hint = "Wait longer with --timeout, or without it for ever."
@@ -119,77 +124,52 @@ def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) 
         raise CommandError(f"{argv[0]}: {error}", returncode=NOT_EXECUTABLE) from error
 
 
-@dataclass
-class _Run:
-    """Runs the command until all of its processes have ended.
+def _to_its_end(
+    command: WatchedCommand,
+    hold: Hold,
+    received: list[int],
+    *,
+    grace: float,
+    spare: float,
+    say: Callable[[str], object],
+) -> int:
+    """Wait until all processes of the command have ended, and return its exit status.
 
-    :ivar grace: seconds from SIGTERM to SIGKILL
-    :ivar spare: the same when the lock is lost, or about to be
+    :param received: the signals that have come
+    :param grace: seconds from SIGTERM to SIGKILL
+    :param spare: the same when the lock is lost, or about to be
+    :raises LockLost: so it was
     """
+    lost, kill_at = False, math.inf
 
-    command: WatchedCommand
-    hold: Hold
-    signals: _Signals
-    grace: float
-    spare: float
-    write: Callable[[str], object]
-    _lost: bool = False
-    _ending: bool = False
-    _kill_at: float = math.inf
-    _killed_at: float = math.inf
-
-    def to_its_end(self) -> int:
-        """Wait for the end, and return the exit status."""
-        command = self.command
-        while command.running and not self._only_remains():
-            command.wait(LOOK_SECONDS)
-            self._look_at_the_lock()
-            while self.signals.received:
-                self._pass_on(self.signals.received.pop(0))
-            if command.status is not None and not self._ending and command.running:
-                self._end(self.grace, "the command has ended and left processes behind")
-            if time.monotonic() >= self._kill_at:
-                self._kill()
-        if self._lost:
-            self.hold.check()
-            raise LockLost(f"The lock {self.hold.key!r} was safe again only after SIGTERM.")
-        return command.status or 0
-
-    def _look_at_the_lock(self) -> None:
-        left = self.hold.valid_for()
-        if left > self.spare:
-            self.command.feed(left)
-        elif not self._lost:
-            self._lost = True
-            self._end(
-                min(self.grace, self.spare),
-                f"the lock {self.hold.key!r} is lost, or about to be",
-            )
-
-    def _pass_on(self, number: int) -> None:
-        if number == signal.SIGTERM:
-            self._end(self.grace)
-        else:
-            self.command.send(number)
-
-    def _end(self, grace: float, why: str = "") -> None:
+    def end(grace: float, why: str = "") -> None:
+        nonlocal kill_at
         if why:
-            self._say(f"{why}; SIGTERM.")
-        self.command.send(signal.SIGTERM)
-        self._ending = True
-        self._kill_at = min(self._kill_at, time.monotonic() + grace)
+            say(f"distlock run: {why}; SIGTERM.")
+        command.send(signal.SIGTERM)
+        kill_at = min(kill_at, time.monotonic() + grace)
 
-    def _kill(self) -> None:
-        self._say("what got SIGTERM has not ended in time; SIGKILL.")
-        self.command.send(signal.SIGKILL)
-        self._kill_at, self._killed_at = math.inf, time.monotonic()
-
-    def _only_remains(self) -> bool:
-        """Return whether only zombies can be left, which their new parent does not reap."""
-        return self.command.status is not None and time.monotonic() > self._killed_at + 1
-
-    def _say(self, text: str) -> None:
-        self.write(f"distlock run: {text}")
+    while command.running and time.monotonic() < kill_at:
+        command.wait(LOOK_SECONDS)
+        if (left := hold.valid_for()) > spare:
+            command.feed(left)
+        elif not lost:
+            lost = True
+            end(min(grace, spare), f"the lock {hold.key!r} is lost, or about to be")
+        while received:
+            if (number := received.pop(0)) == signal.SIGTERM:
+                end(grace)
+            else:
+                command.send(number)
+        if command.status is not None and kill_at == math.inf and command.running:
+            end(grace, "the command has ended and left processes behind")
+    if command.running:
+        say("distlock run: what got SIGTERM has not ended in time; SIGKILL.")
+        command.kill()
+    if lost:
+        hold.check()
+        raise LockLost(f"The lock {hold.key!r} was safe again only after SIGTERM.")
+    return command.status or 0
 
 
 class _Signals:
