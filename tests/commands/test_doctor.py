@@ -14,7 +14,7 @@ import pytest
 from kazoo.security import Permissions
 
 from distlock.checks import MIDDLEWARE
-from distlock.management.diagnosis import diagnose
+from distlock.management.subcommands.doctor import diagnose
 from distlock.session import server_time
 from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.management.finding import Finding
+    from distlock.management.subcommands.doctor import Finding
     from tests.kit.tools import Tree
 
 

@@ -12,7 +12,7 @@ from redis import Redis as RedisPy
 from distlock import kazoo_client
 from distlock.conf import configuration
 from distlock.engine.redis.server import facts
-from distlock.management.diagnosis import diagnose
+from distlock.management.subcommands.doctor import diagnose
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pytest_django import Settings
 
-    from distlock.management.finding import Finding
+    from distlock.management.subcommands.doctor import Finding
 
 SECRET = "s3cr3t"
 

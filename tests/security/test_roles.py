@@ -16,7 +16,7 @@ from kazoo.security import make_digest_acl_credential
 from distlock import LockLost, LockUnavailable, kazoo_client, zk_lease, zk_lock
 from distlock.conf import configuration
 from distlock.engine.zookeeper.requests import access_list
-from distlock.management.diagnosis import diagnose
+from distlock.management.subcommands.doctor import diagnose
 from tests.commands.tools import run, run_json
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kazoo.client import KazooClient
     from pytest_django import Settings
 
-    from distlock.management.finding import Finding
+    from distlock.management.subcommands.doctor import Finding
     from tests.security.conftest import Configure, SecureServer
 
 #: The user of each role, which is an alias in DISTLOCK, too.

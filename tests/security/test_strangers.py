@@ -11,7 +11,7 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import LockLost, zk_lock
-from distlock.management.diagnosis import diagnose
+from distlock.management.subcommands.doctor import diagnose
 from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection
@@ -19,7 +19,7 @@ from tests.kit.tools import PATIENCE, await_connection
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlock.management.finding import Finding
+    from distlock.management.subcommands.doctor import Finding
     from tests.security.conftest import Configure, SecureServer
 
 AUTH = [("digest", "shop:s3cr3t-of-the-shop")]
