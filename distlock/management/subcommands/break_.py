@@ -2,44 +2,110 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth.management import get_system_username
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.management import acting
-from distlock.management.output import NOTHING, USAGE, duration, exit_statuses
+from distlock import process
+from distlock.inspection.tree import look
+from distlock.locks.actions import Target
+from distlock.logs.audit import carry_out
+from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses, table
 from distlock.text import printable
 
 if TYPE_CHECKING:
     from distlock.inspection.state import Contender, Lock
+    from distlock.locks.actions import Action
 
 HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
 
 
 def add_arguments(parser: CommandParser) -> None:
-    acting.add_arguments(parser)
+    add_targets(parser)
     parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+
+
+def add_targets(parser: CommandParser) -> None:
+    """Add the arguments of `break`, which are those of `revoke`, too."""
+    parser.add_argument("key", help="the key of the lock")
+    parser.add_argument(
+        "--node",
+        metavar="NAME",
+        help="whom, holder or waiter: a node's name or path, as `show` tells it",
+    )
+    parser.add_argument("--all", action="store_true", help="all who hold it")
+    parser.add_argument("--reason", default="", help="why, for the log")
+    add_options(parser, as_json=False)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     words = "Broken", "Not broken, for it has gone meanwhile"
-    with exit_statuses():
-        found = acting.targets(options)
-        if not options["yes"]:
-            _ask(command, found)
-        broken = acting.act(command, "break", found, options, words)
-    if not all(broken):
+    if not all(act(command, "break", options, words)):
         raise CommandError("Not all of it was done.", returncode=NOTHING)
 
 
-def _ask(command: BaseCommand, found: list[tuple[Lock, Contender]]) -> None:
+def act(
+    command: BaseCommand, action: Action, options: dict[str, Any], words: tuple[str, str]
+) -> list[bool]:
+    """Ask the targets to release, or break their locks; write a line for each, and keep a record.
+
+    :param words: the line's beginning where it was done, and where not
+    :return: whether it was done, for each
+    """
+    operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
+    reason = printable(options["reason"])
+    outcomes = []
+    with exit_statuses():
+        targets = _targets(options)
+        if not options.get("yes", True):  # `revoke` does not ask
+            _ask(command, targets)
+        for lock, one in targets:
+            target = Target.of(options["using"], lock, one)
+            done = carry_out(action, target, operator=operator, reason=reason)
+            begin = words[0] if done else words[1]
+            command.stdout.write(f"{begin}: {one} on {printable(one.participant.path)}")
+            outcomes.append(done)
+    return outcomes
+
+
+def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
+    """Return the one node that was named, or the holders.
+
+    :raises CommandError: there is no target, or more than one
+    """
+    seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
+    node = options["node"]
+    found = [
+        (lock, one)
+        for lock in seen.locks
+        for one in (lock.contenders if node else lock.holders)
+        if not node or node in (one.participant.path, one.participant.path.rpartition("/")[2])
+    ]
+    if not found:
+        meant = f"on the node {node!a}" if node else "holding it"
+        raise CommandError(
+            f"Nobody is there {meant}: {options['key']!a}. `distlock show` tells who is.",
+            returncode=NOTHING,
+        )
+    if len(found) > 1 and not options["all"]:
+        nodes = table([(str(lock), one.participant.path, one) for lock, one in found])
+        raise CommandError(
+            f"{len(found)} are meant. Name one with --node, or all with --all:\n{nodes}",
+            returncode=USAGE,
+        )
+    return found
+
+
+def _ask(command: BaseCommand, targets: list[tuple[Lock, Contender]]) -> None:
     """Show the targets, and go on only after a yes."""
     if not sys.stdin.isatty():
         raise CommandError(
             "There is no terminal to ask at. Say -y if you are sure.", returncode=USAGE
         )
-    for lock, one in found:
+    for lock, one in targets:
         state = "holds" if one.holds else "waits for"
         since = duration(one.seconds)
         path = printable(one.participant.path)

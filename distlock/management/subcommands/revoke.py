@@ -6,8 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from distlock.management.acting import act, add_arguments, targets
-from distlock.management.output import NOTHING, exit_statuses
+from distlock.management.output import NOTHING
+
+from .break_ import act
+from .break_ import add_targets as add_arguments
 
 __all__ = ["HELP", "add_arguments", "handle"]
 
@@ -16,7 +18,5 @@ HELP = "Ask the holder of a lock to leave; what it does then is up to its on_rev
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     words = "Asked", "Not asked, for it has left or is a lease"
-    with exit_statuses():
-        asked = act(command, "revoke", targets(options), options, words)
-    if not any(asked):
+    if not any(act(command, "revoke", options, words)):
         raise CommandError("Nobody was asked.", returncode=NOTHING)
