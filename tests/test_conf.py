@@ -18,7 +18,7 @@ from kazoo.hosts import collect_hosts
 from kazoo.security import make_digest_acl
 
 from distlock.conf import Configuration, configuration, seconds
-from distlock.conf.rules import hosts_error, problems
+from distlock.conf.rules import is_ensemble, problems
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -107,7 +107,7 @@ servers = st.builds("{}{}".format, addresses, st.sampled_from(["", ":", ":2181",
 @given(st.lists(servers, min_size=1, max_size=3).map(",".join))
 @settings_of_hypothesis(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_kazoo_understands_every_hosts_that_is_accepted(hosts: str) -> None:
-    assume(hosts_error(hosts) is None)
+    assume(is_ensemble(hosts))
     with override_settings(DISTLOCK={"default": {"HOSTS": hosts}}):
         servers, _ = collect_hosts(configuration().hosts)
     assert all(host and 0 < port < 65536 for host, port in servers)

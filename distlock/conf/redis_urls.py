@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from ipaddress import IPv6Address
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 #: ``redis+sentinel://``, or the same with TLS.
 SENTINEL: Final = re.compile(
     r"(?P<scheme>rediss?)\+sentinel://"
     r"((?P<credentials>[^@/]*)@)?(?P<sentinels>[^@/?]+)/(?P<service>[^/?]+)(?P<rest>(/\d+)?(\?.*)?)"
 )
+_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
 _OPTIONS: Final = ("db", "username", "password", "client_name")
 _TLS_OPTIONS: Final = (
     "ssl_ca_certs",
@@ -41,33 +43,26 @@ _VALUES: Final = {
 }
 
 
-def url_error(url: str) -> str | None:  # noqa: PLR0911 - by mistake
+def url_error(url: str) -> str | None:
     """Return the mistake in a URL, in words that show no password, or None."""
-    try:
-        parts = urlsplit(url)
-        options = parse_qs(parts.query, keep_blank_values=True)
-    except ValueError:
-        return "is no URL"
-    if parts.scheme not in _KNOWN:
+    scheme, _, rest = url.partition("://")
+    if scheme not in _KNOWN:
         return "is no URL of Redis: it begins with another word than redis, rediss or unix"
-    servers, path = parts.netloc.rpartition("@")[2], parts.path.strip("/")
-    database = options.get("db", ["0"])[0]
+    place, _, query = rest.partition("?")
+    server, _, path = place.partition("/")
+    server, path = server.rpartition("@")[2], path.strip("/")
     if is_sentinel(url):
-        if SENTINEL.fullmatch(url) is None:
-            return f"has not the form {parts.scheme}://host:port,host:port/service/number"
-    elif parts.scheme == "unix":
-        servers = ""
-        if not path:
-            return "names no socket: a path is missing"
-    elif "," in servers:
-        return "names several servers, which takes Sentinel"
+        found = SENTINEL.fullmatch(url)
+        fits = found is not None and all(map(is_server, found["sentinels"].split(",")))
+        form = f"{scheme}://host:26379,host:26379/service/0"
+    elif scheme == "unix":
+        fits, form = bool(path), "unix:///path/of/the/socket?db=0"
     else:
-        database = path or database
-    if servers and not all(map(_is_server, servers.split(","))):
-        return "has a server without a name, or with no number from 1 to 65535 as port"
-    if not (database.isascii() and database.isdecimal()):
-        return "has no number as database"
-    return _option_error(options, _KNOWN[parts.scheme], parts.query)
+        fits = (not server or is_server(server)) and (not path or _is_number(path))
+        form = f"{scheme}://host:6379/0, with a port from 1 to 65535; several servers take Sentinel"
+    if not fits or "#" in place:
+        return f"is not of the form {form}"
+    return _query_error(scheme, query)
 
 
 def is_sentinel(url: object) -> bool:
@@ -80,20 +75,29 @@ def is_encrypted(url: str) -> bool:
     return url.startswith(("rediss", "unix"))
 
 
-def _option_error(options: dict[str, list[str]], known: tuple[str, ...], query: str) -> str | None:
+def _query_error(scheme: str, query: str) -> str | None:
+    options, known = parse_qs(query, keep_blank_values=True), _KNOWN[scheme]
     for name, values in options.items():
         if name not in known:
             # The end of a password that is not encoded may stand there.
             shown = f" {name!r}" if name.isidentifier() and "@" not in query else ""
             return f"has an unknown option{shown} after the ?; known are {', '.join(known)}"
+        if name == "db" and not _is_number(values[0]):
+            return "has no number as database"
         if name in _VALUES and values[0] not in _VALUES[name]:
             return f"has a wrong value for {name}; right are {', '.join(_VALUES[name])}"
     return None
 
 
-def _is_server(server: str) -> bool:
+def is_server(text: str) -> bool:
     """Return whether it is ``host:port``, or a host alone."""
+    found = _SERVER.fullmatch(text.strip())
+    if not found or not 0 < int(found["port"] or 1) < 65536:
+        return False
     with suppress(ValueError):
-        parts = urlsplit(f"//{server.strip()}")
-        return bool(parts.hostname) and parts.port != 0
+        return not found["v6"] or bool(IPv6Address(found["v6"]))
     return False
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()

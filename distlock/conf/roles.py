@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 #: create, delete, read, write, administer (set the ACL): the bits of ZooKeeper's permissions.
 BITS: Final = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
@@ -37,11 +37,19 @@ def is_roles(value: object) -> bool:
     )
 
 
-def _is_user(user: object) -> bool:
-    if not (isinstance(user, list | tuple) and len(user) == 2):
-        return False
-    scheme, name = user
-    if not (isinstance(scheme, str) and isinstance(name, str) and scheme and name):
-        return False
+def is_pair(value: object) -> bool:
+    """Return whether it is a scheme and what belongs to it, neither of them empty."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(text, str) and text for text in value)
+    )
+
+
+def _is_user(user: Any) -> bool:
     # A password in place of its digest would lock everybody out, and everybody could read it.
-    return scheme != "auth" and (scheme != "digest" or _DIGEST.fullmatch(name) is not None)
+    return (
+        is_pair(user)
+        and user[0] != "auth"
+        and (user[0] != "digest" or _DIGEST.fullmatch(user[1]) is not None)
+    )

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import difflib
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
-from ipaddress import IPv6Address
 from os import PathLike
 from typing import Any, Final, NamedTuple
 
@@ -21,8 +18,8 @@ from django.conf import settings
 from distlock import process
 from distlock.keys import templates
 
-from .redis_urls import url_error
-from .roles import is_roles
+from .redis_urls import is_server, url_error
+from .roles import is_pair, is_roles
 
 IN_TRANSACTION = ("raise", "allow")
 NODE_DATA = ("full", "owner")
@@ -37,8 +34,6 @@ ZOOKEEPER: Final = "distlock.engine.zookeeper"
 REDIS: Final = "distlock.engine.redis"
 #: The limits of an embedded server, in a few words.
 ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
-
-_SERVER = re.compile(r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9._-]+)(:(?P<port>\d{1,5}))?", re.ASCII)
 
 
 class Problem(NamedTuple):
@@ -117,37 +112,26 @@ def joined(hosts: Any) -> str:
     return ",".join(server.strip() for server in text.split(","))
 
 
-def hosts_error(hosts: object) -> str | None:
-    """Return the mistake in a ``HOSTS`` value, or None."""
+def _hosts(value: object) -> bool:
+    if isinstance(value, str) and "://" in value:
+        return url_error(value) is None
+    return is_ensemble(value)
+
+
+def is_ensemble(hosts: object) -> bool:
+    """Return whether a ``HOSTS`` value names the servers of a ZooKeeper."""
     parts: list[Any] = list(hosts) if isinstance(hosts, list | tuple) else [hosts]
     if not parts or not all(isinstance(part, str) for part in parts):
-        return "not a string"
+        return False
     servers, _, chroot = joined(parts).partition("/")
-    for server in servers.split(","):
-        found = _SERVER.fullmatch(server)
-        if not found or not 0 < int(found["port"] or 2181) < 65536:
-            return f"{server!r} is no host:port"
-        if found["v6"] and not _is_ipv6(found["v6"]):
-            return f"{server!r} is no IPv6 address"
-    if chroot and any(name in ("", ".", "..") for name in chroot.split("/")):
-        return f"/{chroot} is no path"
-    return None
-
-
-def _is_ipv6(text: str) -> bool:
-    with suppress(ValueError):
-        return bool(IPv6Address(text))
-    return False
-
-
-def _hosts(value: object) -> bool:
-    mistake = url_error(value) if isinstance(value, str) and "://" in value else hosts_error(value)
-    return mistake is None
+    return all(map(is_server, servers.split(","))) and not (
+        chroot and any(name in ("", ".", "..") for name in chroot.split("/"))
+    )
 
 
 def _is_embedded(options: Mapping[Any, Any]) -> bool:
     hosts = options.get("HOSTS")
-    return hosts_error(hosts) is None and joined(hosts) == EMBEDDED
+    return is_ensemble(hosts) and joined(hosts) == EMBEDDED
 
 
 def _seconds(value: object, least: float = 0) -> bool:
@@ -172,15 +156,7 @@ def _namespace(value: object) -> bool:
 
 
 def _auth(value: object) -> bool:
-    return value is None or (
-        isinstance(value, list | tuple)
-        and all(
-            isinstance(pair, list | tuple)
-            and len(pair) == 2
-            and all(isinstance(text, str) and text for text in pair)
-            for pair in value
-        )
-    )
+    return value is None or (isinstance(value, list | tuple) and all(map(is_pair, value)))
 
 
 def _acl(value: object) -> bool:

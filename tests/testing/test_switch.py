@@ -116,10 +116,10 @@ with memory_zookeeper():
 
 
 def test_no_setting_switches_it_on() -> None:
-    from distlock.conf.rules import hosts_error  # noqa: PLC0415 - what every check of HOSTS goes by
+    from distlock.conf.rules import is_ensemble  # noqa: PLC0415 - what every check of HOSTS goes by
 
-    assert hosts_error("memory://")
-    assert hosts_error("memory") is None  # a host of this name
+    assert not is_ensemble("memory://")
+    assert is_ensemble("memory")  # a host of this name
 
 
 # --- test cases ----------------------------------------------------------------------------------
