@@ -97,7 +97,7 @@ class WatchedCommand:
         with suppress(ChildProcessError):  # as the first process of a container we get orphans
             while os.waitpid(-self.pid, os.WNOHANG)[0]:
                 pass
-        return _exists(self.pid)
+        return _signal(self.pid, 0)
 
     def wait(self, seconds: float) -> None:
         """Wait until the command has ended, at most for so long."""
@@ -130,20 +130,15 @@ def _now() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-def _exists(group: int) -> bool:
+def _signal(group: int, number: int) -> bool:
+    """Send a signal to a process group if we may, and return whether there is one; 0 only looks."""
     try:
-        os.killpg(group, 0)
+        os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # another user's (sudo), which we can only wait for
         return True
     return True
-
-
-def _signal(group: int, number: int) -> None:
-    # Another user's (sudo) cannot be ended by us, only waited for.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
 
 
 # --- in the process that becomes the command -----------------------------------------------------
@@ -186,12 +181,12 @@ def _watch(group: int, pipe: int, moment: float) -> None:
                 (moment,) = _MOMENT.unpack(told[-_MOMENT.size :])
     if moment == math.inf:
         return
-    if not fed and _exists(group):
+    if not fed and _signal(group, 0):
         _say("the process that holds the lock has died; the command gets SIGTERM.")
         _signal(group, signal.SIGTERM)
-        while _exists(group) and _now() < moment:
+        while _signal(group, 0) and _now() < moment:
             time.sleep(_LOOK_SECONDS)
-    if _exists(group):
+    if _signal(group, 0):
         _say("the lock is about to be lost and nobody has ended the command; it gets SIGKILL.")
         _signal(group, signal.SIGKILL)
 
