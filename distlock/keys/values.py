@@ -46,8 +46,7 @@ def _text_of_object(value: Any, field: str) -> str:
     kind: Any = value.__class__  # of a lazy object, the class of what it wraps
     if isinstance(value, list | tuple | dict):
         return _text_of_container(value, field) if value else ""
-    _refuse_what_names_nothing(value, kind, field)
-    _refuse_what_varies(value, kind, field)
+    _refuse_what_is_no_name(value, kind, field)
     if isinstance(value, datetime) and value.utcoffset() is not None:
         value = value.astimezone(timezone.utc)
     if isinstance(value, Enum) and isinstance(value, int):  # its text depends on Python's version
@@ -79,7 +78,7 @@ def _text_of_item(item: Any, field: str) -> str:
     return text if isinstance(item, int | float) else repr(text)
 
 
-def _refuse_what_names_nothing(value: Any, kind: Any, field: str) -> None:
+def _refuse_what_is_no_name(value: Any, kind: Any, field: str) -> None:
     if kind is NoneType or callable(value):
         raise LockKeyError(
             f"is {value!r:.80}, which names nothing; everything without a value would share one "
@@ -91,9 +90,6 @@ def _refuse_what_names_nothing(value: Any, kind: Any, field: str) -> None:
         raise LockKeyError(f"is {value}, which is no number and names nothing.")
     if hasattr(value, "_meta") and hasattr(value, "pk"):
         raise LockKeyError(f"is a model instance, whose text may change. Use <{field}.pk>.")
-
-
-def _refuse_what_varies(value: Any, kind: Any, field: str) -> None:
     if isinstance(value, AbstractSet):
         raise LockKeyError(
             f"is a {kind.__qualname__}, whose order differs from process to process. Use a sorted "

@@ -32,25 +32,18 @@ class Outage:
         if self._began_at is None:
             self._began_at = self._logged_at = now
             logger.warning(
-                "There is no connection to %s: %s. distlock keeps trying.",
-                self._servers,
-                reason,
+                "There is no connection to %s: %s. distlock keeps trying.", self._servers, reason
             )
         elif now - self._logged_at >= REPEAT_SECONDS:
             self._logged_at = now
+            lasted, servers = now - self._began_at, self._servers
             logger.warning(
-                "There has been no connection to %s for %.0f s: %s.",
-                self._servers,
-                now - self._began_at,
-                reason,
+                "There has been no connection to %s for %.0f s: %s.", servers, lasted, reason
             )
 
     def end(self) -> None:
         """Log that there is a connection again, if there was none."""
         if self._began_at is not None:
-            logger.warning(
-                "The connection to %s is back after %.1f s.",
-                self._servers,
-                time.monotonic() - self._began_at,
-            )
+            lasted = time.monotonic() - self._began_at
+            logger.warning("The connection to %s is back after %.1f s.", self._servers, lasted)
             self._began_at = None

@@ -61,14 +61,8 @@ def _fields(
     facts: dict[str, Any], key: str, outcome: str, hold: Any = None, **more: Any
 ) -> dict[str, Any]:
     """Return the fields of a record, from named facts: a record refuses some field names."""
-    said = {name: facts[name] for name in ("using", "template")}
-    of_hold = {"token": hold.token, "path": hold.path} if hold else {}
-    fields = {
-        "recipe": facts["sender"].__name__,
-        "key": key,
-        "outcome": outcome,
-        **said,
-        **of_hold,
-        **more,
-    }
+    fields = {name: facts[name] for name in ("using", "template")}
+    fields |= {"recipe": facts["sender"].__name__, "key": key, "outcome": outcome, **more}
+    if hold:
+        fields |= {"token": hold.token, "path": hold.path}
     return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
