@@ -21,10 +21,6 @@ from distlock.keys import templates
 from .redis_urls import is_server, url_error
 from .roles import is_pair, is_roles
 
-IN_TRANSACTION = ("raise", "allow")
-NODE_DATA = ("full", "owner")
-LABELS = ("route", "path")
-ACL_NAMES = ("open", "creator")
 #: The most that ``HISTORY`` can be.
 MOST_EVENTS: Final = 1_000_000
 #: The value of ``HOSTS`` that starts a server; see `distlock.embedded.shared`.
@@ -70,10 +66,11 @@ def problems(alias: str, options: object) -> Iterator[Problem]:
             f"{where}['HOSTS'] is a URL of Redis, but redis-py with hiredis is not installed.",
             "Install django-distlock[redis].",
         )
-    for name, (without, advice) in (_NOT_IN_REDIS if redis else _NOT_IN_ZOOKEEPER).items():
-        value = options.get(name, without)
-        if value not in (without, None) and _RULES[name][0](value):
-            yield Problem(f"{where}[{name!r}] {_NO_USE[redis]}.", f"Remove it. {advice}")
+    for name, advice in (_NOT_IN_REDIS if redis else _NOT_IN_ZOOKEEPER).items():
+        given = options.get(name)
+        if given not in _WITHOUT_EFFECT and _RULES[name][0](given):
+            engine = "Redis" if redis else "ZooKeeper"
+            yield Problem(f"{where}[{name!r}] means nothing to {engine}.", f"Remove it. {advice}")
     if _has_sasl(options) and find_spec("puresasl") is None:
         yield Problem(
             f"{where}['AUTH'] has SASL credentials, but pure-sasl is not installed.",
@@ -161,7 +158,7 @@ def _auth(value: object) -> bool:
 
 def _acl(value: object) -> bool:
     if isinstance(value, str):
-        return value in ACL_NAMES
+        return value in ("open", "creator")
     return (isinstance(value, list) and bool(value)) or is_roles(value)
 
 
@@ -188,24 +185,17 @@ def _has_sasl(options: Mapping[Any, Any]) -> bool:
 
 _TLS_OPTIONS = {"ca", "cert", "key", "key_password", "verify", "check_hostname"}
 _SECRET = {"AUTH", "TLS", "ACL"}
-#: By whether it is Redis.
-_NO_USE = ("means nothing to ZooKeeper", "means nothing to Redis")
-# name → (the value that changes nothing, what to do instead)
-_NOT_IN_REDIS: dict[str, tuple[Any, str]] = {
-    "AUTH": (None, 'Write the user and the password into HOSTS: "redis://user:password@host".'),
-    "ACL": (
-        "open",
-        (
-            "Redis knows no ACL of single locks. A user of its own, with a password and the keys "
-            "of NAMESPACE, keeps others away."
-        ),
-    ),
-    "TLS": (None, 'Write "rediss://" in HOSTS, with options such as "?ssl_ca_certs=/path".'),
-    "STRICT": (False, "A Redis server proves each session itself."),
+#: The values that change nothing, of settings that only one engine has.
+_WITHOUT_EFFECT = (None, False, 0, "open")
+# name → what to do instead
+_NOT_IN_REDIS = {
+    "AUTH": 'Write the user and the password into HOSTS: "redis://user:password@host".',
+    "ACL": "Redis knows no ACL of single locks. A user of its own, with a password and the keys of "
+    "NAMESPACE, keeps others away.",
+    "TLS": 'Write "rediss://" in HOSTS, with options such as "?ssl_ca_certs=/path".',
+    "STRICT": "A Redis server proves each session itself.",
 }
-_NOT_IN_ZOOKEEPER: dict[str, tuple[Any, str]] = {
-    "REPLICAS": (0, "A majority of the ensemble confirms each lock."),
-}
+_NOT_IN_ZOOKEEPER = {"REPLICAS": "A majority of the ensemble confirms each lock."}
 _A_TIME = "a number of seconds above 0 (or a timedelta)"
 
 # name → (test of a value, what it should be)
@@ -244,7 +234,7 @@ _RULES: dict[str, tuple[Any, str]] = {
             '"check_hostname" (True or False); key needs cert, check_hostname needs verify'
         ),
     ),
-    "IN_TRANSACTION": (lambda v: v in IN_TRANSACTION, " or ".join(map(repr, IN_TRANSACTION))),
+    "IN_TRANSACTION": (lambda v: v in ("raise", "allow"), "'raise' or 'allow'"),
     "BUSY_STATUS": (_whole(400, 599), "a status from 400 to 599"),
     "RETRY_AFTER": (_seconds, _A_TIME),
     "DEADLOCK_AFTER": (lambda v: v is None or _seconds(v), f"{_A_TIME}, or None not to look"),
@@ -258,6 +248,6 @@ _RULES: dict[str, tuple[Any, str]] = {
         lambda v: (v == 0 and not isinstance(v, bool)) or _seconds(v),
         "a number of seconds from 0 up (or a timedelta); 0 records each hold",
     ),
-    "NODE_DATA": (lambda v: v in NODE_DATA, " or ".join(map(repr, NODE_DATA))),
-    "LABEL": (lambda v: v in LABELS, " or ".join(map(repr, LABELS))),
+    "NODE_DATA": (lambda v: v in ("full", "owner"), "'full' or 'owner'"),
+    "LABEL": (lambda v: v in ("route", "path"), "'route' or 'path'"),
 }
