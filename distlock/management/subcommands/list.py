@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
-from distlock.management.output import (
-    add_options,
-    duration,
-    exit_statuses,
-    facts,
-    table,
-    write_json,
-)
+from distlock.management import output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,19 +36,20 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--deadlocks", action="store_true", help="read all who wait, and tell who waits in a circle"
     )
-    add_options(parser)
+    output.add_options(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     prefix = normalize("NFC", options["prefix"])
-    with exit_statuses():
+    with output.exit_statuses():
         seen = snapshot(
             options["using"],
             select=lambda key: key.startswith(prefix),
             depth=None if options["deadlocks"] else 1,
             budget=options["budget"],
         )
-    locks = sorted(seen.locks, key=ORDERS[options["sort"]])
+    locks = tuple(sorted(seen.locks, key=ORDERS[options["sort"]]))
+    seen = replace(seen, locks=locks)
     found = cycles(locks) if options["deadlocks"] else []
     if options["json"]:
         circles = [
@@ -68,11 +63,10 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
             ]
             for cycle in found
         ]
-        listed = {**facts(seen), "locks": [facts(lock) for lock in locks], "deadlocks": circles}
-        write_json(command, listed)
+        output.write_json(command, {**output.facts(seen), "deadlocks": circles})
         return
     if locks:
-        command.stdout.write(table([HEADING, *map(_row, locks)]))
+        command.stdout.write(output.table([HEADING, *map(_row, locks)]))
     else:
         command.stderr.write(f"Nobody holds or waits for a lock in {seen.namespace}.")
     for cycle in found:
@@ -94,6 +88,6 @@ def _row(lock: Lock) -> tuple[object, ...]:
         first = "(may not be read)"
     elif lock.foreign:
         first = f"{first} (beside nodes of others: {', '.join(lock.foreign)})".strip()
-    wait = duration(lock.longest_wait) if lock.waiting else ""
-    age = duration(lock.age) if lock.holding else ""
+    wait = output.duration(lock.longest_wait) if lock.waiting else ""
+    age = output.duration(lock.age) if lock.holding else ""
     return (lock, lock.kind, held, age, lock.waiting, wait, first)

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.inspection.tree import look
-from distlock.management.output import (
-    NOTHING,
-    add_options,
-    duration,
-    exit_statuses,
-    facts,
-    table,
-    write_json,
-)
+from distlock.management import output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +21,14 @@ HEADING = ("", "FOR", "MODE", "TOKEN", "WHO", "NODE")
 
 def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("key", help="the key of the lock, or its name as `list --json` tells it")
-    add_options(parser)
+    output.add_options(parser)
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
-    with exit_statuses():
+    with output.exit_statuses():
         seen = look(options["key"], options["using"], budget=options["budget"])
     if options["json"]:
-        write_json(command, facts(seen))
+        output.write_json(command, output.facts(seen))
     else:
         for lock in seen.locks:
             command.stdout.write("\n".join([*_lines(lock), ""]))
@@ -44,7 +36,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
         command.stderr.write("The time was up, and not all was read. Give it more with --budget.")
     if not seen.locks:
         nothing = f"Nobody holds or waits for {options['key']!a} in {seen.namespace}."
-        raise CommandError(nothing, returncode=NOTHING)
+        raise CommandError(nothing, returncode=output.NOTHING)
 
 
 def _lines(lock: Lock) -> Iterator[str]:
@@ -55,7 +47,7 @@ def _lines(lock: Lock) -> Iterator[str]:
     if lock.foreign:
         yield f"Beside it are nodes of others, which do not exclude us: {', '.join(lock.foreign)}"
     if lock.contenders:
-        yield table([HEADING, *map(_row, lock.contenders)])
+        yield output.table([HEADING, *map(_row, lock.contenders)])
     more = lock.holding + lock.waiting - len(lock.contenders)
     if more > 0:
         yield f"and {more} more"
@@ -65,7 +57,7 @@ def _row(one: Contender) -> tuple[object, ...]:
     who = one.participant
     return (
         "holds" if one.holds else "waits",
-        duration(one.seconds),
+        output.duration(one.seconds),
         one.mode,
         who.token or "?",
         one,
