@@ -39,7 +39,8 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # The server does not wait while the machine sleeps.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _MOMENT = struct.Struct("d")
-_LOOK_SECONDS = 0.05
+#: The seconds between two looks at the command, the lock and the signals.
+LOOK_SECONDS = 0.05
 
 
 class WatchedCommand:
@@ -80,10 +81,6 @@ class WatchedCommand:
         os.close(self._pipe)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def status(self) -> int | None:
         """The exit status, 128 + n after signal n as in a shell; None while it runs."""
         status = self._process.poll()
@@ -95,21 +92,13 @@ class WatchedCommand:
         if self._process.poll() is None:
             return True
         with suppress(ChildProcessError):  # as the first process of a container we get orphans
-            while os.waitpid(-self.pid, os.WNOHANG)[0]:
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
                 pass
-        return _signal(self.pid, 0)
-
-    def wait(self, seconds: float) -> None:
-        """Wait until the command has ended, at most for so long."""
-        if self._process.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-        else:
-            time.sleep(min(seconds, _LOOK_SECONDS))
+        return _signal(self._process.pid, 0)
 
     def send(self, number: int) -> None:
         """Send a signal to the command's process group, if it exists and we may."""
-        _signal(self.pid, number)
+        _signal(self._process.pid, number)
 
     def kill(self) -> None:
         """Kill what runs, and wait for its end; for zombies that nobody reaps, only a second."""
@@ -117,7 +106,7 @@ class WatchedCommand:
         self._process.wait()
         until = time.monotonic() + 1
         while self.running and time.monotonic() < until:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     def feed(self, seconds: float) -> None:
         """Let the command run for so long from now on."""
@@ -185,7 +174,7 @@ def _watch(group: int, pipe: int, moment: float) -> None:
         _say("the process that holds the lock has died; the command gets SIGTERM.")
         _signal(group, signal.SIGTERM)
         while _signal(group, 0) and _now() < moment:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
     if _signal(group, 0):
         _say("the lock is about to be lost and nobody has ended the command; it gets SIGKILL.")
         _signal(group, signal.SIGKILL)

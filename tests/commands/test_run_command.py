@@ -338,17 +338,18 @@ def test_who_ignores_sigterm_is_killed_when_the_lock_is_lost(run: Run, tree: Tre
 def test_the_command_may_run_for_as_long_as_the_hold_is_proven_and_no_longer() -> None:
     command = Mock(spec=WatchedCommand, running=True, status=None)
     hold = Mock(spec=Hold, key=KEY)
-    moments = [5.0, 1.1, 0.9, 0.8, 4.0]
+    moments = [5000.0, 1100.0, 900.0, 800.0, 4000.0]
 
-    def wait(_: float) -> None:
-        hold.valid_for.return_value = moments.pop(0)
+    def valid_for() -> float:
+        moment = moments.pop(0)
         command.running = bool(moments)
+        return moment
 
-    command.wait.side_effect = wait
+    hold.valid_for.side_effect = valid_for
     with pytest.raises(LockLost):
-        _to_its_end(command, hold, [], grace=3600, spare=1.0, say=Mock())
+        _to_its_end(command, hold, [], grace=3600, spare=1000.0, say=Mock())
     command.send.assert_called_once_with(signal.SIGTERM)
-    assert [call.args for call in command.feed.call_args_list] == [(5.0,), (1.1,), (4.0,)]
+    assert [call.args for call in command.feed.call_args_list] == [(5000.0,), (1100.0,), (4000.0,)]
 
 
 @pytest.mark.engines("zookeeper")

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.exceptions import LockBusy, LockLost
 from distlock.locks.mutex import zk_lock
 from distlock.management.output import USAGE, exit_statuses, seconds
-from distlock.management.watchdog import NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
+from distlock.management.watchdog import LOOK_SECONDS, NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 
@@ -44,8 +44,6 @@ PASSED_ON: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-#: The seconds between two checks of the lock and the signals.
-LOOK_SECONDS: Final = 0.1
 #: How long before the end of its proven hold a command gets SIGTERM, in session timeouts. At the
 #: end it is killed: from then on, others may have the lock (`engine.deadline`).
 SPARE: Final = 1 / 12
@@ -150,7 +148,7 @@ def _to_its_end(
         kill_at = min(kill_at, time.monotonic() + grace)
 
     while command.running and time.monotonic() < kill_at:
-        command.wait(LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
         if (left := hold.valid_for()) > spare:
             command.feed(left)
         elif not lost:
