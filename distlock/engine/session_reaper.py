@@ -104,15 +104,15 @@ class Reaper:
         self._reports = reports
         #: In the order of their first reports; a new process may have the id of a dead one.
         self._processes: list[Process] = []
-        self._ending: list[threading.Thread] = []
 
     def run(self) -> None:
-        """Serve until no process can report any more, and all reporters have ended."""
+        """Serve until no process can report any more, and all reporters have ended.
+
+        Python ends when the threads that it has started have.
+        """
         while self._watched():
             _readable(self._watched(), None)
             self.step()
-        for thread in self._ending:
-            thread.join()
 
     def _watched(self) -> list[int]:
         pidfds = [process.pidfd for process in self._processes if process.pidfd is not None]
@@ -124,8 +124,8 @@ class Reaper:
         self._receive()  # first, since a process that closes its session dies soon after
         for process in list(self._processes):
             dead = process.dead
-            if dead:
-                self._reap(process)
+            for report in process.sessions.values() if dead else ():
+                threading.Thread(target=_end, args=(process.pid, report)).start()
             if dead or not process.sessions:
                 self._processes.remove(process)
                 process.close()
@@ -157,13 +157,6 @@ class Reaper:
             known.append(Process(pid))
             self._processes.append(known[-1])
         known[-1].sessions[alias] = report
-
-    def _reap(self, process: Process) -> None:
-        self._ending = [thread for thread in self._ending if thread.is_alive()]
-        for report in process.sessions.values():
-            thread = threading.Thread(target=_end, args=(process.pid, report))
-            thread.start()
-            self._ending.append(thread)
 
 
 def _readable(numbers: list[int], milliseconds: int | None) -> bool:

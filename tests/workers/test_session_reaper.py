@@ -97,7 +97,7 @@ def test_only_the_latest_session_of_each_alias_is_ended(
     kill(pid)
     one.run()
     os.waitpid(pid, 0)
-    assert sorted(ended) == [(pid, "default", 3), (pid, "other", 2)]
+    eventually(lambda: sorted(ended) == [(pid, "default", 3), (pid, "other", 2)])
 
 
 def test_a_session_that_was_closed_is_not_ended_though_its_process_is_dead(
@@ -115,7 +115,7 @@ def test_a_session_that_was_closed_is_not_ended_though_its_process_is_dead(
     sending.close()
     os.waitpid(pid, 0)
     one.run()
-    assert ended == [(pid, "other", 2)]
+    eventually(lambda: ended == [(pid, "other", 2)])
 
 
 def test_a_session_is_ended_though_an_earlier_one_of_its_alias_was_closed_after_it_began(
@@ -132,7 +132,7 @@ def test_a_session_is_ended_though_an_earlier_one_of_its_alias_was_closed_after_
     sending.close()
     os.waitpid(pid, 0)
     one.run()
-    assert ended == [(pid, "default", 2)]
+    eventually(lambda: ended == [(pid, "default", 2)])
 
 
 def test_a_process_without_sessions_is_watched_no_more(
@@ -164,7 +164,7 @@ def test_a_process_that_has_closed_its_end_of_the_line_lives(
     kill(pid)
     one.run()
     os.waitpid(pid, 0)
-    assert ended == [(pid, "default", 1)]
+    eventually(lambda: ended == [(pid, "default", 1)])
 
 
 def test_a_process_that_has_a_dead_ones_id_is_not_taken_for_it(
