@@ -37,7 +37,6 @@ from distlock.jute import (
     CLOSE,
     INTEGER,
     REPLY,
-    Malformed,
     Record,
     pack_connect,
     pack_integer,
@@ -54,12 +53,11 @@ if TYPE_CHECKING:
 TRY_SECONDS: Final = 60.0
 #: The seconds that a server may take for each answer before the reaper asks the next server.
 ANSWER_SECONDS: Final = 2.0
-#: The seconds to wait after all servers have failed: the first time, and at most.
-_PAUSE_SECONDS: Final = (0.05, 0.75)
+#: The seconds to wait after all servers have failed.
+_PAUSE_SECONDS: Final = 0.25
 
-#: The longest report, and the longest answer of a server, in bytes.
+#: The longest report, in bytes.
 LONGEST_REPORT: Final = 65_536
-_LONGEST_ANSWER: Final = 1_048_576
 
 #: Linux's ``struct ucred``: process, user and group.
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -176,21 +174,14 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 def _end(pid: int, report: Mapping[str, Any]) -> None:
     try:
-        ended = end_session(report, TRY_SECONDS)
-    except OSError as error:
-        text = (
-            f"Process {pid} died, and its session (alias {report['alias']!r}) could not "
-            f"be ended: {error!r:.500}. Its locks are free after the session timeout."
-        )
-    else:
-        if not ended:  # it was over before
+        if not end_session(report, TRY_SECONDS):  # it was over before
             return
-        text = (
-            f"Process {pid} died without closing its session (alias "
-            f"{report['alias']!r}). The session was ended, and its locks are free."
-        )
-    line = f"[{time.strftime('%Y-%m-%d %H:%M:%S')}: WARNING/session reaper] {text}\n"
-    sys.stderr.write(line)
+        text = "was ended, and its locks are free."
+    except OSError as error:
+        text = f"could not be ended: {error!r:.500}. Its locks are free after the session timeout."
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    who = f"Process {pid} died, and its session (alias {report['alias']!r})"
+    sys.stderr.write(f"[{now}: WARNING/session reaper] {who} {text}\n")
 
 
 # --- the server ----------------------------------------------------------------------------------
@@ -218,7 +209,6 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
     alive = False
     unknown: set[str] = set()  # to these servers
     trouble = OSError("There was no time to ask a server.")
-    pause, longest = _PAUSE_SECONDS
     deadline = time.monotonic() + timeout
     servers = random.sample(report["servers"], len(report["servers"]))
     while (remaining := deadline - time.monotonic()) > 0:
@@ -240,8 +230,7 @@ def end_session(report: Mapping[str, Any], timeout: float) -> bool:
                 raise
             except OSError as error:
                 trouble = error
-        time.sleep(min(pause, max(deadline - time.monotonic(), 0)))
-        pause = min(2 * pause, longest)
+        time.sleep(_PAUSE_SECONDS)
     if unknown:
         return alive
     raise trouble
@@ -316,10 +305,7 @@ def _ask(server: socket.socket, xid: int, kind: int, content: bytes = b"") -> Re
 
 
 def _receive(server: socket.socket) -> Record:
-    (length,) = INTEGER.unpack(_read(server, INTEGER.size))
-    if not 0 <= length <= _LONGEST_ANSWER:
-        raise Malformed(f"an answer of {length} bytes")
-    return Record(_read(server, length))
+    return Record(_read(server, *INTEGER.unpack(_read(server, INTEGER.size))))
 
 
 def _read(server: socket.socket, length: int) -> bytes:
