@@ -39,4 +39,5 @@ def watched(name: str, value: Any, error: e.Error) -> e.Watched:
 
 def node(path: str, stat: Any) -> e.Node:
     """Return a contender's node."""
-    return e.node_of(path.rpartition("/")[2], stat.czxid, stat.ephemeralOwner)
+    name = path.rpartition("/")[2]
+    return e.Node(name, stat.czxid, stat.ephemeralOwner, int(name[-10:]))

@@ -286,6 +286,10 @@ class QueuedContender(Grant):
     def _attend(self) -> None:
         """Hear of the session's connections until all is done, and that the caller has left."""
         if self.left:
+            if self.node is None and not self._over:  # it may have joined after `leave`
+                self.session.heartbeat.dismiss(self)
+                if self.session.newest.get(self.path) is self:
+                    self.session.newest.pop(self.path, None)
             self.apply(e.LEAVE if self._sure else e.Leave(sure=False))
         if not self._over:
             self._attends = True

@@ -63,6 +63,7 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
         self.data = data
         self._settled = settled
         self._path = path
+        self._prefix = znodes.protected_prefix()
         self.tries = try_only
         super().__init__(wanted)
 
@@ -72,7 +73,11 @@ class SemaphoreContender(semaphore.Program["SemaphorePart"]):
 
     def new_permit(self) -> SemaphorePart:
         policy = Policy(znodes.LEASE, shared=self.limit.now > 1)
-        return SemaphorePart(self, self.path, policy, semaphore.Permit)
+        # One stem tells lookers which permits belong together.
+        machine = partial(
+            semaphore.Permit, new_prefix=partial(znodes.protected_prefix, self._prefix)
+        )
+        return SemaphorePart(self, self.path, policy, machine)
 
     def settle(self) -> None:
         self.session.heartbeat.dismiss(self)

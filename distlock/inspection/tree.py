@@ -315,10 +315,6 @@ def _filled_in(
     def still_there(parent: str, names: Sequence[NodeName]) -> Sequence[NodeName]:
         return [one for one in names if nodes.get(f"{parent}/{one.name}") is not GONE]
 
-    def who(parent: str, one: NodeName) -> Contender | None:
-        outcome = nodes.get(path := f"{parent}/{one.name}")
-        return _contender(path, one, outcome, now, False) if isinstance(outcome, tuple) else None
-
     def contenders(parent: str, names: Sequence[NodeName], *, holds: bool) -> tuple[Contender, ...]:
         return tuple(
             _contender(path, one, nodes[path], now, holds)
@@ -333,14 +329,7 @@ def _filled_in(
     elif lock.kind == "semaphore":
         written = nodes[listed.held_at]
         limit = limit_in(written[0])[0] if isinstance(written, tuple) else None
-        if holders and waiters and (limit is None or len(holders) > limit):
-            head = who(listed.waited_at, waiters[0])
-            newest = len(holders) - 1
-            holders = [
-                one
-                for at, one in enumerate(holders)
-                if at < newest and not _makes(head, who(listed.held_at, one))
-            ]
+        holders = _granted(holders, waiters, limit)
     elif len(holders) < len(listed.holders) and (line := [*holders, *waiters]):
         holders, waiters = _split(line)  # a holder has left since the queue was listed
     return replace(
@@ -353,18 +342,18 @@ def _filled_in(
     )
 
 
-def _makes(head: Contender | None, permit: Contender | None) -> bool:
-    """Return whether the head of a semaphore's queue has made a permit, and waits with it.
+def _granted(
+    permits: Sequence[NodeName], queue: Sequence[NodeName], limit: int | None
+) -> Sequence[NodeName]:
+    """Return the permits of a semaphore that are held.
 
-    It makes all its permits, and waits until there are not too many. Until then nobody holds them.
+    The head of the queue makes its permits, with one stem, and waits until there are not too many.
+    Until then nobody holds these newest ones.
     """
-    return (
-        head is not None
-        and permit is not None
-        and bool(head.owner)
-        and permit.owner == head.owner
-        and permit.participant.token > head.participant.token
-    )
+    if not queue or not permits or (limit is not None and len(permits) <= limit):
+        return permits
+    made = permits[-1].name[: znodes.STEM]
+    return [permit for permit in permits if not permit.name.startswith(made)]
 
 
 def _has_ended(lease: Outcome, now: float) -> bool:

@@ -49,12 +49,18 @@ _INCOMPATIBLE = {
     "kazoo's own Lock": re.compile(r".*__r?lock__" + _SEQUENCE),
     "Curator's LeaderLatch": re.compile(r".*latch-" + _SEQUENCE),
 }
+#: How long the stem of a prefix is: all but the last group of digits.
+STEM: Final = 27
 
 
-def protected_prefix() -> str:
-    """Return a new prefix ``_c_<uuid4>-``, one for every attempt to create (CURATOR-190)."""
+def protected_prefix(like: str = "") -> str:
+    """Return a new prefix ``_c_<uuid4>-``, one for every attempt to create (CURATOR-190).
+
+    :param like: another one, with which it shares the stem
+    """
     digits = f"{_random.getrandbits(120):030x}"
-    return f"_c_{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15:18]}-{digits[18:]}-"
+    stem = like[:STEM] or f"_c_{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-8{digits[15:18]}-"
+    return f"{stem}{digits[18:]}-"
 
 
 # It need not be secret, and the system's random numbers take ten times as long.

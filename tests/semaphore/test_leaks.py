@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import NotOwner, lock_acquired, lock_released, zk_semaphore
+from distlock import LockUnavailable, NotOwner, lock_acquired, lock_released, zk_semaphore
+from distlock.contenders import waiting
+from distlock.contenders.semaphore import SemaphorePart
+from distlock.queue.semaphore.machine import Permit
 from distlock.session.registry import session_for
-from tests.kit.helpers import spawn_python
+from tests.kit.helpers import eventually, spawn_python
 from tests.kit.permits import KEY, Permits
 from tests.kit.timeouts import async_timeout
 from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
@@ -45,6 +48,27 @@ def test_a_hundred_waits_that_timed_out_leave_no_node_no_watch_and_no_memory(
         permits.tree.await_watches()
         forgets_all(session_for())
         assert not session_for().heartbeat._beneficiaries
+
+
+def test_a_permit_whose_caller_leaves_before_it_joins_keeps_no_heartbeat(
+    permits: Permits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    join, left = SemaphorePart.join, []
+
+    def join_late(part: SemaphorePart) -> None:
+        if isinstance(part.machine, Permit):
+            eventually(lambda: part.left)
+            left.append(part)
+        join(part)
+
+    monkeypatch.setattr(SemaphorePart, "join", join_late)
+    monkeypatch.setattr(waiting, "ANSWER_SECONDS", 0.2)
+    with pytest.raises(LockUnavailable):
+        zk_semaphore(KEY, 2).acquire(timeout=0)
+    eventually(lambda: left)
+    permits.await_(0, 0)
+    eventually(lambda: not session_for().heartbeat.beneficiaries())
+    assert not session_for().newest
 
 
 WAITS_IN_MAIN_THREAD = """
