@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.engine.errors import BadVersion, NoNode
+from distlock.engine.errors import BadVersion, ConnectionLost, NoNode, SessionOver
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
 from distlock.session.registry import session_for
@@ -86,7 +86,7 @@ class Ticket:
     def leave(self) -> None:
         """Remove the ticket, without waiting for that. Repeating it is fine."""
         for path in self._own:
-            self._session.delete(path, self._session.id)
+            _give_back(self._session, path)
         self._line = []
 
     @property
@@ -144,10 +144,7 @@ def _has_ended(ask: Any, session: Session, path: str, now: int) -> bool:
     """Remove a ticket if its time is over, and return whether it is gone."""
     try:
         data, stat = ask(session.read, path)
-        ttl: Any = read_json(data).get("ttl")
-        if type(ttl) not in (int, float) or not 0 < ttl <= LONGEST:
-            ttl = LONGEST
-        if now <= stat.mtime + ttl * 1000:
+        if not _is_over(data, stat, now):
             return False
         ask(session.remove, path, stat.version)
     except NoNode:
@@ -155,3 +152,20 @@ def _has_ended(ask: Any, session: Session, path: str, now: int) -> bool:
     except BadVersion:  # renewed just now
         return False
     return True
+
+
+def _is_over(data: bytes, stat: Any, now: int) -> bool:
+    ttl = read_json(data).get("ttl")
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= LONGEST:
+        ttl = LONGEST
+    return bool(now > stat.mtime + ttl * 1000)
+
+
+def _give_back(session: Session, path: str) -> None:
+    """Remove a ticket of any version, again after a lost answer."""
+
+    def removed(_: Any, error: BaseException | None) -> None:
+        if isinstance(error, ConnectionLost | SessionOver):
+            _give_back(session, path)
+
+    session.when_connected(partial(session.remove, path, -1, removed))
