@@ -1,8 +1,8 @@
 """Writes events to the database, on one thread for each process that has any.
 
 Callers only put an event into a queue. The thread writes a batch about once a second, so a killed
-process takes its last second with it. A batch that the database refuses is dropped, and the log
-says so.
+process takes its last second with it. A batch that the database refuses is dropped. The log says so
+at the first one, and how many events were lost when writing works again.
 """
 
 from __future__ import annotations
@@ -165,7 +165,12 @@ class Recorder:
             transaction.set_autocommit(True, using=database)
             LockEvent.objects.using(database).bulk_create([event.row() for event in events])
             self._prune(database, Counter(event.using for event in events))
-            self._failing = False
+            if self._failing:
+                self._failing = False
+                logger.warning(
+                    "The history of locks can be written again. Events lost so far: %d.",
+                    self.dropped,
+                )
         except Exception as error:  # noqa: BLE001 - the thread must go on
             self.dropped += len(events)
             self._log(error)
@@ -190,9 +195,8 @@ class Recorder:
             self._failing = True
             logger.error(
                 "The history of locks cannot be written: %s. `manage.py migrate distlock` makes "
-                "its table. Events that were dropped: %d.",
+                "its table. Events are lost meanwhile.",
                 error,
-                self.dropped,
             )
 
 

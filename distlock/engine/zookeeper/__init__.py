@@ -2,7 +2,7 @@
 
 `client` and `connection` bend kazoo, with `requests`, which holds the requests that kazoo has no
 API for, and `handler`, which stands in for kazoo's threads. `messages` packs the four requests of
-every hold. `credentials` and `roles` read TLS, SASL and ACLs from the settings, `ensemble` asks the
+every hold. `credentials` reads TLS, SASL and ACLs from the settings, `ensemble` asks the
 servers of ``HOSTS`` one by one, and `shared_client` lends the session to users.
 """
 

@@ -130,9 +130,9 @@ def diagnose(using: str = "default", *, timeout: float = 10.0) -> Iterator[Findi
         return
     yield _settings(conf)
     for message in check_middleware():
-        yield warning("middleware", message.msg, message.hint or "Remove all but the first.")
+        yield warning("middleware", message.msg, str(message.hint))
     for message in check_uwsgi():
-        yield failure("threads", message.msg, message.hint or "Enable threads.")
+        yield failure("threads", message.msg, str(message.hint))
     yield from servers
     if not reachable:
         return
