@@ -137,6 +137,8 @@ class QueuedContender(Grant):
         else:
             session.soon(self._attend)
         self._sure = True
+        if self._connection != session.connection:  # `connection_changed` has waited for us
+            session.soon(self._attend)
 
     def leave(self) -> None:
         """Give up, granted or not; the node is deleted for certain. May be repeated."""
@@ -271,6 +273,8 @@ class QueuedContender(Grant):
     def connection_changed(self) -> None:
         """Take note of a connection that was lost, or of a new one."""
         session = self.session
+        if not (self._sure or self.left):
+            return  # the caller's thread is still sending the first requests
         if self._connection != session.connection:
             self._connection = session.connection
             self._watchers.clear()

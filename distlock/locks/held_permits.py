@@ -30,10 +30,14 @@ def keep(permits: HeldPermits, held: Held) -> None:
 
 
 def claim(permits: HeldPermits, number: int, claimed: list[Held]) -> bool:
-    """Move the latest `number` permits into `claimed`; return False if there are too few."""
+    """Move `number` permits into `claimed`; return False if there are too few.
+
+    Those that are lost come first, or another thread's work would go on without its permit; then
+    the latest.
+    """
     process.notice_fork()
     with _claiming:
-        there = on(permits)
+        there = sorted(on(permits), key=lambda held: held.hold.lost)
         if len(there) < number:
             return False
         for held in there[-number:]:

@@ -280,8 +280,8 @@ class Semaphore(Permits):
 
         Assigning writes the new limit where all peers read it, and wakes waiters. Nobody loses a
         permit when the limit falls. The assigned limit overrides the limit in any process's code
-        while the semaphore is in use: the server forgets a semaphore, limit and all, that has been
-        idle for a minute or two. Curator's clients do not read it.
+        while permits are in use: ZooKeeper looks once a minute for semaphores of which none is, and
+        forgets them, limit and all. Curator's clients do not read it.
 
         :raises LockUnavailable: the limit could not be written, and is as before
         """
@@ -307,9 +307,7 @@ class Semaphore(Permits):
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:
-        if whole(leases, "leases") > self.limit:
-            raise self._limit.refusal(leases)
-        return self._without_block(blocking, timeout, wanted=leases)
+        return self._without_block(blocking, timeout, wanted=whole(leases, "leases"))
 
 
 def zk_semaphore(

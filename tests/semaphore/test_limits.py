@@ -184,6 +184,15 @@ def test_a_mutex_has_one_permit_whatever_is_set() -> None:
         assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0)
 
 
+def test_a_raised_limit_counts_for_who_has_not_read_it() -> None:
+    semaphore = zk_semaphore(KEY, 3)
+    with semaphore:
+        semaphore.limit = 5
+        late = zk_semaphore(KEY, 3, using="other")
+        assert late.acquire(leases=4)
+        late.release(4)
+
+
 def test_a_waiter_that_wants_more_than_a_lowered_limit_is_refused_and_blocks_nobody(
     make_owner: MakeOwner, permits: Permits
 ) -> None:

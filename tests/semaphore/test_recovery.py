@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import LockUnavailable, zk_semaphore
+from distlock.contenders.contender import QueuedContender
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.queue.semaphore.machine import Program
 from distlock.session.registry import session_for
@@ -48,6 +49,31 @@ def before_permits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Callable[[]
     monkeypatch.setattr(Program, "_take", do_and_take)
     yield todo
     assert not todo
+
+
+# --- between the first requests ------------------------------------------------------------------
+
+
+def test_a_caller_that_stands_still_between_its_first_requests_leaves_no_node(
+    permits: Permits, connected: TcpProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection may end meanwhile, and another one begin: the thread reads on without it."""
+    create, stood = QueuedContender._create, []
+
+    def create_late(one: QueuedContender, *effects: Any) -> None:
+        if not stood:
+            stood.append(session_for().connection)
+            cut_and_heal(connected)
+            eventually(lambda: session_for().connection > stood[0] and session_for().connected)
+            session_for().ask(session_for().read, "/").result(PATIENCE)
+        create(one, *effects)
+
+    monkeypatch.setattr(QueuedContender, "_create", create_late)
+    with zk_semaphore(KEY, 2, timeout=PATIENCE):
+        assert stood
+        permits.await_(1, 0)
+    permits.await_(0, 0)
+    forgets_all(session_for())
 
 
 # --- between the create and the list -------------------------------------------------------------

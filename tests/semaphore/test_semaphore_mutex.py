@@ -51,6 +51,19 @@ def test_another_thread_releases_it(make_owner: MakeOwner) -> None:
         pass
 
 
+def test_a_release_gives_back_a_lost_permit_before_that_of_another_thread(
+    make_owner: MakeOwner,
+) -> None:
+    first, second = make_owner(), make_owner()
+    assert first.now(zk_semaphore_mutex(KEY, max_hold=0.05).acquire)
+    lock = zk_semaphore_mutex(KEY)
+    assert second.now(lock.acquire, timeout=PATIENCE)
+    with pytest.raises(LockLost):
+        first.now(lock.release)
+    assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0.05)
+    second.now(lock.release)
+
+
 def test_a_release_of_what_is_not_held_is_refused() -> None:
     lock = zk_semaphore_mutex(KEY)
     with pytest.raises(NotOwner):
