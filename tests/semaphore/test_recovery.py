@@ -58,7 +58,8 @@ def test_a_caller_that_stands_still_between_its_first_requests_leaves_no_node(
     permits: Permits, connected: TcpProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection may end meanwhile, and another one begin: the thread reads on without it."""
-    create, stood = QueuedContender._create, []
+    create = QueuedContender._create
+    stood: list[int] = []
 
     def create_late(one: QueuedContender, *effects: Any) -> None:
         if not stood:
