@@ -49,13 +49,13 @@ def test_permits_are_asked_for_and_released_in_whole_numbers(
         semaphore.release(wanted)
 
 
-def test_more_permits_than_the_limit_are_refused_at_once(requests: list[str]) -> None:
+def test_more_permits_than_the_limit_are_refused(permits: Permits) -> None:
     semaphore = zk_semaphore(KEY, 2)
     with pytest.raises(ValueError, match="there are 2"):
         semaphore.acquire(timeout=None, leases=3)
     with pytest.raises(ValueError, match="there are 2"):
         asyncio.run(semaphore.aacquire(timeout=None, leases=3))
-    assert requests == []
+    permits.await_(0, 0)
 
 
 def test_a_release_of_what_was_not_acquired_is_refused(permits: Permits) -> None:
