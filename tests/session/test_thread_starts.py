@@ -200,8 +200,8 @@ def test_an_exception_at_any_line_of_a_first_lock_leaves_no_session_that_nobody_
         return made[-1]
 
     monkeypatch.setattr(session_module, "client_of", note)
-    # An exception before the line at which a `with` block ends, which only a tracer can raise, leaves
-    # its lock locked; no other thread could begin a session in this process any more.
+    # An exception before the line at which a `with` block ends, which only a tracer can raise,
+    # leaves its lock locked; no other thread could begin a session in this process any more.
     monkeypatch.setattr(registry, "_lock", threading.RLock())
     for line in itertools.count():
         close_sessions()
