@@ -292,7 +292,8 @@ def test_the_bare_client_makes_a_node_and_removes_it(servers: Servers, tmp_path:
         assert eventually(lambda: not client.get_children("/bench/floor/key"))
         done = pool.run(works.FLOOR, works.UNCONTENDED, 0.2)
         assert done.requests
-        assert done.requests / done.entries == pytest.approx(3, rel=0.02)
+        # The first connection asks, too.
+        assert 0 <= done.requests - 3 * done.entries <= 0.02 * done.requests + 5
 
 
 def test_after_a_failure_the_next_run_has_processes_of_its_own(
@@ -302,7 +303,7 @@ def test_after_a_failure_the_next_run_has_processes_of_its_own(
         pool.processes("Python", 1)[0].tell("an order that nobody understands")
         with pytest.raises(Failed, match="What does this mean"):
             pool.run(works.DISTLOCK, works.UNCONTENDED, 0.1)
-        assert pool.run(works.DISTLOCK, works.UNCONTENDED, 0.1).entries
+        assert pool.run(works.DISTLOCK, works.UNCONTENDED, 2).entries
 
 
 def test_a_process_that_ends_says_why(tmp_path: Path) -> None:
