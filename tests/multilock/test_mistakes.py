@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from distlock import LockInTransaction, LockKeyError, zk_lock, zk_multilock, zk_rwlock
-
-if TYPE_CHECKING:
-    from pytest_django import DjangoDbBlocker
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -52,15 +49,12 @@ def test_a_lock_with_a_transaction_of_its_own_is_refused() -> None:
         zk_multilock("a", zk_lock("b", atomic=True))
 
 
-def test_an_open_transaction_is_refused_and_one_inside_is_fine(
-    django_db_blocker: DjangoDbBlocker,
-) -> None:
-    with django_db_blocker.unblock():
-        with transaction.atomic(), pytest.raises(LockInTransaction):
-            zk_multilock("a", "b").acquire()
-        with zk_multilock("a", "b"), transaction.atomic():
-            pass
-        connection.close()
+@pytest.mark.django_db(transaction=True)
+def test_an_open_transaction_is_refused_and_one_inside_is_fine() -> None:
+    with transaction.atomic(), pytest.raises(LockInTransaction):
+        zk_multilock("a", "b").acquire()
+    with zk_multilock("a", "b"), transaction.atomic():
+        pass
 
 
 def test_a_multi_lock_says_what_it_is() -> None:

@@ -26,7 +26,11 @@ def database(postgres: Postgres) -> Iterator[ProjectDatabase]:
 
 
 @pytest.fixture
-def alias(database: ProjectDatabase, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
+def alias(
+    database: ProjectDatabase,
+    django_db_blocker: DjangoDbBlocker,
+    django_db_setup: None,  # noqa: ARG001 - a "default" that is open before is another database
+) -> Iterator[None]:
     """Django knows the database as an alias beside "default"."""
     settings = {ALIAS: database.settings, "default": {}}
     connections.settings[ALIAS] = connections.configure_settings(settings)[ALIAS]
