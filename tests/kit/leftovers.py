@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures.thread import _worker
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -24,8 +25,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
+from django.dispatch import Signal
 from django.utils import translation
 
+from distlock import signals
+from distlock.lease.hold import _blocks
 from distlock.locks import held_permits
 from distlock.owner.owner import current
 from distlock.session.registry import sessions
@@ -57,6 +61,7 @@ def _leaves_nothing() -> Iterator[None]:
     left += [f"{kind}: {_described(kind, one)}" for kind, some in new.items() for one in some]
     current().release_all()
     held_permits.clear()
+    _blocks.clear()
     if left:
         pytest.fail(f"The test leaves {'; '.join(left)}", pytrace=False)
 
@@ -102,6 +107,7 @@ def _state() -> dict[str, Any]:
             *(faulthandler.is_enabled(), sys.getswitchinterval(), sys.getrecursionlimit()),
         ),
         "hooks": (sys.excepthook, threading.excepthook),
+        "receivers": [_receivers(one) for one in vars(signals).values() if isinstance(one, Signal)],
     }
 
 
@@ -110,6 +116,7 @@ def _things() -> dict[str, set[Any]]:
     return {
         "hold": set(current().held.values()),
         "permit": set(held_permits._held),
+        "block with a lease": set(_blocks),
         "session": set(sessions()),
         "thread": set(threading.enumerate()),
         "open file": _open_files(),
@@ -121,6 +128,15 @@ def _handler(number: int) -> object:
     """Return a signal's handler; pytest-timeout takes its own back after a failure."""
     found = _signal.getsignal(number)
     return 0 if getattr(found, "__module__", "") == "pytest_timeout" else found
+
+
+def _receivers(one: Signal) -> list[object]:
+    """Name a signal's receivers; it keeps those that are gone, for a while."""
+    return [key for key, receiver, *_ in one.receivers if not _is_gone(receiver)]
+
+
+def _is_gone(receiver: object) -> bool:
+    return isinstance(receiver, weakref.ReferenceType) and receiver() is None
 
 
 def _handlers(one: logging.Logger) -> list[tuple[type[logging.Handler], int]]:

@@ -11,9 +11,10 @@ import pytest
 
 from distlock import LockLost, NotOwner, zk_lease
 from distlock.engine.deadline import now
+from distlock.keys.templates import znode_name
 from distlock.lease import operation
 from distlock.lease import sweep as sweeping
-from distlock.lease.hold import DRIFT
+from distlock.lease.hold import DRIFT, known
 from distlock.lease.persistent import sweep
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
@@ -41,8 +42,10 @@ def take_turns(name: str, using: str = "default") -> list[tuple[int, float, floa
     """Take a lease a few times and never give it back: (token, from when, until when)."""
     turns = []
     for turn in range(TURNS):
-        lease = zk_lease("key", SHORT, owner=f"{name}-{turn}", using=using, timeout=90)
-        hold = lease.__enter__()
+        owner = f"{name}-{turn}"
+        assert zk_lease("key", SHORT, owner=owner, using=using, timeout=90).acquire()
+        hold = known((using, znode_name("key"), owner))
+        assert hold is not None
         since = now()
         turns.append((hold.token, since, since + hold.valid_for()))
     return turns
