@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from concurrent.futures.thread import _worker
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -25,10 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.conf import settings
-from django.dispatch import Signal
 from django.utils import translation
 
-from distlock import signals
 from distlock.lease.hold import _blocks
 from distlock.locks import held_permits
 from distlock.owner.owner import current
@@ -107,7 +104,6 @@ def _state() -> dict[str, Any]:
             *(faulthandler.is_enabled(), sys.getswitchinterval(), sys.getrecursionlimit()),
         ),
         "hooks": (sys.excepthook, threading.excepthook),
-        "receivers": [_receivers(one) for one in vars(signals).values() if isinstance(one, Signal)],
     }
 
 
@@ -128,15 +124,6 @@ def _handler(number: int) -> object:
     """Return a signal's handler; pytest-timeout takes its own back after a failure."""
     found = _signal.getsignal(number)
     return 0 if getattr(found, "__module__", "") == "pytest_timeout" else found
-
-
-def _receivers(one: Signal) -> list[object]:
-    """Name a signal's receivers; it keeps those that are gone, for a while."""
-    return [key for key, receiver, *_ in one.receivers if not _is_gone(receiver)]
-
-
-def _is_gone(receiver: object) -> bool:
-    return isinstance(receiver, weakref.ReferenceType) and receiver() is None
 
 
 def _handlers(one: logging.Logger) -> list[tuple[type[logging.Handler], int]]:
