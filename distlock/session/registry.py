@@ -6,7 +6,6 @@ import atexit
 import sys
 import threading
 from contextlib import suppress
-from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
@@ -50,7 +49,7 @@ def sessions() -> list[Session]:
 
 def session_for(alias: str = "default") -> Session:
     """Return this process's session for `alias`; the first call starts to connect."""
-    if process.noticed_pid != getpid():
+    if not process.noticed[0]:
         process.notice_fork()
     for session in _sessions:
         if session.conf.alias == alias and not session.over:
