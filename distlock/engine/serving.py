@@ -6,6 +6,7 @@ and to Redis differ in what they send and read, and in how they connect.
 
 from __future__ import annotations
 
+import random
 import select
 import socket
 import ssl
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from distlock.engine.kazoo import ConnectionDropped
 
-from .guard import take_all
+from .guard import report_once, take_all
 
 if TYPE_CHECKING:
     from collections import deque
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .reply import Reply
     from .wire import Wire
 
+#: The first pause between two tries to connect, in seconds.
+SHORTEST_PAUSE: Final = 0.05
 #: How much is read, or sent, in one go, in bytes.
 MANY: Final = 65536
 #: How often the connection thread looks whether another thread still sends, and how long one send
@@ -60,6 +63,11 @@ class Serving:
     _busy_since: float | None = None
     #: When the server is asked next whether it is there (`time.monotonic`).
     _ping_at = 0.0
+    #: The next pause between two tries to connect, and the longest, in seconds.
+    next_pause = SHORTEST_PAUSE
+    longest_pause = 0.75
+    #: The errors that were reported.
+    _reported: set[tuple[Any, ...]]
     #: Why the last connection ended, or could not be made.
     failure: BaseException | None = None
     #: Why trying again will not help.
@@ -91,6 +99,21 @@ class Serving:
             return "it was closed"
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return text.rstrip(".")
+
+    # --- connecting ------------------------------------------------------------------------------
+
+    def pause(self, wait: Callable[[float], object]) -> None:
+        """Pause between two tries to connect, longer each time.
+
+        An error in it must not end the thread, and with it the session.
+
+        :param wait: waits for so many seconds
+        """
+        try:
+            wait(self.next_pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
+        except BaseException as error:  # noqa: BLE001 - see above
+            report_once(error, self._reported)
+        self.next_pause = min(self.next_pause * 2, self.longest_pause)
 
     # --- serving ---------------------------------------------------------------------------------
 

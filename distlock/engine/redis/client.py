@@ -8,7 +8,6 @@ connection of the requests, in order with the replies.
 
 from __future__ import annotations
 
-import random
 import secrets
 import select
 import socket
@@ -27,7 +26,7 @@ from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss
 from distlock.engine.reply import Reply
-from distlock.engine.serving import MANY, WOULD_BLOCK, Serving, Submitting
+from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire
 from distlock.logs.outages import Outage
 
@@ -59,8 +58,6 @@ _DELETED: Final = "D"
 _CHANGED: Final = "C"
 #: The message by which the server asks for a ping.
 _PING: Final = "P"
-#: The seconds between two tries to connect: the first time, and at most.
-_PAUSE_SECONDS: Final = (0.05, 0.75)
 #: The shortest time between two pings, in seconds.
 _LEAST_PING_SECONDS: Final = 0.005
 #: The words of a server that is no longer the one for these locks.
@@ -141,14 +138,10 @@ class RedisClient(Serving, Submitting, Requests):
     def _run(self) -> None:
         self.thread = threading.get_ident()
         this_thread.ours = True
-        pause, longest = _PAUSE_SECONDS
         try:
             while not self.stopped:
-                if self._attempt():
-                    pause = _PAUSE_SECONDS[0]
-                else:
-                    self._pause(pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
-                    pause = min(pause * 2, longest)
+                if not self._attempt():
+                    self.pause(self._sleep)
         finally:
             self.stopped = True
             self.wire = None
@@ -169,11 +162,12 @@ class RedisClient(Serving, Submitting, Requests):
         try:
             self._connect()
             connected = self._live = True
+            self.next_pause = SHORTEST_PAUSE
             self.outage.end()
             self.fail_queued()
             guarded(self._changed, True, self.session_id)
             self.serve(self._patience)
-        except Exception as error:  # noqa: BLE001 - the session would end with the thread
+        except BaseException as error:  # noqa: BLE001 - the session would end with the thread
             self._note(error)
         self.disconnected()
         gone, self._socket, self.wire = self._socket, None, None
@@ -181,7 +175,7 @@ class RedisClient(Serving, Submitting, Requests):
             gone.close()
         return connected
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: BaseException) -> None:
         """Keep the reason of a failure for messages; log one that nobody has foreseen."""
         self.failure = error
         self.trouble = error if isinstance(error, RedisRefused) else refusal(error, self._where)
@@ -283,7 +277,7 @@ class RedisClient(Serving, Submitting, Requests):
         if not pending and not ready.poll(max(seconds, 0) * 1000):
             raise ConnectionDropped("The server does not answer.")
 
-    def _pause(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         """Wait, unless somebody wakes this thread."""
         woken = select.poll()
         woken.register(self._read_sock, select.POLLIN)

@@ -114,7 +114,7 @@ def error_of(text: str, where: str) -> RedisRefused:
     return RedisRefused(f"{where} could not serve the request: {text}")
 
 
-def refusal(error: Exception, where: str) -> RedisRefused | None:
+def refusal(error: BaseException, where: str) -> RedisRefused | None:
     """Return the error for one of redis-py's, which has lost the server's first word, or of TLS."""
     if isinstance(error, MasterNotFoundError):
         return _no_primary(str(error), where)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import ssl
 import threading
 import time
@@ -24,7 +23,7 @@ from distlock.engine import kazoo
 from distlock.engine.calls import this_thread
 from distlock.engine.deadline import now
 from distlock.engine.guard import report_once
-from distlock.engine.serving import MANY, WOULD_BLOCK, Serving
+from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving
 from distlock.engine.wire import Wire, packed
 from distlock.jute import INTEGER, REPLY
 from distlock.logs.loggers import safe
@@ -35,8 +34,6 @@ logger = safe(logging.getLogger("distlock"))
 
 #: The longest reply, in bytes. A longer one is garbage: text read as a length is greater than this.
 _LONGEST_REPLY: Final = 2**28
-#: The first pause between two rounds of tries, in seconds.
-_SHORTEST_PAUSE: Final = 0.05
 #: The number of a request that ends a session before anything else is asked.
 _GOODBYE_XID: Final = 1
 
@@ -51,8 +48,6 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
     # Often enough that a session at rest has a contact that counts (see `engine.deadline`), and not
     # so often that pings come between heartbeats.
     pings = 5
-    #: The longest pause between two rounds of tries, in seconds.
-    longest_pause = 0.75
     #: When the last connection was lost.
     lost_at = 0.0
 
@@ -61,8 +56,6 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
         #: Whether a server has ever taken the credentials.
         self._admitted = False
         self._reported: set[tuple[Any, ...]] = set()
-        #: The next pause.
-        self._pause = _SHORTEST_PAUSE
         #: When the ping was sent that is not answered yet (`deadline.now`).
         self._asked_at: float | None = None
         #: When the server has last sent anything.
@@ -92,18 +85,11 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
             except kazoo.ForceRetryError:
                 self.client.disconnected()
             except BaseException as error:  # noqa: BLE001 - the session would end with the thread
-                self._survive(error)
-            try:
-                self.client._stopped.wait(self._pause * random.uniform(0.7, 1.3))  # noqa: S311
-            except BaseException as error:  # noqa: BLE001 - as above
-                self._survive(error)
-            self._pause = min(self._pause * 2, self.longest_pause)
+                self.trouble = error
+                report_once(error, self._reported)
+                self.client._session_callback(kazoo.KeeperState.CONNECTING)
+            self.pause(self.client._stopped.wait)
         return None
-
-    def _survive(self, error: BaseException) -> None:
-        self.trouble = error
-        report_once(error, self._reported)
-        self.client._session_callback(kazoo.KeeperState.CONNECTING)
 
     @contextmanager
     def _socket_error_handling(self) -> Iterator[None]:
@@ -248,7 +234,7 @@ class Connection(Serving, kazoo.ConnectionHandler):  # type: ignore[misc]
             # kazoo's word for an unknown error, and for a reply out of order.
             raise kazoo.ConnectionDropped(str(error)) from error
         self.trouble = None
-        self._pause = _SHORTEST_PAUSE
+        self.next_pause = SHORTEST_PAUSE
         self._admitted = True
         self.client.outage.end()
         self._busy_since = None
