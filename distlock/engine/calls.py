@@ -8,6 +8,7 @@ event loop. Neither knows what the steps do; the steps do not know how they wait
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
@@ -53,6 +54,25 @@ def refuse_our_threads() -> None:
             "there, or let a thread of your own take the lock.",
             key="",
         )
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread of ours.
+
+    :raises LockUnavailable: says why it cannot be started
+    """
+    try:
+        if sys.is_finalizing():
+            raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
+        thread.start()
+    except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
+        if "new thread" not in str(error):
+            raise
+        raise LockUnavailable(
+            f"A thread that distlock needs cannot be started: {error}. At the end of a program, "
+            "release locks before Python shuts down, and take none in __del__() or atexit.",
+            key="",
+        ) from error
 
 
 class Call(Generic[_T]):

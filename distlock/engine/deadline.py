@@ -41,7 +41,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
-from .calls import this_thread
+from .calls import start_thread, this_thread
 from .guard import guarded
 
 #: The server ticks that a session timeout must have, unless heartbeats are writes.
@@ -242,7 +242,7 @@ class Heartbeat:
     def _start(self) -> None:
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            thread.start()
+            start_thread(thread)
             self._thread = thread  # not earlier: the start may fail
 
     def _run(self) -> None:

@@ -13,7 +13,7 @@ from weakref import WeakMethod
 
 from distlock.process import in_child
 
-from .calls import this_thread
+from .calls import start_thread, this_thread
 from .guard import guarded
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def call_later(seconds: float, method: Callable[[], None]) -> None:
     """Call a bound method on the timer's thread after so many seconds, if its object still lives.
 
     A call cannot be cancelled: the method checks for itself whether it still matters.
+
+    :raises LockUnavailable: the timer's thread cannot be started
     """
     _running().orders.put((time.monotonic() + seconds, next(_order), WeakMethod(method)))
 
@@ -78,7 +80,7 @@ def _running() -> _Timer:
     global _timer  # noqa: PLW0603 - one per process
     if _timer is None:  # without a lock: a second thread, started by a race, does no harm
         timer = _Timer()
-        timer.start()
+        start_thread(timer)
         _timer = timer  # not earlier: the start may fail
     return _timer
 

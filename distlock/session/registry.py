@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -48,7 +47,10 @@ def sessions() -> list[Session]:
 
 
 def session_for(alias: str = "default") -> Session:
-    """Return this process's session for `alias`; the first call starts to connect."""
+    """Return this process's session for `alias`; the first call starts to connect.
+
+    :raises LockUnavailable: no thread can be started
+    """
     if not process.noticed[0]:
         process.notice_fork()
     for session in _sessions:
@@ -59,18 +61,11 @@ def session_for(alias: str = "default") -> Session:
         if living := _living(alias):
             return living
         try:
-            if sys.is_finalizing():
-                raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
             release_in_commands()
             made = Session(conf, _sessions.append)
-        except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
-            if "new thread" not in str(error):
-                raise
-            raise LockUnavailable(
-                f"No thread can be started that could connect: {error}. At the end of a program, "
-                "release locks before Python shuts down, and take none in __del__() or atexit.",
-                using=alias,
-            ) from error
+        except LockUnavailable as error:  # no thread can be started
+            error.using = alias
+            raise
         process.at_end_of_child(close_sessions, priority=100)
         kept = _living(alias) or made
         for one in sessions():

@@ -100,7 +100,7 @@ def test_a_thread_that_could_not_be_started_is_started_at_the_next_need(
     one = user()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot_start)
-        with pytest.raises(RuntimeError, match="can't start new thread"):
+        with pytest.raises(LockUnavailable, match="can't start new thread"):
             one.use()
     one.use()
     assert one.works()
@@ -213,9 +213,10 @@ def test_an_exception_at_any_line_of_a_first_lock_leaves_no_session_that_nobody_
     assert line >= 10
 
 
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_first_lock_where_no_thread_can_start_is_refused_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.usefixtures("distlock_settings", "own_timer")
+@pytest.mark.parametrize("thread", ["connection", "heartbeat", "timer"])
+def test_a_lock_for_which_no_thread_can_start_is_refused_with_the_reason(
+    thread: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Python 3.12 does it in ``atexit``, before it says that it is finalizing."""
 
@@ -223,10 +224,17 @@ def test_a_first_lock_where_no_thread_can_start_is_refused_with_the_reason(
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
     close_sessions()
+    lock = zk_lock("key", max_hold=60)
+    if thread != "connection":
+        assert not lock.locked()
+    if thread == "timer":
+        with zk_lock("key"):
+            pass
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(LockUnavailable, match="can't create new thread") as refused:
-            zk_lock("key").acquire()
+            lock.acquire()
         assert isinstance(refused.value.__cause__, RuntimeError)
-    with zk_lock("key"):
+    assert eventually(lambda: not lock.locked())
+    with lock:
         pass

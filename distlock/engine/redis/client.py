@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 import hiredis
 from redis.exceptions import RedisError
 
-from distlock.engine.calls import this_thread
+from distlock.engine.calls import start_thread, this_thread
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.guard import guarded, report_once
 from distlock.engine.kazoo import ConnectionDropped, ConnectionLoss
 from distlock.engine.reply import Reply
 from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire
+from distlock.exceptions import LockUnavailable
 from distlock.logs.outages import Outage
 
 from .address import address, check_files, where
@@ -423,8 +424,8 @@ class RedisClient(Serving, Submitting, Requests):
 
     def connect(self) -> None:
         try:
-            self.routine.start()
-        except RuntimeError:  # no thread could be started
+            start_thread(self.routine)
+        except LockUnavailable:
             self.close()
             raise
 

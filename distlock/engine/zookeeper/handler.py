@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distlock.engine import kazoo
+from distlock.engine.calls import start_thread
 from distlock.engine.guard import guarded
 from distlock.engine.wire import Wire
 
@@ -84,5 +85,5 @@ class Handler(kazoo.SequentialThreadingHandler):  # type: ignore[misc]
         thread = threading.Thread(
             target=func, args=args, kwargs=kwargs, name=self._name, daemon=True
         )
-        thread.start()
+        start_thread(thread)
         return thread
