@@ -70,7 +70,7 @@ class GuaranteedDelete:
 
     def _send(self, path: str, session_id: int) -> None:
         if self._session.id != session_id:  # the node went with its session
-            self._settled(path)
+            self._session.soon(partial(self._settled, path))
         else:
             answered = partial(self._answered, path, session_id)
             self._session.send(self._client.deletion(path), answered)
