@@ -13,7 +13,7 @@ when the latest contact was sent that the leader has certainly *counted*:
   touch the session there (``LeaderZooKeeperServer.submitLearnerRequest``). Requests and reports use
   one TCP connection. So an answer from the leader proves that it has counted each contact that the
   follower reported before it forwarded the request: all that had been answered half a tick
-  before. A quarter of T is more than that (`TICKS`).
+  before. Three tenths of T are more than that: T has two ticks at least (``minSessionTimeout``).
 - To connect counts at once: the leader itself touches the session (``Leader.revalidateSession``).
 - Reads and pings prove nothing by themselves, but they are contacts. A follower that is cut off
   answers both, long after the leader has expired the session (CURATOR-460 and worse).
@@ -22,9 +22,12 @@ A leader that is cut off answers ``sync`` until it notices: it looks once a tick
 has sent anything for ``syncLimit`` ticks (``Leader.lead``, ``LearnerHandler.synced``). The others
 elect another leader, which keeps each session for T (``SessionTrackerImpl``). After a clean cut
 they give up when it does, so it answers for a tick longer; ⅔·T plus a tick must not exceed T, and a
-timeout has at least `TICKS` ticks. Writes need a majority (``STRICT``, and late renewals).
+timeout has at least `TICKS` ticks. Where the link first loses only what the leader sends, the
+requests that its followers still forward prolong its time, by ``syncLimit`` + 1 ticks at most.
+Writes need a majority (``STRICT``, and late renewals).
 
-Two faults together can still be too much: docs/how-to/production.md, "Two faults at once".
+Two faults together, such as these two losses, can still be too much: docs/how-to/production.md,
+"Two faults at once".
 
 The clock runs on while the process, or the whole machine, is suspended, but not while a virtual
 machine is paused, or is restored from a snapshot.
@@ -50,10 +53,11 @@ TICKS: Final = 3
 #: The part of the session timeout that is left when the deadline passes, at least. Clocks do not
 #: run alike (NTP slews them by a thousandth at most), and a thread has to report the loss.
 _MARGIN: Final = 1 / 50
-#: How long before a request a contact was answered that the answer proves, in session timeouts:
-#: half a tick, until the leader's next ping, is a sixth at most. The link may have held the contact
-#: itself up for longer.
-_REPORTED: Final = 1 / 4
+#: How long before a request a contact was answered that the answer proves, in session timeouts.
+#: Half a tick, until the leader's next ping, is a quarter at most (a sixth without ``STRICT``), and
+#: the ping may be late. The link may have held the contact itself up for longer. Two heartbeats, a
+#: third, are more than this: so in the steady state it costs nothing.
+_REPORTED: Final = 3 / 10
 #: Contacts this close together, in session timeouts, are noted as one: the first.
 _CLOSE: Final = 1 / 100
 

@@ -135,6 +135,17 @@ def test_heartbeats_keep_nearly_two_thirds(
         assert T * 0.64 < through_a_follower.remaining <= T * 2 / 3
 
 
+def test_heartbeats_that_are_answered_slowly_keep_as_much(
+    clock: Clock, through_a_follower: SessionDeadline
+) -> None:
+    for _ in range(20):
+        clock.time += T / 6 - T / 40
+        sent_at = clock.time
+        clock.time += T / 40
+        through_a_follower.renew(sent_at, T)
+        assert T * 0.64 < through_a_follower.remaining + T / 40 <= T * 2 / 3
+
+
 def test_a_late_renewal_gives_only_what_the_leader_has_counted(
     clock: Clock, through_a_follower: SessionDeadline
 ) -> None:
@@ -151,9 +162,9 @@ def test_what_was_sent_just_before_does_not_count(
         beat(clock, through_a_follower, T / 6)
     beat(clock, through_a_follower, T * 0.6)
     left = through_a_follower.remaining
-    for _ in range(9):
+    for _ in range(11):
         beat(clock, through_a_follower, T / 40)
-    assert through_a_follower.remaining == pytest.approx(left - T * 9 / 40)
+    assert through_a_follower.remaining == pytest.approx(left - T * 11 / 40)
 
 
 def test_a_ping_counts_a_third_of_the_timeout_later_and_extends_nothing(
@@ -166,13 +177,14 @@ def test_a_ping_counts_a_third_of_the_timeout_later_and_extends_nothing(
     assert through_a_follower.remaining == pytest.approx(T * (1 - 1 / 3 - 1 / 50))
 
 
+@pytest.mark.parametrize("after", [0.01, T / 11, T / Connection.pings - 0.01])
 def test_a_session_at_rest_needs_no_proof_before_the_next_acquire(
-    clock: Clock, through_a_follower: SessionDeadline
+    clock: Clock, through_a_follower: SessionDeadline, after: float
 ) -> None:
     for _ in range(1000):
         clock.time += T / Connection.pings
         through_a_follower.heard(clock.time, T)
-    beat(clock, through_a_follower, T / Connection.pings - 0.01)
+    beat(clock, through_a_follower, after)
     assert through_a_follower.remaining > T * 0.44
 
 
@@ -194,17 +206,19 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, phase=st.integers(0, 16))
+@pytest.mark.parametrize(("ticks", "late"), [(3, 0), (2, 4)])
+@given(steps=STEPS, phase=st.integers(0, 28))
 @example(steps=[("renew", 17, 0), ("renew", 17, 0), ("renew", 62, 0)], phase=0)
 @example(steps=[("renew", 17, 0), ("renew", 17, 32), ("renew", 34, 0)], phase=10)
+@example(steps=[("renew", 62, 0), ("renew", 27, 0)], phase=3)
 def test_no_deadline_is_later_than_what_the_leader_has_counted(
-    steps: list[tuple[str, int, int]], phase: int
+    ticks: int, late: int, steps: list[tuple[str, int, int]], phase: int
 ) -> None:
-    """The leader pings twice a tick, and a timeout has three ticks.
+    """The leader pings twice a tick, or so many hundredths of a timeout later.
 
     The follower is stopped at each answer, so what it has not reported then never counts.
     """
-    half_a_tick, sent, arrived = 100 / 6, 0.0, 0.0
+    between, sent, arrived = 50 / ticks + late, 0.0, 0.0
     with patch.object(heartbeat, "now", lambda: arrived):
         deadline = SessionDeadline()
         deadline.connected(0.0, 100.0)
@@ -212,7 +226,7 @@ def test_no_deadline_is_later_than_what_the_leader_has_counted(
         for kind, gap, delay in steps:
             sent += gap
             arrived = max(arrived, sent + delay)
-            reported_at = phase + (arrived - phase) // half_a_tick * half_a_tick
+            reported_at = phase + (arrived - phase) // between * between
             counted = max([counted, *(when for when in unreported if when < reported_at)])
             if kind == "connect":
                 deadline.connected(sent, 100.0)
