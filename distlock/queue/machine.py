@@ -541,7 +541,7 @@ class Machine:
     def _own_gone(self) -> None:
         """An operator has broken our node; a list that is under way shows it."""
         if self.state is State.HOLDING:
-            self._lose(e.Loss.BROKEN)
+            self._break()
         elif self.state in (State.WAITING, State.BEHIND):
             self._unwait()
             self._start_anew()
@@ -558,11 +558,19 @@ class Machine:
         """Lose the grant first, and then let the next one have it."""
         if self.state is State.HOLDING:
             self._lose(e.Loss.MAX_HOLD)
-        if self.node is not None:
-            self._do(e.Delete(self.node.name, self.node.session_id))
+        self._delete_own()
 
     def _found_broken(self, _: e.FoundBroken) -> None:
+        self._break()
+
+    def _break(self) -> None:
+        """Lose the grant, and delete the node all the same: a failover may bring it back."""
         self._lose(e.Loss.BROKEN)
+        self._delete_own()
+
+    def _delete_own(self) -> None:
+        if self.node is not None:
+            self._do(e.Delete(self.node.name, self.node.session_id))
 
     def _lose(self, reason: e.Loss) -> None:
         self.state = State.LOST

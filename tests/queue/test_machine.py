@@ -314,8 +314,15 @@ def test_a_holder_watches_its_node_from_the_first_heartbeat_on() -> None:
     assert contender.apply(e.Renewed()) == [e.Watch(own(contender))]
     assert contender.apply(e.Renewed()) == []
     lost = contender.apply(e.Changed(own(contender), deleted=True))
-    assert lost == [e.Lose(e.Loss.BROKEN)]
+    assert lost == [e.Lose(e.Loss.BROKEN), e.Delete(own(contender), 1)]
     assert contender.state is State.LOST
+
+
+def test_a_node_that_its_holder_finds_gone_is_deleted_all_the_same() -> None:
+    """A failover of Redis may bring it back."""
+    contender = Line().joined()
+    lost = contender.apply(e.FoundBroken())
+    assert lost == [e.Lose(e.Loss.BROKEN), e.Delete(own(contender), 1)]
 
 
 def test_a_hold_that_takes_too_long_is_lost_before_its_node_is_deleted() -> None:

@@ -80,7 +80,10 @@ def test_a_demoted_server_is_left_for_the_one_that_has_its_name(servers: Names) 
     assert session.id == before
 
 
-def test_a_break_that_a_failover_undoes_is_repeated(servers: Names, make_owner: MakeOwner) -> None:
+@pytest.mark.parametrize("leaves", [True, False], ids=["left the block", "in the block"])
+def test_a_break_that_a_failover_undoes_is_repeated(
+    servers: Names, make_owner: MakeOwner, leaves: bool
+) -> None:
     holder, lock = make_owner(), zk_lock("key")
     hold = holder.now(lock.__enter__)
     session = await_connection()
@@ -92,10 +95,17 @@ def test_a_break_that_a_failover_undoes_is_repeated(servers: Names, make_owner: 
     assert broken is not None
     assert break_node(broken, using="other")
     eventually(lambda: hold.lost, PATIENCE, "news of the break")
-    with pytest.raises(LockLost):
-        holder.now(lock.release)
+
+    def leave() -> None:
+        with pytest.raises(LockLost):
+            holder.now(lock.release)
+
+    if leaves:
+        leave()
     settle(session)
     assert lock_nodes(servers.second)
     servers.move()
     eventually(grants, PATIENCE, "a lock of the new primary")
     assert session.id == before
+    if not leaves:
+        leave()
