@@ -132,7 +132,13 @@ def _at_rest(world: World, takers: list[tuple[Process, int, Taker]]) -> Iterator
         for process, number, taker in here
     ):
         return
-    others = [name for name, *_ in world.server.nodes if LEASE in name]
+    given_up = {
+        name
+        for process, number, taker in here
+        if process.callers[number].lost
+        for name in _nodes(taker)
+    }
+    others = [name for name, *_ in world.server.nodes if LEASE in name and name not in given_up]
     first = min(waiting, key=_number_in_queue)
     taken = [name for name in others if name not in _nodes(first)]
     written, is_set = limit_in(world.server.limit)

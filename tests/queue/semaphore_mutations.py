@@ -44,6 +44,26 @@ class RecoveryWithoutSync(Permit):
         self._do(e.List())
 
 
+class RecoveryWithSync(Permit):
+    """A ``sync`` precedes the search after a lost reply, and a deposed leader answers it."""
+
+    syncs = True
+
+
+class NoDeleteAfterMaxHold(Permit):
+    """A holder past its max_hold has lost its permit, and keeps the others out."""
+
+    def _held_too_long(self, _: e.HeldTooLong) -> None:
+        self._lose(e.Loss.MAX_HOLD)
+
+
+class FoundBrokenIsIgnored(Permit):
+    """A holder finds that its node is gone, and holds on."""
+
+    def _found_broken(self, _: e.FoundBroken) -> None:
+        pass
+
+
 class LateCreateIsForgotten(Permit):
     """CURATOR-376, -462: the caller goes while its creates are under way."""
 
@@ -207,6 +227,9 @@ MUTATIONS = [
     ),
     Mutation(in_permit(LostReplyMakesAnew), alone(cuts=1), FORGOTTEN),
     Mutation(in_permit(RecoveryWithoutSync), alone(cuts=1), FORGOTTEN),
+    Mutation(in_permit(RecoveryWithSync), alone(cuts=1, deposed=1), FORGOTTEN),
+    Mutation(in_permit(NoDeleteAfterMaxHold), Scope(1, faults(overstays=1)), FREE),
+    Mutation(in_permit(FoundBrokenIsIgnored), alone(breaks=1, looks=1), "goes on holding"),
     Mutation(in_permit(LateCreateIsForgotten), alone(leaves=1), FORGOTTEN),
     Mutation(in_permit(LostReplyOfOneWhoLeftIsForgotten), alone(leaves=1, cuts=1), FORGOTTEN),
     Mutation(in_permit(LimitIsNotWatched), Scope(1), SLEEPS),

@@ -289,10 +289,13 @@ class SemaphoreProcess(Process):
     def forget(self, name: str) -> None:
         """Do nothing: no semaphore is handed over."""
 
+    def names_of(self, contender: Any) -> list[str]:
+        return [permit.node.name for permit in contender.permits]
+
     def note_grant(self, world: World, contender: Any) -> None:
         if not contender.valid:
             raise Wrong(f"{NAMES[contender.me]} is granted what is lost already")
-        names = [permit.node.name for permit in contender.permits]
+        names = self.names_of(contender)
         for name, owner, _ in world.server.nodes:
             if name in names and owner != self.id:
                 raise Wrong(f"{NAMES[contender.me]} is granted on a node of an earlier session")

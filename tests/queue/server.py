@@ -133,8 +133,10 @@ def serve(world: World, process: Process) -> None:
 def _is_write(process: Process, number: int | None, effect: Any) -> bool:
     what = _what(effect)
     if isinstance(what, e.List):  # one of the mutations asks for a ``sync``
-        asks = number is not None and getattr(process.contenders[number], "syncs", False)
-        return what.sync and not asks
+        assert number is not None
+        contender = process.contenders[number]
+        machines = getattr(contender, "machines", [contender])  # a semaphore's has several
+        return what.sync and not any(getattr(one, "syncs", False) for one in machines)
     return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Prove | e.WriteLimit)
 
 

@@ -196,10 +196,12 @@ def _of_holder(world: World, process: Process, number: int) -> Iterator[tuple[st
     contender = process.contenders[number]
     if world.faults.overstays and (process.holds(number) or contender.state is State.LOST):
         yield "overstays", _lose(number, "overstays", e.HeldTooLong())
-    if world.faults.looks and process.holds(number):
-        assert contender.node is not None
-        if not world.server.has(contender.node.name):
-            yield "finds its node gone", _lose(number, "looks", e.FoundBroken())
+    if (
+        world.faults.looks
+        and process.holds(number)
+        and not all(map(world.server.has, process.names_of(contender)))
+    ):
+        yield "finds its node gone", _lose(number, "looks", e.FoundBroken())
 
 
 def _lose(number: int, fault: str, news: e.Event) -> Callable[[World, Process], None]:

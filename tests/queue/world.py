@@ -252,6 +252,11 @@ class Process:
         """Whether a caller has the lock, or was told that it does not get it."""
         return self.contenders[number].state in AT_REST or self.callers[number].given is not None
 
+    def names_of(self, contender: Machine) -> list[str]:
+        """Return the names of the nodes by which a contender holds."""
+        assert contender.node is not None
+        return [contender.node.name]
+
     def note_grant(self, world: World, contender: Machine) -> None:
         """Raise if this grant is wrong."""
         node, server = contender.node, world.server
