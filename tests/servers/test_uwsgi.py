@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from distlock.keys.znodes import STEM
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
@@ -43,10 +44,6 @@ def test_workers_have_sessions_names_and_nodes_of_their_own(
     ) as server:
         parent = server.process.pid
         assert site.pid_of_holder("parent") == parent
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            said = list(pool.map(server.post, [f"/function/{name}/"] * REQUESTS))
-        assert {status for status, _ in said} == {200}
-        assert site.database.value(name) == REQUESTS
         workers: dict[int, str] = {}
 
         def hold_once_in_each() -> bool:
@@ -54,9 +51,14 @@ def test_workers_have_sessions_names_and_nodes_of_their_own(
             pid = server.post(f"/hold/{own}/")[1]["pid"]
             (node,) = site.nodes(f"counter:{own}")
             assert site.pid_of_holder(f"counter:{own}") == pid
-            workers[pid] = node
+            workers.setdefault(pid, node)
             return len(workers) == 3
 
         eventually(hold_once_in_each, PATIENCE, "each of the workers has answered")
         assert parent not in workers
+        assert len({node[:STEM] for node in workers.values()}) == 3  # the first names of each
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            said = list(pool.map(server.post, [f"/function/{name}/"] * REQUESTS))
+        assert {status for status, _ in said} == {200}
+        assert site.database.value(name) == REQUESTS
         assert site.pid_of_holder("parent") == parent
