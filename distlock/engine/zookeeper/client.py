@@ -210,7 +210,7 @@ def explain(error: BaseException | None, conf: Configuration) -> str:  # noqa: P
         case ImproperlyConfigured():
             return str(error)
         case kazoo.UnimplementedError():
-            return f"{where} is too old: container nodes need ZooKeeper 3.5.3 or newer."
+            return f"{where} is too old: distlock needs ZooKeeper 3.5.3 or newer."
         case None:
             return (
                 f"{where} did not answer in time. Is it running (`manage.py distlock server` "

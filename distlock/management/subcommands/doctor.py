@@ -406,7 +406,7 @@ def _writes(session: Session, reads: Reads) -> Finding:
             advice = (
                 f"{'Of the roles in ACL, only app may acquire locks. ' if roles else ''}Give this "
                 f"client the permission {permission}, or let whoever made the nodes change their "
-                "ACL. Container nodes need ZooKeeper 3.5.3 or newer."
+                "ACL. distlock needs ZooKeeper 3.5.3 or newer."
             )
         message = f"It is not possible to {step} under {session.root}: {error}"
         return failure("permissions", message, advice)
