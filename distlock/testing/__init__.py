@@ -2,12 +2,10 @@
 
 Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
 ``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
-`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. With a real one: the fixtures
-``zookeeper`` and ``zookeeper_ensemble``. For all of them: `hold`, `expire_session`,
-`assert_locked`, `captured_locks`.
+`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. For both, and for a real
+server: `hold`, `expire_session`, `assert_locked`, `captured_locks`.
 
-Real servers and broken links need the package django-distlock-chaos, which has them as
-`distlock_chaos.server` and `distlock_chaos.proxy`.
+Real servers and broken links are in the package django-distlock-chaos, with fixtures of its own.
 
 Nothing is imported before it is used, pytest by none of them.
 """
