@@ -37,11 +37,6 @@ class Node(NamedTuple):
     number: int
 
 
-def node_of(name: str, token: int, session_id: int) -> Node:
-    """Return a node with the number that is in its name."""
-    return Node(name, token, session_id, number_in(name))
-
-
 def number_in(name: str) -> int:
     """Return the sequence number at the end of a contender's name.
 
