@@ -20,7 +20,6 @@ from .revocation import check_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from distlock.contenders.waiting import Attempt
     from distlock.engine.calls import Call
@@ -137,22 +136,12 @@ class Lock(ABC, Generic[_H]):
         return self._call(owner, True, timeout, entered)  # type: ignore[return-value]  # or raises
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
     async def __aenter__(self) -> _H:
         return await self.entry(current(), entered=self._aentered).arun()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         loss = cancellation.end(self, error) if self.options.cancel_on_loss else None
         self.__exit__(kind, error, traceback)
         if loss is not None:

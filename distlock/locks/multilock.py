@@ -23,7 +23,6 @@ from .mutex import zk_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from distlock.engine.calls import Steps, Wake
     from distlock.owner.hold import Hold
@@ -79,12 +78,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         """
         self.__exit__(None, None, None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         ends = None
         try:
             ends = self._block_ends()

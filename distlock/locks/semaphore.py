@@ -32,7 +32,6 @@ from .lock import BlockEnd, KeyLock, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
@@ -49,12 +48,7 @@ class Permits(KeyLock):
         self._id = (self.using, f"{self._name}/semaphore")
         self._limit = limit
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         returned: list[Held] = []
         try:
             self._give_back(self._permits(current()), 1, returned)

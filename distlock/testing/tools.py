@@ -249,18 +249,9 @@ def captured_locks() -> Iterator[CapturedLocks]:
     """
     captured = CapturedLocks()
 
-    def take(
-        outcome: Any,
-        *,
-        key: str,
-        using: str,
-        waited: float = 0.0,
-        error: BaseException | None = None,
-        **_: Any,
-    ) -> None:
-        captured.append(
-            CapturedLock(key=key, outcome=outcome, using=using, waited=waited, error=error)
-        )
+    def take(outcome: Any, **facts: Any) -> None:
+        known = {name: facts[name] for name in ("key", "using", "waited", "error") if name in facts}
+        captured.append(CapturedLock(outcome=outcome, **known))
 
     receivers = {
         lock_acquired: partial(take, "acquired"),
