@@ -22,7 +22,6 @@ MIDDLEWARE = "distlock.middleware.DistlockMiddleware"
 
 
 def register() -> None:
-    """Register the checks with Django."""
     checks.register(check_settings, "distlock")
     checks.register(check_views, "distlock", Tags.urls)
     checks.register(check_middleware, "distlock")

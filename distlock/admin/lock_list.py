@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from unicodedata import normalize
 
+from distlock.inspection.state import ORDERS
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from distlock.inspection.state import Lock
 
@@ -14,13 +16,6 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 100
 #: The longest text to search for.
 TEXT: Final = 200
-
-#: Each sortable column's number; the largest comes first. Else the locks are sorted by their keys.
-ORDERS: Final[dict[str, Callable[[Lock], Any]]] = {
-    "age": lambda lock: lock.age or 0.0,
-    "waiting": lambda lock: lock.waiting,
-    "wait": lambda lock: lock.longest_wait,
-}
 
 
 class Query:
@@ -33,17 +28,13 @@ class Query:
         order = said.get("o", "")
         self.q = said.get("q", "")[:TEXT].strip()
         self.contended = bool(said.get("contended"))
-        self.order = order if order in {"key", *ORDERS} else "waiting"
+        self.order = order if order in ORDERS else "waiting"
         self.hidden = [(name, said[name]) for name in ("using", "contended", "o") if name in said]
 
     def has(self, key: str) -> bool:
-        """Return whether a key has the text."""
         return normalize("NFC", self.q).casefold() in key.casefold()
 
     def chosen(self, locks: Iterable[Lock]) -> list[Lock]:
         """Return the locks to show, in their order."""
         found = [lock for lock in locks if lock.waiting or not self.contended]
-        found.sort(key=lambda lock: lock.key)
-        if self.order in ORDERS:
-            found.sort(key=ORDERS[self.order], reverse=True)
-        return found
+        return sorted(sorted(found, key=ORDERS["key"]), key=ORDERS[self.order])

@@ -10,7 +10,7 @@ work by links and forms.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -50,18 +50,12 @@ if TYPE_CHECKING:
 
     from .drawing import Drawing
 
-    LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
-else:
-    LockAdminBase = admin.ModelAdmin
-
 #: The most holders, and the most waiters, on the page of a lock.
 DEPTH: Final = 200
-#: The entries of the admin's log on the page of a lock.
-LOG_ENTRIES: Final = 10
 
 
 @admin.register(Lock)
-class LockAdmin(history.ReadOnly, LockAdminBase):
+class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  # not at run time
     """The locks of all aliases. Viewing, asking and breaking need one permission each."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -122,7 +116,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
             "break_address": self._address("break", lock),
             "entries": LogEntry.objects.filter(
                 content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
-            ).select_related("user")[:LOG_ENTRIES],
+            ).select_related("user")[:10],
             "history": history.address(lock) if is_kept() else "",
             "drawings": _drawings(reading, lock.name),
         }
@@ -133,7 +127,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     ) -> HttpResponse:
         """Answer with a whole page, or with its changing parts alone."""
         fragment = "_fragment" in request.GET
-        found = context.get("found", ())
+        found, changelist = context.get("found", ()), "admin:distlock_lock_changelist"
         context = {
             **({} if fragment else self.admin_site.each_context(request)),
             **context,
@@ -146,7 +140,8 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
                 (one, [(link, self._page_of(reading.using, link.lock)) for link in one.links])
                 for one in reading.cycles or ()
             ],
-            "list_address": self._list_address(reading.using),
+            "list_address": reverse(changelist, current_app=self.admin_site.name)
+            + _query(reading.using),
         }
         request.current_app = self.admin_site.name
         template = "fragment" if fragment else part
@@ -224,10 +219,6 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     def _page_of(self, using: str, lock: state.Lock) -> str:
         return self._address("change", Lock.at(using, lock.name))
 
-    def _list_address(self, using: str) -> str:
-        address = reverse("admin:distlock_lock_changelist", current_app=self.admin_site.name)
-        return address + _query(using)
-
 
 def _look(reading: Reading, lock: Lock) -> Snapshot | None:
     """Return the locks of a name, None if they could not be read.
@@ -298,7 +289,6 @@ def _find(
 
 
 def _text(action: Action, target: Target) -> str:
-    """Return an act in words, as done."""
     if action == "revoke":
         text = gettext("Asked %(who)s to release %(lock)s (%(node)s, token %(token)d).")
     elif target.holds:
@@ -337,5 +327,4 @@ def _aliases() -> list[str]:
 
 
 def _query(using: str) -> str:
-    """Return the parameters of an alias's list."""
     return "?" if using == "default" else f"?{urlencode({'using': using})}"

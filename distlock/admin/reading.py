@@ -51,7 +51,6 @@ class Reading:
 
     @property
     def left(self) -> float:
-        """The seconds left."""
         return max(self.started + BUDGET - time.monotonic(), 0)
 
     @property

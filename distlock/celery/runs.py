@@ -316,7 +316,6 @@ class Run:
         return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
 
     def _announce(self, outcome: str, error: LockBusy | LockUnavailable | None) -> None:
-        """Send the signal of a refusal."""
         announce(
             task_refused,
             type(self.task),

@@ -94,6 +94,20 @@ class Lock(ABC, Generic[_H]):
             cancellation.refuse_without_block(self)
         return self._call(current(), blocking, timeout, **how)
 
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock, or all of a multi-lock; return False if it is busy, and hold nothing.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: the lock server did not answer in time, or refused
+        :raises LockInTransaction: a first acquire within an open transaction
+        :raises LockLost: one was lost before the last was granted
+        :raises DeadlockDetected: this owner already holds what it waits for
+        """
+        # Not bool(…): a signal is handled when a call returns.
+        return self._without_block(blocking, timeout).run() is not None
+
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""
         return await self._without_block(blocking, timeout).arun() is not None

@@ -57,20 +57,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     def __repr__(self) -> str:
         return f"zk_multilock({', '.join(map(repr, self.locks))})"
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take all locks; if one is busy, return False and hold none.
-
-        :param blocking: False tries each once
-        :param timeout: seconds (number or timedelta) for all together, 0 to try each once, None for
-            ever; by default the multi-lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        :raises LockInTransaction: a first acquire within an open transaction
-        :raises LockLost: one was lost before the last was granted
-        :raises DeadlockDetected: this owner already holds what it waits for
-        """
-        # Not bool(…): a signal is handled when a call returns.
-        return self._without_block(blocking, timeout).run() is not None
-
     def release(self) -> None:
         """Release all locks, the last one first, even if some fail.
 
@@ -138,7 +124,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
 
 
 def _time_left(lock: KeyLock, limit: float | None, waited: float) -> float | None:
-    """Return the seconds left for this lock."""
     if limit is None:
         return None
     if limit and limit - waited < -SLACK_SECONDS:

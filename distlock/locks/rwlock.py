@@ -88,8 +88,6 @@ class _Side(Mutex):
 
 
 class _ReadLock(_Side):
-    """The readers' lock."""
-
     _reads = True
 
     def _join_beside(self, held: Held) -> None:
@@ -107,8 +105,6 @@ class _ReadLock(_Side):
 
 
 class _WriteLock(_Side):
-    """The writers' lock."""
-
     _reads = False
 
     def _join_beside(self, held: Held) -> None:

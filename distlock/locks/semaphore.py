@@ -350,17 +350,6 @@ class SemaphoreMutex(Permits):
     def __repr__(self) -> str:
         return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock; return False if it is busy, even if this very thread holds it.
-
-        :param blocking: False tries once
-        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
-            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        :raises LockInTransaction: within an open transaction
-        """
-        return self._without_block(blocking, timeout).run() is not None
-
     def release(self) -> None:
         """Release the lock, whichever thread of this process acquired it.
 

@@ -183,7 +183,6 @@ def lost(
 
 
 def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
-    """Send the signal for a change of a hold."""
     facts = {"reason": hold.lost_reason} if signal is lock_lost else {}
     announce(signal, sender, hold, hold=hold, **facts)
 
@@ -212,7 +211,6 @@ class Held:
         announce(lock_released, self.sender, self.hold, hold=self.hold, held_for=held_for)
 
     def begin_transaction(self, database: str) -> None:
-        """Open a database transaction within the hold."""
         block = transaction.atomic(using=database)
         block.__enter__()
         self.transactions.append(block)

@@ -170,7 +170,6 @@ class EmbeddedZooKeeperTestCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Start the server."""
         with ExitStack() as stack:
             cls.zookeeper = stack.enter_context(embedded_zookeeper())
             super().setUpClass()
