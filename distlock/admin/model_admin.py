@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from unicodedata import normalize
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -30,28 +31,54 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
+from distlock.inspection.state import ORDERS
 from distlock.inspection.tree import look, snapshot
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
-from . import history, lock_list
+from . import history
 from .drawing import draw
-from .lock_list import TEXT, Query
 from .reading import LOCKS_BUDGET, Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from django.http import HttpRequest
 
     from distlock.inspection import state
     from distlock.inspection.state import Snapshot
     from distlock.locks.actions import Action
 
-    from .drawing import Drawing
-
+#: The locks on a page.
+PAGE_SIZE: Final = 100
+#: The longest text to search for.
+TEXT: Final = 200
 #: The most holders, and the most waiters, on the page of a lock.
 DEPTH: Final = 200
+
+
+class Query:
+    """The parameters in the page's address. Invalid ones count as absent.
+
+    :ivar hidden: the parameters that the search form keeps
+    """
+
+    def __init__(self, said: Mapping[str, str]) -> None:
+        order = said.get("o", "")
+        self.q = said.get("q", "")[:TEXT].strip()
+        self.contended = bool(said.get("contended"))
+        self.order = order if order in ORDERS else "waiting"
+        self.hidden = [(name, said[name]) for name in ("using", "contended", "o") if name in said]
+
+    def has(self, key: str) -> bool:
+        return normalize("NFC", self.q).casefold() in key.casefold()
+
+    def chosen(self, locks: Iterable[state.Lock]) -> list[state.Lock]:
+        """Return the locks to show, in their order."""
+        found = [lock for lock in locks if lock.waiting or not self.contended]
+        return sorted(sorted(found, key=ORDERS["key"]), key=ORDERS[self.order])
 
 
 @admin.register(Lock)
@@ -80,7 +107,7 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
         seen = reading.attempt(partial(read, reading.using))
         reading.look_around(seen if seen and not (query.q or seen.cut) else None)
         found = query.chosen(seen.locks) if seen else []
-        page = Paginator(found, lock_list.PAGE_SIZE).get_page(request.GET.get("p"))
+        page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("p"))
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
             "seen": seen,
@@ -238,7 +265,7 @@ def _locks(seen: Snapshot | None, lock: Lock) -> list[state.Lock]:
     return [one for one in seen.locks if one.name == lock.name] if seen else []
 
 
-def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
+def _drawings(reading: Reading, lock: str | None = None) -> list[Any]:
     """Return the drawings of the deadlocks, or only of those that include a lock."""
     return [
         drawing

@@ -43,8 +43,7 @@ from distlock.lease.persistent import PersistentLease
 from distlock.locks.revocation import break_node
 
 from .put_off import ignores_result, logger, state_of
-from .runs import CopyDropped
-from .task_locks import key_of_call, locks_of
+from .runs import CopyDropped, key_of_call, locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked

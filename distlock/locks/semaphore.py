@@ -174,13 +174,7 @@ class Permits(KeyLock):
             keep(permits, held)
             if self.options.max_hold is not None:
                 permit.give_up_after(self.options.max_hold)
-            signals.announce(
-                signals.lock_acquired,
-                type(self),
-                held.hold,
-                hold=held.hold,
-                waited=hold.waited,
-            )
+            signals.announce(signals.lock_acquired, type(self), hold, hold=hold, waited=hold.waited)
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:

@@ -187,11 +187,6 @@ def _await(condition: Any, session: Session) -> None:
 def assert_locked(key: str, *, using: str = "default") -> tuple[Contender, ...]:
     """Fail unless somebody holds `key`: a lock, a read/write lock, a semaphore or a lease.
 
-    ::
-
-        with zk_lock("stock:42"):
-            assert_locked("stock:42")
-
     The error names the keys that are held, and one that is much like `key`.
 
     :param using: the alias in ``DISTLOCK``
