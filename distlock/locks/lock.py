@@ -120,8 +120,6 @@ class Lock(ABC, Generic[_H]):
         """Release the lock as `release` does."""
         self.release()
 
-    # --- blocks ----------------------------------------------------------------------------------
-
     def _entered(self, hold: _H) -> None:
         """Begin what a ``with`` block has besides the lock."""
 

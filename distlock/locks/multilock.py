@@ -75,8 +75,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         finally:  # one may have been interrupted, or never have begun
             _attempt_all([end.undo for end in ends or self._block_ends()])
 
-    # --- how it works ----------------------------------------------------------------------------
-
     def _block_ends(self) -> list[BlockEnd]:
         return [lock.block_end() for lock in reversed(self._in_order)]
 

@@ -316,11 +316,9 @@ def zk_semaphore(
 
     :param key: the name of the semaphore: ``"mail-provider"``
     :param limit: the number of permits, the same for all users of the key
-    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
-        the setting ``TIMEOUT`` (5 s)
+    :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
-    :param max_hold: seconds (number or timedelta) after which each permit is given up, as in
-        `zk_lock`
+    :param max_hold: seconds after which each permit is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
@@ -388,8 +386,7 @@ def zk_semaphore_mutex(
             Thread(target=work_and_then, args=[lock.release]).start()
 
     :param key: the name of the lock: ``"import"``
-    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
-        the setting ``TIMEOUT`` (5 s)
+    :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
