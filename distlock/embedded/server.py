@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             return
         body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
         self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
-        self._server.call_soon(self._send)
+        self._server.loop.call_soon_threadsafe(self._send)
 
     # --- what asyncio calls ----------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class EmbeddedZooKeeper:
         self.port: int = self._listening.getsockname()[1]
         #: The address for ``HOSTS``.
         self.hosts = f"127.0.0.1:{self.port}"
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded-zookeeper", daemon=True)
@@ -295,15 +295,8 @@ class EmbeddedZooKeeper:
 
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self.loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-
-    def call_soon(self, what: Callable[[], object]) -> None:
-        """Call something on the server's thread; from any thread.
-
-        :raises RuntimeError: the server has ended
-        """
-        self._loop.call_soon_threadsafe(what)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server ends by itself, and return whether it has.
@@ -380,13 +373,13 @@ class EmbeddedZooKeeper:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self._serve())
         finally:
-            self._loop.close()
+            self.loop.close()
             self._ended.set()
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)
+        server = await self.loop.create_server(lambda: Connection(self), sock=self._listening)
         self._tick()
         await self._stopping.wait()
         server.close()
@@ -396,7 +389,7 @@ class EmbeddedZooKeeper:
             await asyncio.sleep(0)
 
     def _tick(self) -> None:
-        self._loop.call_later(_INTERVAL, self._tick)
+        self.loop.call_later(_INTERVAL, self._tick)
         self._expire()
         self.tree.reap_when_due()
         now = time.monotonic()

@@ -52,13 +52,7 @@ _ACLS: Final = 1000
 
 
 class Finding(NamedTuple):
-    """The result of one check.
-
-    :ivar level: ``ok``; ``warning``, it works and could be better; ``error``, locks do not work
-    :ivar subject: the subject of the check, in a word
-    :ivar message: the result
-    :ivar advice: the remedy, empty without a problem
-    """
+    """The result of one check: ``warning`` can be better, with ``error`` locks do not work."""
 
     level: Literal["ok", "warning", "error"]
     subject: str
