@@ -2,9 +2,10 @@
 
     python .ci/release.py [--tagged]
 
-Both distributions get the version that begins the change log. They are built from a clean tree on
-the branch main, after the tests of the packages: those build and install them in empty
-environments. With ``--tagged`` the tag is there already, as in the workflow that it starts.
+Both distributions get the version that begins the change log, with the date of today. They are
+built from a clean tree on the branch main, after the tests of the packages: those build and install
+them in empty environments. With ``--tagged`` the tag is there already, as in the workflow that it
+starts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,11 @@ DISTRIBUTIONS = {Path(): "distlock", CHAOS: "distlock_chaos"}
 
 def main() -> None:
     tagged = "--tagged" in sys.argv
-    (version,) = re.findall(r"\A# .*\n(?:(?!## ).*\n)*## (\S+)", Path("CHANGELOG.md").read_text())
+    changes = Path("CHANGELOG.md").read_text()
+    ((version, date),) = re.findall(r"\A# .*\n(?:(?!## ).*\n)*## (\S+)(.*)", changes)
+    today = datetime.now(timezone.utc).date()
+    if not tagged and date != f" - {today}":
+        _end_on([f"CHANGELOG.md does not date it: ## {version} - {today}"])
     _end_on([*_wrong_versions(version), *_wrong_state(f"v{version}", tagged=tagged)])
     _run(sys.executable, "-m", "pytest", "-q", "-n", "2", "tests/packaging")
     shutil.rmtree(DIST, ignore_errors=True)

@@ -1,7 +1,8 @@
-"""Defines the system checks. They read settings, and never connect."""
+"""Defines the system checks. They read settings and views, and never connect."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -10,6 +11,9 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags
 from django.core.checks import Warning as CheckWarning
+from django.db import connections
+from django.urls import URLResolver, get_resolver
+from django.views import View
 
 from .conf import rules
 from .conf.redis_urls import is_encrypted, is_sentinel
@@ -18,8 +22,8 @@ MIDDLEWARE = "distlock.middleware.DistlockMiddleware"
 
 
 def register() -> None:
-    """Register the checks with Django."""
     checks.register(check_settings, "distlock")
+    checks.register(check_views, "distlock", Tags.urls)
     checks.register(check_middleware, "distlock")
     checks.register(check_uwsgi, "distlock")
     checks.register(check_deployment, "distlock", Tags.security, deploy=True)
@@ -69,6 +73,50 @@ def _aliases() -> dict[str, Any]:
     """Return the aliases of ``DISTLOCK``, as they are; none for a setting of another form."""
     aliases = getattr(settings, "DISTLOCK", {"default": {}})
     return aliases if isinstance(aliases, dict) else {}
+
+
+def check_views(**_: Any) -> list[CheckMessage]:
+    """E004: a lock inside the transaction that ``ATOMIC_REQUESTS`` opens around a view.
+
+    It is on ``get()`` or ``post()`` of a class view, on an action of a view set, or below
+    ``@api_view``.
+    """
+    databases = connections.settings.items()
+    atomic = {alias for alias, options in databases if options["ATOMIC_REQUESTS"]}
+    urls = atomic and getattr(settings, "ROOT_URLCONF", None)
+    patterns: list[Any] = [*get_resolver().url_patterns] if urls else []
+    found: dict[str, type] = {}
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            patterns += pattern.url_patterns  # in this loop, too
+            continue
+        view = pattern.callback
+        # `cls` is Django REST framework's.
+        view_class = getattr(view, "view_class", None) or getattr(view, "cls", None)
+        if view_class is None or atomic <= set(getattr(view, "_non_atomic_requests", ())):
+            continue
+        for name in getattr(view, "actions", {}).values() or View.http_method_names:
+            method: Any = getattr(view_class, name, None)
+            place = f"{view_class.__module__}.{view_class.__qualname__}.{name}"
+            if getattr(method, "__module__", "") == "rest_framework.decorators":  # of @api_view
+                method = inspect.getclosurevars(method).nonlocals.get("func")
+                place = f"{view_class.__module__}.{view_class.__name__}"
+            if locked := getattr(method, "distlock", None):
+                options = _aliases().get(locked.options.using)
+                if not (isinstance(options, dict) and options.get("IN_TRANSACTION") == "allow"):
+                    found[place] = view_class
+    return [
+        Error(
+            f"{place}() is locked inside the transaction of ATOMIC_REQUESTS, so each call raises "
+            "LockInTransaction.",
+            hint='Decorate dispatch: @method_decorator(zk_locked("…"), name="dispatch"), or write '
+            "@zk_locked above @api_view. Or begin inside the lock: transaction.non_atomic_requests "
+            'on the view, and zk_locked("…", atomic=True) where it is now.',
+            obj=view_class,
+            id="distlock.E004",
+        )
+        for place, view_class in found.items()
+    ]
 
 
 def check_middleware(**_: Any) -> list[CheckMessage]:

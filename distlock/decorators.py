@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
@@ -135,17 +136,18 @@ task_runner: Callable[[Locked], Callable[[tuple[Any, ...], dict[str, Any]], Any]
 )
 
 
+@dataclass(eq=False)
 class Locked:
     """One decorated function, with the options of its lock. It keeps no state of a call."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        template: KeyTemplate,
-        options: Options,
-        on_busy: OnBusy | None,
-        patience: tuple[int | None, float | None],
-    ) -> None:
+    function: Callable[..., Any]
+    template: KeyTemplate
+    options: Options
+    on_busy: OnBusy | None
+    patience: tuple[int | None, float | None]
+
+    def __post_init__(self) -> None:
+        function = self.function
         if inspect.isclass(function) or not callable(function):
             raise TypeError(
                 "zk_locked decorates a function. For a class view, decorate its dispatch: "
@@ -162,17 +164,12 @@ class Locked:
                 f"zk_locked cannot lock the generator {inner.__qualname__}: its body runs after "
                 f"the call has returned. Use `{block} zk_lock(…):` inside it."
             )
-        if iscoroutinefunction(function) and options.atomic:
+        if iscoroutinefunction(function) and self.options.atomic:
             raise TypeError(
                 f"atomic= opens a database transaction around {inner.__qualname__}, which Django "
                 "cannot do in async code. Lock a synchronous function, and call that with "
                 "sync_to_async."
             )
-        self.function = function
-        self.template = template
-        self.options = options
-        self.on_busy = on_busy
-        self.patience = patience
         # method_decorator passes a partial, perhaps decorated already, whose own wrapped function
         # still has `self`.
         bound = inspect.unwrap(
@@ -180,9 +177,9 @@ class Locked:
         )
         self.bound = bound if isinstance(bound, functools.partial) else None
         self.signature = inspect.signature(bound, follow_wrapped=self.bound is None)
-        if missing := template.missing_from(self.signature):
+        if missing := self.template.missing_from(self.signature):
             raise LockKeyError(
-                f"The lock key {template.text!r} of {self.name} names "
+                f"The lock key {self.template.text!r} of {self.name} names "
                 f"{', '.join(map(repr, missing))}, which is no argument of it. "
                 f"It has: {', '.join(self.signature.parameters) or 'none'}."
             )
@@ -275,7 +272,6 @@ class Locked:
         return getattr(view, "view_is_async", False) is True
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """Return the key for one call."""
         return self.template.bind(self.signature, args, kwargs)
 
     def _busy(

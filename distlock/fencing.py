@@ -4,19 +4,8 @@ No lock can prevent that a process is paused between its last check and its writ
 can refuse that write: each row remembers the highest token that wrote it, and the UPDATE itself
 carries the condition (`_guarded`).
 
-::
-
-    class Stock(FencedModel): ...
-
-    with zk_lock(f"stock:{sku}") as hold:
-        stock = Stock.objects.fenced(hold).claim(sku=sku)
-        stock.quantity -= 1
-        stock.save(fence=hold)
-
 `claim` raises the token in the row *before* it reads, so that a former holder cannot write between
-our read and our write. A write without a read needs no claim::
-
-        Stock.objects.fenced(hold).filter(sku=sku).update(quantity=F("quantity") - 1)
+our read and our write. A write without a read needs no claim. docs/how-to/fencing.md shows both.
 
 Tokens of one ensemble rise from holder to holder of one key. So let one key guard a row: tokens of
 two ensembles (two aliases) cannot be compared.

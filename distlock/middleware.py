@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
-from django.http import HttpRequest, HttpResponse
 
 from .conf import warn_unless_installed
 from .locks.leftovers import held_by, release_leftovers
@@ -26,16 +25,14 @@ from .responses import is_refused, refusal
 from .transactions import reclaim_transactions
 
 if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+
     from .conf import Configuration
 
 logger = safe(logging.getLogger("distlock"))
 
 #: The seconds between two checks whether the code of a cancelled request has ended.
 LOOK_SECONDS: Final = 0.1
-
-GetResponse = (
-    Callable[[HttpRequest], HttpResponse] | Callable[[HttpRequest], Awaitable[HttpResponse]]
-)
 
 
 class DistlockMiddleware:
@@ -52,9 +49,9 @@ class DistlockMiddleware:
     sync_capable = True
     async_capable = True
 
-    def __init__(self, get_response: GetResponse) -> None:
+    def __init__(self, get_response: Callable[[HttpRequest], Any]) -> None:
         warn_unless_installed("DistlockMiddleware", stacklevel=2)
-        self.get_response: Any = get_response
+        self.get_response = get_response
         self.is_async = iscoroutinefunction(get_response)
         # Django calls a synchronous hook of an async stack in another thread.
         self.process_view = self._aprocess_view if self.is_async else self._process_view

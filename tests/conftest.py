@@ -16,8 +16,9 @@ from hypothesis import settings as settings_of_hypothesis
 from distlock import Hold
 from distlock.contenders import waiting
 from distlock.queue.semaphore import limits
-from distlock.testing.fixtures import zookeeper as real_zookeeper
-from distlock.testing.fixtures import zookeeper_embedded, zookeeper_ensemble
+from distlock.testing.fixtures import zookeeper_embedded
+from distlock_chaos.fixtures import zookeeper as real_zookeeper
+from distlock_chaos.fixtures import zookeeper_ensemble
 from tests.kit import table
 from tests.kit.engines import pytest_generate_tests, zookeeper
 from tests.kit.helpers import ANSWER_SECONDS

@@ -1,7 +1,8 @@
 """The public names, one a line, in `public_names.txt`: a change of them is seen in its review.
 
 ``python -m tests.public_names`` writes the list. It has what the API reference shows, with its
-arguments; the settings, the subcommands and the pytest fixtures.
+arguments; what the pages name of the chaos; the settings, the subcommands with their options, and
+the pytest fixtures.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
+from django.core.management.base import CommandParser
 
 from distlock.conf import rules
-from distlock.management import subcommands
+from distlock.management.commands.distlock import SUBCOMMANDS
 from distlock.testing import fixtures
+from distlock_chaos import fixtures as real
 from docs.site import api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LIST = Path(__file__).with_suffix(".txt")
+CHAOS = ("distlock_chaos.proxy.TcpProxy", "distlock_chaos.server.ZooKeeper")
 
 
 def public_names() -> str:
@@ -32,7 +36,8 @@ def public_names() -> str:
 
 
 def _names() -> Iterator[str]:
-    for name, stub in api.stubs(api.PAGE.read_text(encoding="utf-8")).items():
+    shown_by_name = api.stubs(api.PAGE.read_text(encoding="utf-8"))
+    for name, stub in {**shown_by_name, **{name: api.stub(name) for name in CHAOS}}.items():
         (shown,) = ast.parse(stub).body
         yield name + _signature(shown)
         yield from (f"{name}.{attribute}" for attribute in re.findall(r":ivar (\w+):", stub))
@@ -42,9 +47,14 @@ def _names() -> Iterator[str]:
             elif isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}.{member.name}{_signature(member)}"
     yield from (f"DISTLOCK[alias][{name!r}]" for name in rules._RULES)
-    for path in Path(subcommands.__path__[0]).glob("[a-z]*.py"):
-        yield f"manage.py distlock {path.stem.rstrip('_').replace('_', '-')}"
-    for name in re.findall(r"@pytest.fixture.*\ndef (\w+)", inspect.getsource(fixtures)):
+    for name, subcommand in SUBCOMMANDS.items():
+        parser = CommandParser(add_help=False)
+        subcommand.add_arguments(parser)
+        for action in parser._actions:
+            yield f"manage.py distlock {name} {'/'.join(action.option_strings) or action.dest}"
+    for name in re.findall(
+        r"@pytest.fixture.*\ndef (\w+)", inspect.getsource(fixtures) + inspect.getsource(real)
+    ):
         yield f"pytest fixture {name}"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
 
 from distlock.text import printable
 
@@ -17,36 +18,11 @@ MOST: Final = 12
 WIDTH: Final = 200
 
 
-class Wait(NamedTuple):
-    """The box of a waiter, with its middle at `x` and `y`, and its arrow to the next one.
+def draw(cycle: Cycle) -> SimpleNamespace | None:
+    """Return what ``distlock/deadlock.html`` draws, None for one owner or too many.
 
-    :ivar label: its work, as far as known, and `place` its process, both cut to fit
-    :ivar d: the attribute of the ``<path>``: half of the arrow, the head, and the other half
-    :ivar lock: the key it waits for, cut to fit in `lock_label`
+    It is a square, with 0, 0 in its middle and `half` a side, and `waits` in it.
     """
-
-    label: str
-    place: str
-    title: str
-    x: int
-    y: int
-    d: str
-    lock: str
-    lock_label: str
-    lock_x: int
-    lock_y: int
-
-
-class Drawing(NamedTuple):
-    """A drawing for ``distlock/deadlock.html``: a square with 0, 0 in its middle."""
-
-    half: int
-    size: int
-    waits: list[Wait]
-
-
-def draw(cycle: Cycle) -> Drawing | None:
-    """Return the drawing of a deadlock, None if it has one owner or too many."""
     count = len(cycle.links)
     if not 2 <= count <= MOST:
         return None
@@ -56,17 +32,20 @@ def draw(cycle: Cycle) -> Drawing | None:
     radius = 60 * count
     waits = [_wait(link, radius, at / count, 1 / count) for at, link in enumerate(links)]
     half = radius + WIDTH // 2 + 12
-    return Drawing(half=half, size=2 * half, waits=waits)
+    return SimpleNamespace(half=half, size=2 * half, waits=waits)
 
 
-def _wait(link: Link, radius: int, turn: float, step: float) -> Wait:
-    """Return the wait at a place of the ring, in turns from the top."""
+def _wait(link: Link, radius: int, turn: float, step: float) -> SimpleNamespace:
+    """Return the wait at a place of the ring, in turns from the top: its box, and its arrow.
+
+    ``d`` is the attribute of the ``<path>``: half of the arrow, the head, and the other half.
+    """
     (x, y), middle, after = (_at(radius, turn + part * step) for part in (0, 0.5, 1))
     arc = f"A{radius} {radius} 0 0 1"
     who = link.waiter.participant
     place = f"{who.host}:{who.pid} {who.worker}".strip() if who.host else link.waiter.owner
     lock = str(link.lock)
-    return Wait(
+    return SimpleNamespace(
         label=_cut(who.label or place, 25),
         place=_cut(place, 25) if who.label else "",
         title=str(link.waiter),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
     from distlock.models import Lock
-
-    EventAdminBase: TypeAlias = admin.ModelAdmin[LockEvent]
-else:
-    EventAdminBase = admin.ModelAdmin
 
 
 class ReadOnly:
@@ -45,7 +41,7 @@ def address(lock: Lock) -> str:
 
 
 @admin.register(LockEvent)
-class LockEventAdmin(ReadOnly, EventAdminBase):
+class LockEventAdmin(ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  # not at run time
     """The events of all locks, to be read only. Viewing needs the permission to view locks."""
 
     list_display = ("time", "kind", "key", "owner", "hostname", "pid", "wait", "hold", "detail")
@@ -58,17 +54,14 @@ class LockEventAdmin(ReadOnly, EventAdminBase):
 
     @admin.display(description=_("time"), ordering="at")
     def time(self, event: LockEvent) -> str:
-        """Return the time of an event with its seconds."""
         return moment(localtime(event.at) if settings.USE_TZ else event.at)
 
     @admin.display(description=_("waited"), ordering="waited")
     def wait(self, event: LockEvent) -> str | None:
-        """Return the duration of a wait."""
         return None if event.waited is None else seconds(event.waited)
 
     @admin.display(description=_("held"), ordering="held_for")
     def hold(self, event: LockEvent) -> str | None:
-        """Return the duration of a hold."""
         return None if event.held_for is None else seconds(event.held_for)
 
     def has_module_permission(self, request: HttpRequest) -> bool:

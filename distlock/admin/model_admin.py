@@ -10,7 +10,8 @@ work by links and forms.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
+from unicodedata import normalize
 from urllib.parse import urlencode
 
 from django.conf import settings
@@ -30,38 +31,58 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
+from distlock.inspection.state import ORDERS
 from distlock.inspection.tree import look, snapshot
 from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
-from . import history, lock_list
+from . import history
 from .drawing import draw
-from .lock_list import TEXT, Query
 from .reading import LOCKS_BUDGET, Reading
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from django.http import HttpRequest
 
     from distlock.inspection import state
     from distlock.inspection.state import Snapshot
     from distlock.locks.actions import Action
 
-    from .drawing import Drawing
-
-    LockAdminBase: TypeAlias = admin.ModelAdmin[Lock]
-else:
-    LockAdminBase = admin.ModelAdmin
-
+#: The locks on a page.
+PAGE_SIZE: Final = 100
+#: The longest text to search for.
+TEXT: Final = 200
 #: The most holders, and the most waiters, on the page of a lock.
 DEPTH: Final = 200
-#: The entries of the admin's log on the page of a lock.
-LOG_ENTRIES: Final = 10
+
+
+class Query:
+    """The parameters in the page's address. Invalid ones count as absent.
+
+    :ivar hidden: the parameters that the search form keeps
+    """
+
+    def __init__(self, said: Mapping[str, str]) -> None:
+        order = said.get("o", "")
+        self.q = said.get("q", "")[:TEXT].strip()
+        self.contended = bool(said.get("contended"))
+        self.order = order if order in ORDERS else "waiting"
+        self.hidden = [(name, said[name]) for name in ("using", "contended", "o") if name in said]
+
+    def has(self, key: str) -> bool:
+        return normalize("NFC", self.q).casefold() in key.casefold()
+
+    def chosen(self, locks: Iterable[state.Lock]) -> list[state.Lock]:
+        """Return the locks to show, in their order."""
+        found = [lock for lock in locks if lock.waiting or not self.contended]
+        return sorted(sorted(found, key=ORDERS["key"]), key=ORDERS[self.order])
 
 
 @admin.register(Lock)
-class LockAdmin(history.ReadOnly, LockAdminBase):
+class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  # not at run time
     """The locks of all aliases. Viewing, asking and breaking need one permission each."""
 
     def get_urls(self) -> list[URLPattern]:
@@ -86,7 +107,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
         seen = reading.attempt(partial(read, reading.using))
         reading.look_around(seen if seen and not (query.q or seen.cut) else None)
         found = query.chosen(seen.locks) if seen else []
-        page = Paginator(found, lock_list.PAGE_SIZE).get_page(request.GET.get("p"))
+        page = Paginator(found, PAGE_SIZE).get_page(request.GET.get("p"))
         context = {
             "title": capfirst(self.opts.verbose_name_plural),
             "seen": seen,
@@ -122,7 +143,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
             "break_address": self._address("break", lock),
             "entries": LogEntry.objects.filter(
                 content_type=ContentType.objects.get_for_model(Lock), object_id=lock.pk
-            ).select_related("user")[:LOG_ENTRIES],
+            ).select_related("user")[:10],
             "history": history.address(lock) if is_kept() else "",
             "drawings": _drawings(reading, lock.name),
         }
@@ -133,7 +154,7 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     ) -> HttpResponse:
         """Answer with a whole page, or with its changing parts alone."""
         fragment = "_fragment" in request.GET
-        found = context.get("found", ())
+        found, changelist = context.get("found", ()), "admin:distlock_lock_changelist"
         context = {
             **({} if fragment else self.admin_site.each_context(request)),
             **context,
@@ -146,7 +167,8 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
                 (one, [(link, self._page_of(reading.using, link.lock)) for link in one.links])
                 for one in reading.cycles or ()
             ],
-            "list_address": self._list_address(reading.using),
+            "list_address": reverse(changelist, current_app=self.admin_site.name)
+            + _query(reading.using),
         }
         request.current_app = self.admin_site.name
         template = "fragment" if fragment else part
@@ -224,10 +246,6 @@ class LockAdmin(history.ReadOnly, LockAdminBase):
     def _page_of(self, using: str, lock: state.Lock) -> str:
         return self._address("change", Lock.at(using, lock.name))
 
-    def _list_address(self, using: str) -> str:
-        address = reverse("admin:distlock_lock_changelist", current_app=self.admin_site.name)
-        return address + _query(using)
-
 
 def _look(reading: Reading, lock: Lock) -> Snapshot | None:
     """Return the locks of a name, None if they could not be read.
@@ -247,7 +265,7 @@ def _locks(seen: Snapshot | None, lock: Lock) -> list[state.Lock]:
     return [one for one in seen.locks if one.name == lock.name] if seen else []
 
 
-def _drawings(reading: Reading, lock: str | None = None) -> list[Drawing]:
+def _drawings(reading: Reading, lock: str | None = None) -> list[Any]:
     """Return the drawings of the deadlocks, or only of those that include a lock."""
     return [
         drawing
@@ -298,7 +316,6 @@ def _find(
 
 
 def _text(action: Action, target: Target) -> str:
-    """Return an act in words, as done."""
     if action == "revoke":
         text = gettext("Asked %(who)s to release %(lock)s (%(node)s, token %(token)d).")
     elif target.holds:
@@ -337,5 +354,4 @@ def _aliases() -> list[str]:
 
 
 def _query(using: str) -> str:
-    """Return the parameters of an alias's list."""
     return "?" if using == "default" else f"?{urlencode({'using': using})}"

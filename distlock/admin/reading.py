@@ -50,11 +50,6 @@ class Reading:
     after: float | None = None
 
     @property
-    def left(self) -> float:
-        """The seconds left."""
-        return max(self.started + BUDGET - time.monotonic(), 0)
-
-    @property
     def interval(self) -> int:
         """The milliseconds after which to read again."""
         # The time went on a timeout, not on a large tree.
@@ -78,7 +73,8 @@ class Reading:
         """
         if self.trouble:
             return
-        each = max(self.left - 0.2, 0.3) / 3
+        left = self.started + BUDGET - time.monotonic()
+        each = max(left - 0.2, 0.3) / 3
         with suppress(LockUnavailable):  # the locks were read: only the time was too short
             seen = seen or snapshot(self.using, depth=None, budget=each)
             # Nodes read one after the other may show a cycle that never was: look again.

@@ -57,7 +57,6 @@ class Record(NamedTuple):
             return cls(0, 0, time.time())
 
     def after(self, error: LockBusy | LockUnavailable) -> Record:
-        """Return the record of the next run."""
         if isinstance(error, LockBusy):
             return self._replace(busy=self.busy + 1)
         return self._replace(away=self.away + 1)
@@ -83,7 +82,6 @@ class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
     ticket: Ticket | None = None
 
     def publish(self) -> None:
-        """Publish the task again."""
         try:
             self.sig.apply_async()
         except BaseException:

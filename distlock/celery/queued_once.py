@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
 from celery import current_task, signals, states
 from celery.app.task import Context
 from celery.contrib.django.task import DjangoTask
-from celery.exceptions import Ignore, Reject, WorkerLostError
+from celery.exceptions import Ignore, Reject, TaskRevokedError, WorkerLostError
 from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
@@ -43,9 +43,7 @@ from distlock.lease.persistent import PersistentLease
 from distlock.locks.revocation import break_node
 
 from .put_off import ignores_result, logger, state_of
-from .replacing import Replaced
-from .runs import CopyDropped
-from .task_locks import key_of_call, locks_of
+from .runs import CopyDropped, key_of_call, locks_of
 
 if TYPE_CHECKING:
     from distlock.decorators import Locked
@@ -76,6 +74,20 @@ class AlreadyQueued(LockBusy):
         self.task_id = task_id
 
 
+class Replaced(TaskRevokedError):  # type: ignore[misc]  # Celery has no types
+    """The result of a task that never ran, since a newer message has replaced it.
+
+    :ivar task_id: the id of the newer message
+    """
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(task_id)
+        self.task_id = task_id
+
+    def __str__(self) -> str:
+        return f"replaced by the task {self.task_id}"
+
+
 class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     """The base of a locked task that is not queued again while it is queued or runs.
 
@@ -90,7 +102,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     once_ttl: ClassVar[float | timedelta] = 3600.0
     #: The answer to a duplicate: ``"return"`` the result of the first task, ``"raise"``
     #: `AlreadyQueued`, or ``"replace"`` the first task, which then never runs and ends as REVOKED,
-    #: with `replacing.Replaced`. This implies `unlock_at_start`: a running task is not replaced.
+    #: with `Replaced`. This implies `unlock_at_start`: a running task is not replaced.
     on_duplicate: ClassVar[OnDuplicate] = "return"
     #: Whether the next task may be queued once a run has its lock and begins. A delayed task is
     #: still queued; one that has begun and retries is not.

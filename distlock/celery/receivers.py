@@ -23,8 +23,7 @@ from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions, session_for
 
 from .put_off import logger
-from .runs import Run
-from .task_locks import key_of_call, label_of, locks_of
+from .runs import Run, key_of_call, label_of, locks_of
 from .tickets import Ticket
 from .wakes import Wakes, wake_first
 

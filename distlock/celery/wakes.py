@@ -18,8 +18,9 @@ from uuid import uuid4
 
 from celery import bootsteps, signals
 from celery.utils.collections import LimitedSet
-from kombu import entity, messaging
-from kombu.utils import compat
+from kombu.entity import Exchange, Queue
+from kombu.messaging import Consumer
+from kombu.utils.compat import detect_environment
 
 from .put_off import logger, pause_limits
 
@@ -27,12 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .tickets import Ticket
-
-# Without types, as all of kombu.
-Consumer: Any = messaging.Consumer
-Exchange: Any = entity.Exchange
-Queue: Any = entity.Queue
-detect_environment: Any = compat.detect_environment
 
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
 #: The number of wakes without a message that a worker remembers, and the seconds.

@@ -35,17 +35,14 @@ UNSET: Final = _Unset.UNSET
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """One alias of ``DISTLOCK``, checked; see `docs/reference/settings.md`. Times are seconds."""
+    """One alias of ``DISTLOCK``, checked. Times are seconds; see docs/reference/settings.md."""
 
     alias: str = "default"
     #: A URL of Redis may hold a password.
     hosts: str = field(default="127.0.0.1:2181", repr=False)
     namespace: str = "/distlock"
-    #: The time that an acquire waits by default; None waits for ever.
     timeout: float | None = 5.0
-    #: The session timeout to ask for. The server may grant another one.
     session_timeout: float = 10.0
-    #: The time that a call waits for a connection before it raises `LockUnavailable`.
     connect_timeout: float = 3.0
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     acl: Any = field(default="open", repr=False)
@@ -54,19 +51,12 @@ class Configuration:
     busy_status: int = 423
     retry_after: float = 1.0
     node_data: str = "full"
-    #: The name of a request: its route (``/reset/<token>/``) or its path, which may hold a secret.
     label: str = "route"
-    #: The time after which a waiter that holds another lock looks for a deadlock; None never looks.
-    #: By default it is shorter than `timeout`, so that deadlocks are reported first.
     deadlock_after: float | None = 3.0
-    #: Prove the session with writes, which a deposed leader cannot acknowledge.
     strict: bool = False
     max_node_bytes: int = 750_000
-    #: The number of events that the database keeps of this alias; 0 keeps no history.
     history: int = 0
-    #: The least wait or hold that the history has, unless something went wrong.
     history_slow: float = 1.0
-    #: With Redis, the number of replicas that must confirm a lock before it counts.
     replicas: int = 0
 
     @property

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from datetime import timedelta
-from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -21,8 +20,6 @@ from . import extra
 with extra("health"):
     from health_check.base import HealthCheck
     from health_check.exceptions import ServiceUnavailable
-
-_TIMEOUT: Final = timedelta(seconds=3)
 
 
 @dataclasses.dataclass
@@ -38,7 +35,7 @@ class Locks(HealthCheck):  # type: ignore[misc]  # it has no types
     """
 
     using: str = "default"
-    timeout: timedelta = dataclasses.field(default=_TIMEOUT, repr=False)
+    timeout: timedelta = dataclasses.field(default=timedelta(seconds=3), repr=False)
 
     async def run(self) -> None:
         """Return when they have answered.

@@ -18,7 +18,6 @@ from .shared import announce, in_place
 
 
 def main() -> None:
-    """Run the server."""
     parser = argparse.ArgumentParser(prog="python -m distlock.embedded")
     parser.add_argument(
         "--idle",

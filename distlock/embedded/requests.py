@@ -204,7 +204,6 @@ class Requests:
             raise Refused(Code.NO_AUTH)
 
     def may_read(self, acl: Acl) -> bool:
-        """Whether an access list lets the client read."""
         return permits(acl, rules.READ, self._ids)
 
     # --- watches ---------------------------------------------------------------------------------
@@ -290,7 +289,6 @@ class Requests:
 
 
 def _kinds(number: int) -> Sequence[Kind]:
-    """Return the kinds of watches that a request means."""
     try:
         return list(Kind) if number == _ANY else [Kind(number)]
     except ValueError:
@@ -298,5 +296,4 @@ def _kinds(number: int) -> Sequence[Kind]:
 
 
 def _refused(code: int) -> bytes:
-    """Return the reply to a step that was not carried out."""
     return pack_step(_ERROR, code) + pack_integer(code)

@@ -35,8 +35,6 @@ _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
 class Code(IntEnum):
-    """The numbers of errors."""
-
     ROLLED_BACK = 0
     RUNTIME_INCONSISTENCY = -2
     MARSHALLING = -5

@@ -64,9 +64,6 @@ GREETING_TIMEOUT: Final = 10.0
 #: How often the server looks for what has had its time, in seconds.
 _INTERVAL: Final = 0.2
 
-#: Where Linux lists the sockets of the machine, with the user who has opened each.
-_SOCKETS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-
 #: 2020-01-01, in seconds since 1970.
 EPOCH: Final = 1_577_836_800
 #: More transactions than it can carry out in a second.
@@ -77,14 +74,10 @@ PASSWORD_LENGTH: Final = 16
 _VERSION: Final = "3.8.0-distlock-embedded"
 _EVENT_XID: Final = -1
 _CONNECTED: Final = 3
-#: A client that has gone before it was asked for its address.
-_NO_PEER: Final = ("127.0.0.1", 0)
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """One session."""
-
     id: int
     password: bytes
     #: In seconds.
@@ -98,8 +91,6 @@ class Session:
 
 
 class Connection(asyncio.Protocol):
-    """The connection of one client."""
-
     def __init__(self, server: EmbeddedZooKeeper) -> None:
         self._server = server
         self._buffer = bytearray()
@@ -121,7 +112,6 @@ class Connection(asyncio.Protocol):
         self.drop()
 
     def drop(self) -> None:
-        """Disconnect the client at once."""
         self._transport.abort()
 
     def event(self, kind: Event, path: str, acl: Acl = OPEN) -> None:
@@ -133,14 +123,15 @@ class Connection(asyncio.Protocol):
             return
         body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
         self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
-        self._server.call_soon(self._send)
+        self._server.loop.call_soon_threadsafe(self._send)
 
     # --- what asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        #: The client's address and port.
-        self.peer: tuple[str, int] = (transport.get_extra_info("peername") or _NO_PEER)[:2]
+        #: The client's address and port; it may have gone by now.
+        peer = transport.get_extra_info("peername") or ("127.0.0.1", 0)
+        self.peer: tuple[str, int] = peer[:2]
         self._server.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -293,7 +284,7 @@ class EmbeddedZooKeeper:
         self.port: int = self._listening.getsockname()[1]
         #: The address for ``HOSTS``.
         self.hosts = f"127.0.0.1:{self.port}"
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="embedded-zookeeper", daemon=True)
@@ -304,15 +295,8 @@ class EmbeddedZooKeeper:
 
     def __exit__(self, *_: object) -> None:
         with suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(self._stopping.set)
+            self.loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
-
-    def call_soon(self, what: Callable[[], object]) -> None:
-        """Call something on the server's thread; from any thread.
-
-        :raises RuntimeError: the server has ended
-        """
-        self._loop.call_soon_threadsafe(what)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the server ends by itself, and return whether it has.
@@ -389,13 +373,13 @@ class EmbeddedZooKeeper:
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self._serve())
         finally:
-            self._loop.close()
+            self.loop.close()
             self._ended.set()
 
     async def _serve(self) -> None:
-        server = await self._loop.create_server(lambda: Connection(self), sock=self._listening)
+        server = await self.loop.create_server(lambda: Connection(self), sock=self._listening)
         self._tick()
         await self._stopping.wait()
         server.close()
@@ -405,7 +389,7 @@ class EmbeddedZooKeeper:
             await asyncio.sleep(0)
 
     def _tick(self) -> None:
-        self._loop.call_later(_INTERVAL, self._tick)
+        self.loop.call_later(_INTERVAL, self._tick)
         self._expire()
         self.tree.reap_when_due()
         now = time.monotonic()
@@ -422,7 +406,7 @@ class EmbeddedZooKeeper:
 def users_of_clients(port: int) -> dict[int, str]:
     """Return the users of the clients of a port, by the clients' ports; none where nobody knows."""
     found = {}
-    for file in _SOCKETS:
+    for file in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):  # on Linux
         with suppress(FileNotFoundError):
             for line in file.read_text().splitlines()[1:]:
                 _, local, remote, _, _, _, _, user, *_ = line.split()

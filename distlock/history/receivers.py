@@ -76,8 +76,6 @@ def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: 
         record(Event(kind, using, key, now, owner=owner, waited=waited, detail=detail))
 
 
-# --- the start -----------------------------------------------------------------------------------
-
 _RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
     signals.lock_released: _released,
     signals.lock_lost: _lost,

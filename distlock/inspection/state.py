@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from distlock.keys import templates
@@ -15,12 +15,11 @@ from distlock.lease.nodes import LeaseHolder
 from distlock.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distlock.keys.znodes import Participant
 
-#: ``semaphore`` is also the kind of a `zk_semaphore_mutex`, ``lease`` that of a `zk_lease`. An
-#: ``unknown`` lock has only foreign nodes, or nodes that we may not list.
 Kind: TypeAlias = Literal["mutex", "read/write", "semaphore", "lease", "leader", "unknown"]
-#: The purpose of a contender's node: to hold alone, to read, to write, or a lease.
 Mode: TypeAlias = Literal["lock", "read", "write", "lease"]
 
 #: The parent of leases under the namespace, and the prefix of a leader's name there. They are here
@@ -34,7 +33,7 @@ class Contender:
     """One node of a lock, and its participant.
 
     :ivar participant: the node's data; a `LeaseHolder` for a persistent lease
-    :ivar mode: ``lock``, ``read``, ``write`` or ``lease``
+    :ivar mode: the purpose of the node: ``lock`` to hold alone, ``read``, ``write`` or ``lease``
     :ivar holds: whether it holds the lock, or else waits
     :ivar since: when the node was created, by the server's clock; for a lease, whose owners share
         one node, the time that the owner gives
@@ -114,6 +113,15 @@ class Lock:
     def longest_wait(self) -> float:
         """The seconds for which the first waiter has waited."""
         return max((one.seconds for one in self.waiters if one.seconds is not None), default=0.0)
+
+
+#: The orders of a list: by key, or by these with the greatest first.
+ORDERS: Final[dict[str, Callable[[Lock], Any]]] = {
+    "key": lambda lock: lock.key,
+    "waiting": lambda lock: -lock.waiting,
+    "wait": lambda lock: -lock.longest_wait,
+    "age": lambda lock: -(lock.age or 0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ _claiming = threading.RLock()
 
 
 def keep(permits: HeldPermits, held: Held) -> None:
-    """Add a permit."""
     _held[held] = permits
 
 
@@ -57,7 +56,6 @@ def on(permits: HeldPermits) -> list[Held]:
 
 
 def of_blocks(owner: Owner) -> list[Held]:
-    """Return the permits of an owner's blocks."""
     return [held for held, where in list(_held.items()) if where[2] is owner]
 
 

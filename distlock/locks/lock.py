@@ -20,7 +20,6 @@ from .revocation import check_listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
 
     from distlock.contenders.waiting import Attempt
     from distlock.engine.calls import Call
@@ -95,6 +94,20 @@ class Lock(ABC, Generic[_H]):
             cancellation.refuse_without_block(self)
         return self._call(current(), blocking, timeout, **how)
 
+    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
+        """Take the lock, or all of a multi-lock; return False if it is busy, and hold nothing.
+
+        :param blocking: False tries once
+        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
+            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
+        :raises LockUnavailable: the lock server did not answer in time, or refused
+        :raises LockInTransaction: a first acquire within an open transaction
+        :raises LockLost: one was lost before the last was granted
+        :raises DeadlockDetected: this owner already holds what it waits for
+        """
+        # Not bool(…): a signal is handled when a call returns.
+        return self._without_block(blocking, timeout).run() is not None
+
     async def aacquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lock as `acquire` does, without a thread for the wait."""
         return await self._without_block(blocking, timeout).arun() is not None
@@ -106,8 +119,6 @@ class Lock(ABC, Generic[_H]):
     async def arelease(self) -> None:
         """Release the lock as `release` does."""
         self.release()
-
-    # --- blocks ----------------------------------------------------------------------------------
 
     def _entered(self, hold: _H) -> None:
         """Begin what a ``with`` block has besides the lock."""
@@ -137,22 +148,12 @@ class Lock(ABC, Generic[_H]):
         return self._call(owner, True, timeout, entered)  # type: ignore[return-value]  # or raises
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None: ...
 
     async def __aenter__(self) -> _H:
         return await self.entry(current(), entered=self._aentered).arun()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         loss = cancellation.end(self, error) if self.options.cancel_on_loss else None
         self.__exit__(kind, error, traceback)
         if loss is not None:

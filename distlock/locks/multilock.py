@@ -23,7 +23,6 @@ from .mutex import zk_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
 
     from distlock.engine.calls import Steps, Wake
     from distlock.owner.hold import Hold
@@ -58,20 +57,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
     def __repr__(self) -> str:
         return f"zk_multilock({', '.join(map(repr, self.locks))})"
 
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take all locks; if one is busy, return False and hold none.
-
-        :param blocking: False tries each once
-        :param timeout: seconds (number or timedelta) for all together, 0 to try each once, None for
-            ever; by default the multi-lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        :raises LockInTransaction: a first acquire within an open transaction
-        :raises LockLost: one was lost before the last was granted
-        :raises DeadlockDetected: this owner already holds what it waits for
-        """
-        # Not bool(…): a signal is handled when a call returns.
-        return self._without_block(blocking, timeout).run() is not None
-
     def release(self) -> None:
         """Release all locks, the last one first, even if some fail.
 
@@ -79,12 +64,7 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
         """
         self.__exit__(None, None, None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         ends = None
         try:
             ends = self._block_ends()
@@ -94,8 +74,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
                 raise
         finally:  # one may have been interrupted, or never have begun
             _attempt_all([end.undo for end in ends or self._block_ends()])
-
-    # --- how it works ----------------------------------------------------------------------------
 
     def _block_ends(self) -> list[BlockEnd]:
         return [lock.block_end() for lock in reversed(self._in_order)]
@@ -144,7 +122,6 @@ class MultiLock(Lock["tuple[Hold, ...]"]):
 
 
 def _time_left(lock: KeyLock, limit: float | None, waited: float) -> float | None:
-    """Return the seconds left for this lock."""
     if limit is None:
         return None
     if limit and limit - waited < -SLACK_SECONDS:

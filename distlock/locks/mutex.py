@@ -34,7 +34,6 @@ from .revocation import listener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from distlock.contenders.waiting import InLine
     from distlock.engine.calls import Steps, Wake
@@ -98,19 +97,14 @@ class Mutex(KeyLock):
         """Whether the calling thread or task holds this lock; never uses the network."""
         return self._id in current().held
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         depth = None
         try:
             owner = current()
             depth = owner.depth(self._id) - 1
             try:
                 if self.options.database is not None:
-                    self._held_by(owner).end_transaction(kind, error, traceback)
+                    self._held_by(owner).end_transaction(error)
             finally:
                 self._release_quietly(owner, error)
         except BaseException:

@@ -88,8 +88,6 @@ class _Side(Mutex):
 
 
 class _ReadLock(_Side):
-    """The readers' lock."""
-
     _reads = True
 
     def _join_beside(self, held: Held) -> None:
@@ -107,8 +105,6 @@ class _ReadLock(_Side):
 
 
 class _WriteLock(_Side):
-    """The writers' lock."""
-
     _reads = False
 
     def _join_beside(self, held: Held) -> None:
@@ -152,11 +148,9 @@ def zk_rwlock(
     for itself: that raises `DeadlockDetected` at once.
 
     :param key: the name of the lock: ``"prices"``; `zk_lock` of the same key excludes both
-    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
-        the setting ``TIMEOUT`` (5 s)
+    :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
-    :param on_revoke: called with the lock, reader's or writer's, in a thread of its own, when
-        somebody asks this holder or waiter to leave (`revoke`); you decide what to do
+    :param on_revoke: called with the lock, reader's or writer's, as in `zk_lock`
     :param max_hold: seconds (number or timedelta) after which a hold of either is given up, as in
         `zk_lock`; a writer that reads, too, has two holds
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`

@@ -32,7 +32,6 @@ from .lock import BlockEnd, KeyLock, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
@@ -49,12 +48,7 @@ class Permits(KeyLock):
         self._id = (self.using, f"{self._name}/semaphore")
         self._limit = limit
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         returned: list[Held] = []
         try:
             self._give_back(self._permits(current()), 1, returned)
@@ -180,13 +174,7 @@ class Permits(KeyLock):
             keep(permits, held)
             if self.options.max_hold is not None:
                 permit.give_up_after(self.options.max_hold)
-            signals.announce(
-                signals.lock_acquired,
-                type(self),
-                held.hold,
-                hold=held.hold,
-                waited=hold.waited,
-            )
+            signals.announce(signals.lock_acquired, type(self), hold, hold=hold, waited=hold.waited)
         return taken[0].hold
 
     def _give_back(self, permits: HeldPermits, count: int, returned: list[Held]) -> None:
@@ -328,11 +316,9 @@ def zk_semaphore(
 
     :param key: the name of the semaphore: ``"mail-provider"``
     :param limit: the number of permits, the same for all users of the key
-    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
-        the setting ``TIMEOUT`` (5 s)
+    :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
-    :param max_hold: seconds (number or timedelta) after which each permit is given up, as in
-        `zk_lock`
+    :param max_hold: seconds after which each permit is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`
     :raises LockKeyError: `key` is empty or no valid text
     :raises ValueError: `limit` is less than one, or `max_hold` is not above 0
@@ -355,17 +341,6 @@ class SemaphoreMutex(Permits):
 
     def __repr__(self) -> str:
         return f"zk_semaphore_mutex({self.key!r}, using={self.using!r})"
-
-    def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
-        """Take the lock; return False if it is busy, even if this very thread holds it.
-
-        :param blocking: False tries once
-        :param timeout: seconds (number or timedelta) to wait, 0 to try once, None for ever; by
-            default the lock's own, and then the setting ``TIMEOUT`` (5 s)
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        :raises LockInTransaction: within an open transaction
-        """
-        return self._without_block(blocking, timeout).run() is not None
 
     def release(self) -> None:
         """Release the lock, whichever thread of this process acquired it.
@@ -411,8 +386,7 @@ def zk_semaphore_mutex(
             Thread(target=work_and_then, args=[lock.release]).start()
 
     :param key: the name of the lock: ``"import"``
-    :param timeout: seconds to wait (number or timedelta), 0 to try once, None for ever; by default
-        the setting ``TIMEOUT`` (5 s)
+    :param timeout: seconds to wait, as in `zk_lock`
     :param using: the alias in ``DISTLOCK``
     :param max_hold: seconds (number or timedelta) after which a hold is given up, as in `zk_lock`
     :param cancel_on_loss: True cancels the body of ``async with`` at a loss, as in `zk_lock`

@@ -59,7 +59,8 @@ class Found(NamedTuple):
 
 def find() -> Found:
     """Return the task or thread that waits for this code, or that runs it for itself."""
-    task = _running_task()
+    loop = running_loop()
+    task = None if loop is None else asyncio.current_task(loop)
     if task is not None:
         return _behind(task)
     thread = threading.current_thread()
@@ -77,11 +78,6 @@ def running(calls: Iterable[Call]) -> list[Call]:
         if one.f_code is _THREAD_HANDLER
     }
     return [call for call in calls if id(call) in present]
-
-
-def _running_task() -> Task[Any] | None:
-    loop = running_loop()
-    return None if loop is None else asyncio.current_task(loop)
 
 
 def _behind(task: Task[Any]) -> Found:

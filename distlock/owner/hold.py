@@ -20,7 +20,6 @@ from distlock.transactions import interruption
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from django.db.transaction import Atomic
     from django.dispatch import Signal
@@ -184,7 +183,6 @@ def lost(
 
 
 def announce_change(sender: type, hold: Hold, signal: Signal) -> None:
-    """Send the signal for a change of a hold."""
     facts = {"reason": hold.lost_reason} if signal is lock_lost else {}
     announce(signal, sender, hold, hold=hold, **facts)
 
@@ -213,17 +211,11 @@ class Held:
         announce(lock_released, self.sender, self.hold, hold=self.hold, held_for=held_for)
 
     def begin_transaction(self, database: str) -> None:
-        """Open a database transaction within the hold."""
         block = transaction.atomic(using=database)
         block.__enter__()
         self.transactions.append(block)
 
-    def end_transaction(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def end_transaction(self, error: BaseException | None) -> None:
         """Commit the innermost transaction or roll it back; never commit under a lost lock."""
         refused = lost(self.hold, "The transaction is rolled back.") if self.hold.lost else None
         known = sys.exc_info()[1]
@@ -232,7 +224,7 @@ class Held:
             block.__exit__(type(refused), refused, None)
             raise refused
         try:
-            block.__exit__(kind, error, traceback)
+            block.__exit__(None if error is None else type(error), error, None)
         except Error as failure:
             interrupted = interruption(failure, known)
             if interrupted is None:

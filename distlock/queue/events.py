@@ -7,7 +7,7 @@ events from what the server, the session and the caller do, and carries the effe
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -35,11 +35,6 @@ class Node(NamedTuple):
     session_id: int
     #: The sequence number that the server gave it: `number_in` the name.
     number: int
-
-
-def node_of(name: str, token: int, session_id: int) -> Node:
-    """Return a node with the number that is in its name."""
-    return Node(name, token, session_id, number_in(name))
 
 
 def number_in(name: str) -> int:
@@ -374,26 +369,5 @@ class Tell(NamedTuple):
     event: NeighbourLeft
 
 
-Effect = (
-    MakeLine
-    | Create
-    | List
-    | ReadLine
-    | WatchLine
-    | RemoveLine
-    | Read
-    | Watch
-    | Unwatch
-    | Delete
-    | Prove
-    | ReadLimit
-    | WatchLimit
-    | WatchNames
-    | WriteLimit
-    | Grant
-    | Busy
-    | Refuse
-    | Lose
-    | Revoke
-    | Tell
-)
+#: One of the tuples above, from `MakeLine` on.
+Effect: TypeAlias = "tuple[Any, ...]"

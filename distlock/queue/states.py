@@ -1,35 +1,7 @@
 """The states of a contender, and what happens in which of them: `RULES`.
 
-From each state, what leads where; a test compares it with the rules, and these with all that a
-contender can do::
-
-    NEW          Join → PARKED, JOINING, REFUSED; Leave → LEFT
-    PARKED       Connected → JOINING, REFUSED; Leave → LEFT
-    JOINING      Created → JOINING, REFUSED, READING_LINE, LOOKING, BEHIND, HOLDING;
-                 Disconnected → FINDING; Leave → LEAVING, SEARCHING
-    FINDING      Listed → JOINING, REFUSED, IDENTIFYING; Leave → SEARCHING
-    IDENTIFYING  Disconnected → FINDING; NodeRead → JOINING, REFUSED, LOOKING; Leave → SEARCHING
-    READING_LINE LineRead → LOOKING, BEHIND, HOLDING; Disconnected → LOOKING; Leave → LEFT
-    LOOKING      Connected → JOINING, REFUSED, LOOKING; Listed → JOINING, REFUSED, LOOKING,
-                 JUDGING, PROVING, WAITING, BEHIND, BUSY, ASIDE, CLEARING, HOLDING; Leave → LEFT
-    JUDGING      NodeRead → LOOKING, REFUSED; Disconnected → LOOKING; Leave → LEFT
-    PROVING      Proved → LOOKING; Disconnected → LOOKING; Leave → LEFT
-    WAITING      Changed → JOINING, LOOKING, PROVING, WAITING, HOLDING; Watched → JOINING,
-                 REFUSED, LOOKING, WAITING; Disconnected → LOOKING; Leave → LEFT
-    BEHIND       NeighbourLeft → LOOKING, HOLDING; HandedOver → HOLDING; Changed → JOINING,
-                 BEHIND; Watched → JOINING, BEHIND; Disconnected → LOOKING; Leave → LEFT
-    BUSY         Leave → LEFT
-    ASIDE        Changed → ASIDE, PEEKING; Watched → ASIDE, PEEKING, REFUSED;
-                 Disconnected → PEEKING; Leave → LEFT
-    PEEKING      Listed → JOINING, REFUSED, BUSY, ASIDE, CLEARING; Leave → LEFT
-    CLEARING     Disconnected → PEEKING; LineRead → JOINING, REFUSED, CLEARING;
-                 LineRemoved → JOINING, REFUSED, PEEKING; Leave → LEFT
-    HOLDING      Connected → HOLDING, LOST; Lapsed → HOLDING, LOST; Changed → HOLDING, LOST;
-                 Watched → HOLDING, LOST; FoundBroken → LOST; HeldTooLong → LOST; Leave → LEFT
-    LOST         Leave → LEFT
-    REFUSED      Leave → LEFT
-    LEAVING      Disconnected → SEARCHING; Created → LEFT
-    SEARCHING    Created → LEFT; Listed → SEARCHING, LEFT; NodeRead → LEFT
+The table of what leads where is in docs/discussion/architecture.md; a test compares it with the
+rules, and these with all that a contender can do.
 """
 
 from __future__ import annotations

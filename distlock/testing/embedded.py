@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _READY: Final = "ZooKeeper ready on "
-#: How long it may take to start, in seconds.
-_START_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def embedded_process() -> Iterator[EmbeddedProcess]:
         )
         stdout = cast("IO[str]", process.stdout)
         try:
-            readable, _, _ = select.select([stdout], [], [], _START_SECONDS)
+            readable, _, _ = select.select([stdout], [], [], 30.0)  # seconds
             said = stdout.readline() if readable else ""
             if not said.startswith(_READY):
                 log.seek(0)

@@ -1,4 +1,4 @@
-"""The pytest plugin: a ZooKeeper in memory, an embedded one, or a real one.
+"""The pytest plugin: a ZooKeeper in memory, or an embedded one.
 
 Loaded in every run of pytest where distlock is installed, so it imports nothing before a fixture is
 asked for.
@@ -6,7 +6,7 @@ asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from distlock.embedded.tree import MemoryTree
-    from distlock_chaos.server import ZooKeeper
 
     from .embedded import EmbeddedProcess
 
@@ -43,30 +42,3 @@ def zookeeper_embedded() -> Iterator[EmbeddedProcess]:
 
     with embedded_process() as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def zookeeper() -> Iterator[ZooKeeper]:
-    """One real server for the whole run; its `hosts` is a value for ``HOSTS``.
-
-    A test that stops or pauses servers starts its own: `distlock_chaos.server.ZooKeeper`.
-    """
-    yield from _run(nodes=1)
-
-
-@pytest.fixture(scope="session")
-def zookeeper_ensemble() -> Iterator[ZooKeeper]:
-    """Three real servers. A test that kills or pauses one starts or resumes it before it ends."""
-    yield from _run(nodes=3)
-
-
-def _run(**options: Any) -> Iterator[ZooKeeper]:
-    reason = "A real server needs: pip install django-distlock-chaos"
-    server = pytest.importorskip("distlock_chaos.server", reason=reason)
-    zookeeper = server.ZooKeeper(**options)
-    try:
-        yield zookeeper.start()
-    except server.ServerNotInstalled as error:
-        pytest.skip(str(error))
-    finally:
-        zookeeper.stop()

@@ -39,12 +39,6 @@ _in_use: list[str] = []
 def memory_zookeeper() -> Iterator[MemoryTree]:
     """Let this process use an empty ZooKeeper in memory for the block; also a decorator.
 
-    ::
-
-        with memory_zookeeper():
-            with zk_lock("stock:42"):
-                ...
-
     All aliases of ``DISTLOCK`` share it, each with a session of its own and with its settings as
     they are, but for ``HOSTS``, ``AUTH``, ``TLS`` and ``ACL``, which mean nothing here. Of other
     processes, only those see it that are forked within the block. Locks that are held when the
@@ -135,12 +129,7 @@ def _alone(block: str) -> Iterator[None]:
 class DistlockTestCase(unittest.TestCase):
     """A test case in which each test has an empty ZooKeeper in memory, from before its ``setUp``.
 
-    It goes first where there are other base classes::
-
-        class CheckoutTests(DistlockTestCase, django.test.TestCase):
-            def test_sold_out(self):
-                with hold("stock:42"):
-                    ...
+    It goes first where there are other base classes: ``(DistlockTestCase, TestCase)``.
     """
 
     #: The ZooKeeper of this test.
@@ -155,14 +144,8 @@ class DistlockTestCase(unittest.TestCase):
 class EmbeddedZooKeeperTestCase(unittest.TestCase):
     """A test case whose tests, and the processes that they start, share an embedded ZooKeeper.
 
-    It goes first where there are other base classes::
-
-        class WorkerTests(EmbeddedZooKeeperTestCase, django.test.TransactionTestCase):
-            def test_two_workers(self):
-                start_a_worker(ZOOKEEPER_HOSTS=self.zookeeper.hosts)
-                ...
-
-    The server runs for the tests of the class, as `embedded_zookeeper` does for a block.
+    It goes first where there are other base classes. The server runs for the tests of the class, as
+    `embedded_zookeeper` does for a block.
     """
 
     #: The server; its `hosts` is what other processes need.
@@ -170,7 +153,6 @@ class EmbeddedZooKeeperTestCase(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Start the server."""
         with ExitStack() as stack:
             cls.zookeeper = stack.enter_context(embedded_zookeeper())
             super().setUpClass()

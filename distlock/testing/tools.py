@@ -187,11 +187,6 @@ def _await(condition: Any, session: Session) -> None:
 def assert_locked(key: str, *, using: str = "default") -> tuple[Contender, ...]:
     """Fail unless somebody holds `key`: a lock, a read/write lock, a semaphore or a lease.
 
-    ::
-
-        with zk_lock("stock:42"):
-            assert_locked("stock:42")
-
     The error names the keys that are held, and one that is much like `key`.
 
     :param using: the alias in ``DISTLOCK``
@@ -249,18 +244,9 @@ def captured_locks() -> Iterator[CapturedLocks]:
     """
     captured = CapturedLocks()
 
-    def take(
-        outcome: Any,
-        *,
-        key: str,
-        using: str,
-        waited: float = 0.0,
-        error: BaseException | None = None,
-        **_: Any,
-    ) -> None:
-        captured.append(
-            CapturedLock(key=key, outcome=outcome, using=using, waited=waited, error=error)
-        )
+    def take(outcome: Any, **facts: Any) -> None:
+        known = {name: facts[name] for name in ("key", "using", "waited", "error") if name in facts}
+        captured.append(CapturedLock(outcome=outcome, **known))
 
     receivers = {
         lock_acquired: partial(take, "acquired"),

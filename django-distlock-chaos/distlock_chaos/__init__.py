@@ -5,6 +5,7 @@
 - `schedule`: which faults, when, for how long: a pure function of the seed
 - `site` and `redis_site`: the servers of a run; `tree`: the locks in them
 - `server`: real ZooKeeper servers; `install` finds them, `ports` free ports, `guard` ends them
+- `fixtures`: the pytest plugin, which gives them to tests
 - `serving`: runs them for `manage.py distlock server`
 - `redis_server`, `redis_sentinel`: real Redis servers; `clock`: a time of day that can be set
 - `nemesis`: carries the faults out; `aim` finds the holder, `network` cuts links between servers

@@ -1,8 +1,9 @@
 """Writes the signatures of docs/reference/api.md from the source: `make api`.
 
 A comment of the page names the objects of a part, as `.. autoclass::` would: brackets behind the
-name of a class hide its constructor. The block below the comment has their signatures, and of their
-docstrings the first sentence and the fields. The site shows the complete docstrings in its place.
+name of a class hide its constructor, and with names in them all other members, too. The block below
+the comment has their signatures, and of their docstrings the first sentence and the fields. The
+site shows the complete docstrings in its place.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def filled(page: str) -> str:
     """Return the page with the signatures of today."""
 
     def block(names: list[str]) -> str:
-        stubs = _formatted("\n\n".join(_stub(name) for name in names))
+        stubs = _formatted("\n\n".join(stub(name) for name in names))
         return f"<!-- not run: signatures -->\n```python\n{stubs}```\n"
 
     return _with(block, page)
@@ -53,13 +54,13 @@ def with_directives(page: str) -> str:
 def names_in(page: str) -> list[str]:
     """Return the dotted names of the objects that the page shows."""
     names = " ".join(part[1] for part in _PART.findall(page))
-    return names.replace("()", "").split()
+    return re.sub(r"\(.*?\)", "", names).split()
 
 
 def stubs(page: str) -> dict[str, str]:
     """Return the source of the objects that the page shows, as it shows them, by their names."""
     names = [name for part in _PART.findall(page) for name in part[1].split()]
-    return {name.removesuffix("()"): _stub(name) for name in names}
+    return {name.partition("(")[0]: stub(name) for name in names}
 
 
 def _page() -> str:
@@ -71,7 +72,7 @@ def _with(block: Callable[[list[str]], str], page: str) -> str:
 
 
 def _object(name: str) -> Any:
-    module, _, attribute = name.removesuffix("()").rpartition(".")
+    module, _, attribute = name.partition("(")[0].rpartition(".")
     return getattr(import_module(module), attribute)
 
 
@@ -81,11 +82,14 @@ def _directive(name: str) -> str:
         return f".. autodata:: {_home(name)}\n   :no-value:\n"
     if not inspect.isclass(found):
         return f".. autofunction:: {name}\n"
-    methods = ", ".join(each for each in _members(found) if each != "__init__")
-    return f".. autoclass:: {name}\n" + (f"   :members: {methods}\n" if methods else "")
+    methods = ", ".join(each for each in _members(found, name) if each != "__init__")
+    hides = "()" if "(" in name else ""
+    text = f".. autoclass:: {name.partition('(')[0]}{hides}\n"
+    return text + (f"   :members: {methods}\n" if methods else "")
 
 
-def _stub(name: str) -> str:
+def stub(name: str) -> str:
+    """Return the source of an object as the page shows it."""
     found = _object(name)
     if isinstance(found, Signal):
         module, _, attribute = _home(name).rpartition(".")
@@ -95,10 +99,7 @@ def _stub(name: str) -> str:
     if not inspect.isclass(found):
         return _of_function(node)
     bases = ", ".join(base.__name__ for base in _shown_bases(found))
-    members = _members(found)
-    if name.endswith("()"):
-        members.pop("__init__", None)
-    body = "\n".join([_docstring(node), *members.values()])
+    body = "\n".join([_docstring(node), *_members(found, name).values()])
     return f"class {node.name}({bases}):\n{indent(body, '    ')}"
 
 
@@ -119,8 +120,12 @@ def _shown_bases(found: type) -> list[type]:
     ]
 
 
-def _members(found: type) -> dict[str, str]:
-    """Return the attributes and methods of a class, with those of bases that are not shown."""
+def _members(found: type, name: str) -> dict[str, str]:
+    """Return the attributes and methods of a class, with those of bases that are not shown.
+
+    :param name: the name of the class, as the page has it
+    """
+    _, brackets, chosen = name.rstrip(")").partition("(")
     shown = {each for base in _shown_bases(found) for each in base.__mro__}
     attributes: dict[str, str] = {}
     methods: dict[str, str] = {}
@@ -133,12 +138,13 @@ def _members(found: type) -> dict[str, str]:
             if isinstance(node, _FUNCTION) and (node.name == "__init__" or ast.get_docstring(node)):
                 methods.setdefault(node.name, _of_function(node))
             elif isinstance(node, ast.AnnAssign):
-                name = ast.unparse(node.target)
-                attributes.setdefault(name, _comment_above(name, source) + ast.unparse(node))
+                target = ast.unparse(node.target)
+                attributes.setdefault(target, _comment_above(target, source) + ast.unparse(node))
     return {
-        name: text
-        for name, text in [*attributes.items(), *methods.items()]
-        if (name == "__init__" or not name.startswith("_")) and ":meta private:" not in text
+        each: text
+        for each, text in [*attributes.items(), *methods.items()]
+        if not each.startswith("_") or (each == "__init__" and not brackets)
+        if ":meta private:" not in text and each in (chosen.split(",") if chosen else [each])
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -22,8 +23,6 @@ HEIGHT = 46
 
 if TYPE_CHECKING:
     from pytest_django import Settings
-
-    from distlock.admin.drawing import Drawing
 
 
 def contender(owner: str, token: int, *, label: str = "", host: str = "host") -> Contender:
@@ -56,7 +55,7 @@ def ring(count: int, *, key: str = "of ", label: str = "", host: str = "host") -
     )
 
 
-def drawn(cycle: Cycle) -> Drawing:
+def drawn(cycle: Cycle) -> SimpleNamespace:
     drawing = draw(cycle)
     assert drawing is not None
     return drawing
@@ -105,7 +104,7 @@ def _templates(settings: Settings) -> None:
     settings.TEMPLATES = TEMPLATES
 
 
-def svg(drawing: Drawing) -> ET.Element:
+def svg(drawing: SimpleNamespace) -> ET.Element:
     text = render_to_string("distlock/deadlock.html", {"drawing": drawing})
     found = re.search(r"<svg.*</svg>", text, re.DOTALL)
     assert found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from distlock import zk_lease, zk_lock, zk_semaphore
-from distlock.admin import lock_list
+from distlock.admin import model_admin
 from distlock.inspection import tree as inspection
 from distlock.inspection.wait_graph import deadlocks
 from distlock.session.bulk_reads import UNREAD, Reads
@@ -156,7 +156,7 @@ def test_what_may_not_be_read_is_said(tree: Tree, operator: Client) -> None:
 
 
 def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_list, "PAGE_SIZE", 2)
+    monkeypatch.setattr(model_admin, "PAGE_SIZE", 2)
     with cleared(tree):
         for number in range(5):
             stand(tree, f"key-{number}")

@@ -11,6 +11,7 @@ from django.urls import path
 from rest_framework.exceptions import NotFound
 
 from distlock import zk_lock
+from distlock.checks import check_views
 from distlock.testing import hold
 from example_project.shop.models import Product
 from tests.docs.running import run_page
@@ -113,3 +114,7 @@ def test_the_other_actions_work_without_a_lock() -> None:
     with hold("stock:chair"):
         assert Client().post("/all/", new, "application/json").status_code == 201
     assert {"sku": "chair", "quantity": 2} in Client().get("/all/").json()
+
+
+def test_the_check_has_no_objections() -> None:
+    assert check_views() == []

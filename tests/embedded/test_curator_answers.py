@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from benchmarks import curator
-from distlock.testing.fixtures import _run
+from distlock_chaos.fixtures import _run
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:

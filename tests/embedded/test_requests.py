@@ -18,7 +18,7 @@ from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 
 from distlock.engine.zookeeper.client import Client
-from distlock.testing.fixtures import _run
+from distlock_chaos.fixtures import _run
 from tests.kit.helpers import raw_client
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import Side, World

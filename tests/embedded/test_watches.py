@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from distlock.jute import (
     pack_texts,
 )
-from distlock.testing.fixtures import _run
+from distlock_chaos.fixtures import _run
 from tests.embedded.raw import RawClient, event
 from tests.kit.tools import PATIENCE
 

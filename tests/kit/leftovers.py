@@ -3,7 +3,7 @@
 The rule: what stands when the first fixture of a test's own begins belongs to fixtures of a wider
 scope, which undo it themselves, or to the process. pytest sets up wider scopes first and undoes
 them last, and this fixture is the first of a test's own. So each test is compared with itself, and
-the next one is not blamed.
+the next one is not blamed. It reads ``/proc``, so it needs Linux.
 """
 
 from __future__ import annotations

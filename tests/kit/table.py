@@ -50,7 +50,7 @@ def transitions(rules: Sequence[Rule]) -> set[Transition]:
 
 
 def shown(rules: Sequence[Rule]) -> str:
-    """Return the table for a docstring: what leads from each state to others."""
+    """Return the table for the docs: what leads from each state to others."""
     states = {state for rule in rules for state in rule.states}
     lines = []
     for state in sorted(states):
@@ -60,8 +60,8 @@ def shown(rules: Sequence[Rule]) -> str:
             if state in rule.states and rule.then not in ((), (state,))
         ]
         if ways:
-            first = f"    {state.name:13}"
+            first = f"{state.name:13}"
             lines.append(
-                fill("; ".join(ways), 98, initial_indent=first, subsequent_indent=" " * 17)
+                fill("; ".join(ways), 94, initial_indent=first, subsequent_indent=" " * 13)
             )
     return "\n".join(lines).replace("\xa0", " ")

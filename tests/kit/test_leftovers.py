@@ -19,7 +19,7 @@ from django.conf import settings
 from django.test import override_settings
 from django.utils import translation
 
-from distlock import zk_lock, zk_semaphore
+from distlock import zk_lease, zk_lock, zk_semaphore
 from distlock.session.registry import session_for
 from distlock.testing import memory_zookeeper
 from tests.kit import leftovers
@@ -55,6 +55,9 @@ def test_hold(memory):
 
 def test_permit(memory):
     zk_semaphore("key", 1).acquire()
+
+def test_block_with_a_lease(memory):
+    zk_lease("key", 60).__enter__()
 
 def test_session(memory):
     session_for("other")

@@ -71,7 +71,6 @@ CELERY = (
     "celery.put_off",
     "celery.queued_once",
     "celery.receivers",
-    "celery.replacing",
     "celery.runs",
     "celery.wakes",
     "tasks",

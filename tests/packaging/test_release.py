@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import date, datetime, timezone
 from typing import TYPE_CHECKING
 
 import pytest
@@ -35,9 +36,15 @@ def copy(tmp_path: Path) -> Path:
     packaging.mkdir(parents=True)
     (packaging / "test_it.py").write_text("def test_it() -> None:\n    pass\n")
     shutil.copy(ROOT / "tests/settings.py", tmp_path / "tests/settings.py")
+    date_changes(tmp_path, datetime.now(timezone.utc).date())
     git(tmp_path, "init", "--quiet", "--initial-branch", "main")
     commit(tmp_path)
     return tmp_path
+
+
+def date_changes(folder: Path, day: date) -> None:
+    changes = folder / "CHANGELOG.md"
+    changes.write_text(re.sub(r"(?m)^(## \S+) - .*", rf"\1 - {day}", changes.read_text(), count=1))
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -95,6 +102,12 @@ def test_a_change_that_is_not_committed_is_no_release(copy: Path) -> None:
 def test_another_branch_is_no_release(copy: Path) -> None:
     git(copy, "switch", "--quiet", "--create", "other")
     assert_refused(copy, "not the branch main")
+
+
+def test_the_version_has_the_date_of_its_release(copy: Path) -> None:
+    date_changes(copy, date(2026, 1, 1))
+    commit(copy)
+    assert_refused(copy, "CHANGELOG.md does not date it: ## ")
 
 
 @pytest.mark.parametrize("folder", ["", f"{CHAOS}/"])

@@ -18,7 +18,7 @@ from distlock.queue import policies
 from distlock.queue.local_line import Line
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
-from tests.queue.world import Process, next_prefix
+from tests.queue.world import Process, next_prefix, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ def beginning(
     kind = policies.WRITER if policy.spot is not None else policies.MUTEX
     other = Machine(kind, process, process.local, me=OTHER)
     other.state, other.epoch = State.HOLDING, process.epoch
-    other.node = e.node_of(f"_c_A1-{kind.kind}0000000000", 5, process.id)
+    other.node = node_of(f"_c_A1-{kind.kind}0000000000", 5, process.id)
     if kind.hands_over:
         process.local.enter(other.node, OTHER)
         process.local.nodes["", 0].released = process.epoch if released else None
@@ -164,7 +164,7 @@ def _answers(  # noqa: PLR0912 - a case for each request
         case e.Create():
             for number in (1, WORN) if request.sequential else (0,):
                 name = request.name + f"{number:010d}" * request.sequential
-                yield e.Created(e.node_of(name, 10, process.id)), {}
+                yield e.Created(node_of(name, 10, process.id)), {}
             yield e.Created(None, MISSING), {}
             yield e.Created(None, ERROR), {}
         case e.List(sync=True):
@@ -188,7 +188,7 @@ def _answers(  # noqa: PLR0912 - a case for each request
                 yield e.LineRemoved(problem), {}
         case e.Read():
             for data in (OURS, CURATORS):
-                yield e.NodeRead(request.name, e.node_of(request.name, 10, process.id), data), {}
+                yield e.NodeRead(request.name, node_of(request.name, 10, process.id), data), {}
             for error in (MISSING, ERROR):
                 yield e.NodeRead(request.name, error=error), {}
         case e.Watch():

@@ -112,7 +112,7 @@ class WatchByExists(Machine):
 
     def apply(self, event: Event) -> Sequence[Effect]:
         return [
-            WatchWithExists(effect.name) if isinstance(effect, e.Watch) else effect  # type: ignore[misc]
+            WatchWithExists(effect.name) if isinstance(effect, e.Watch) else effect
             for effect in super().apply(event)
         ]
 

@@ -9,7 +9,7 @@ from distlock.queue import events as e
 from distlock.queue.local_line import Line
 from distlock.queue.semaphore.limits import limit_in
 from distlock.queue.states import State
-from tests.queue.world import NAMES, Process, World, Wrong
+from tests.queue.world import NAMES, Process, World, Wrong, node_of
 
 if TYPE_CHECKING:
     from distlock.queue.machine import Machine
@@ -146,7 +146,7 @@ def _create(world: World, process: Process, effect: e.Create) -> e.Created:
     if not server.line:
         return e.Created(None, e.Problem.MISSING)
     name = effect.name + f"{server.number:010d}" * effect.sequential
-    node = e.node_of(name, server.zxid + 1, process.id)
+    node = node_of(name, server.zxid + 1, process.id)
     world.server = server._replace(
         zxid=node.token,
         number=server.number + 1,
@@ -188,7 +188,7 @@ def _make_line(world: World, _process: Process, _: e.MakeLine) -> e.LineMade:
 def _read(world: World, process: Process, effect: e.Read) -> e.NodeRead:
     for name, session, token in _seen(world, process):
         if name == effect.name:
-            return e.NodeRead(name, e.node_of(name, token, session), b'{"v":1}')
+            return e.NodeRead(name, node_of(name, token, session), b'{"v":1}')
     return e.NodeRead(effect.name, error=e.Problem.MISSING)
 
 

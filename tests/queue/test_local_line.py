@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from distlock.queue.events import Node, node_of
+from typing import TYPE_CHECKING
+
 from distlock.queue.local_line import LocalLine
+from tests.queue.world import node_of
+
+if TYPE_CHECKING:
+    from distlock.queue.events import Node
 
 FIRST = node_of("_c_a-lock-0000000004", 10, 1)
 NAMESAKE = node_of("_c_b-lock-0000000004", 20, 1)

@@ -19,6 +19,7 @@ from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 from tests.kit.helpers import without_garbage_collection
+from tests.queue.world import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Line:
         name = f"{contender.prefix}{contender.policy.kind}{self.number:010d}"
         self.number += 1
         self.zxid += 1
-        return list(contender.apply(e.Created(e.node_of(name, self.zxid, self.session.id))))
+        return list(contender.apply(e.Created(node_of(name, self.zxid, self.session.id))))
 
     def joined(
         self, policy: policies.Policy = policies.MUTEX, *ahead: str, **options: Any

@@ -11,6 +11,7 @@ from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.states import State
 from tests.queue.test_machine import OURS, Line, other, own
+from tests.queue.world import node_of
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_a_downgraded_reader_gets_the_number_and_the_token_of_the_writer() -> No
     assert writer.node is not None
     reader = line.contender(policies.downgraded(writer))
     assert reader.apply(e.Join())[0] == e.Create("_c_2-__READ__0000000007", sequential=False)
-    reader.apply(e.Created(e.node_of("_c_2-__READ__0000000007", 999, 1)))
+    reader.apply(e.Created(node_of("_c_2-__READ__0000000007", 999, 1)))
     names = [other(8, WRITE), own(reader), own(writer)]
     assert reader.apply(e.Listed(names)) == [e.Grant()]
     assert reader.node is not None
@@ -80,7 +81,7 @@ def test_a_writer_that_is_lost_is_not_downgraded() -> None:
     writer = line.joined(policies.WRITER)
     reader = line.contender(policies.downgraded(writer))
     reader.apply(e.Join())
-    reader.apply(e.Created(e.node_of("_c_2-__READ__0000000000", 999, 1)))
+    reader.apply(e.Created(node_of("_c_2-__READ__0000000000", 999, 1)))
     assert reader.apply(e.Listed([own(reader)])) == [e.Refuse(e.Why.WRITER_LOST)]
     writer.apply(e.FoundBroken())
     late = line.contender(policies.downgraded(writer))
@@ -116,7 +117,7 @@ def test_a_node_of_the_other_family_is_read_first(data: bytes, error: Any, state
     writer = other(0, WRITE)
     contender = line.joined(policies.MUTEX, writer)
     assert contender.state is State.JUDGING
-    contender.apply(e.NodeRead(writer, e.node_of(writer, 1, 9), data, error))
+    contender.apply(e.NodeRead(writer, node_of(writer, 1, 9), data, error))
     if state is State.WAITING:
         contender.apply(e.Listed([writer, own(contender)]))
     assert contender.state is state

@@ -20,6 +20,7 @@ from distlock.queue.semaphore.machine import Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_world import LEASES, LOCKS, At, Bugs, Taker
 from tests.queue.test_machine import Interrupted, Session, interrupted_at
+from tests.queue.world import node_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ class Semaphore:
         machine = next(part.machine for part in self.taker.parts if part.number == number)
         name = f"{machine.prefix}{machine.policy.kind}{self.number:010d}"
         self.number += 1
-        node = e.node_of(name, 100 + self.number, self.session.id)
+        node = node_of(name, 100 + self.number, self.session.id)
         return self.answer(number, e.Created(node))
 
     def read(

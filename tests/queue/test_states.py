@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from distlock.queue import events as e
-from distlock.queue import policies, states
+from distlock.queue import policies
 from distlock.queue.machine import Machine
 from distlock.queue.semaphore.machine import Permit, Turn
 from distlock.queue.states import RULES, State
 from tests.kit import table
-from tests.kit.helpers import without_garbage_collection
+from tests.kit.helpers import ROOT, without_garbage_collection
 from tests.queue import alone
 from tests.queue.explore import DOWNGRADED
 
@@ -25,9 +25,10 @@ def test_the_rules_are_all_that_a_contender_can_do() -> None:
     assert found == table.transitions(RULES)
 
 
-def test_the_docstring_has_the_table() -> None:
+def test_the_docs_have_the_table() -> None:
     """If it fails, paste what it expects."""
-    assert f"::\n\n{table.shown(RULES)}\n" in (states.__doc__ or "")
+    page = (ROOT / "docs/discussion/architecture.md").read_text(encoding="utf-8")
+    assert f"```\n{table.shown(RULES)}\n```\n" in page
 
 
 @pytest.mark.parametrize("machine", [Machine, Turn, Permit])

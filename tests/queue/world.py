@@ -21,6 +21,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from distlock.queue import events as e
 from distlock.queue.local_line import Local, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
@@ -44,6 +45,11 @@ AT_REST = frozenset({State.NEW, State.BUSY, State.HOLDING, State.LOST, State.REF
 UNSURE = frozenset(
     {State.JOINING, State.FINDING, State.IDENTIFYING, State.LEAVING, State.SEARCHING}
 )
+
+
+def node_of(name: str, token: int, session_id: int) -> e.Node:
+    """Return a node with the number that is in its name."""
+    return e.Node(name, token, session_id, e.number_in(name))
 
 
 class Wrong(Exception):

@@ -18,7 +18,7 @@ from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.redis import requests as redis_requests
 from distlock.engine.redis.client import RedisClient
 from distlock.engine.zookeeper.client import Client
-from distlock.testing.fixtures import _run
+from distlock_chaos.fixtures import _run
 from tests.testing.alike import Compared, compare, data, names, places, sessions, versions
 from tests.testing.sides import World
 

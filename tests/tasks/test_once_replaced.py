@@ -16,8 +16,7 @@ from kombu.exceptions import OperationalError
 
 from distlock import zk_lease, zk_locked
 from distlock.celery import queued_once
-from distlock.celery.queued_once import QueuedOnce, record_of
-from distlock.celery.replacing import Replaced
+from distlock.celery.queued_once import QueuedOnce, Replaced, record_of
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually

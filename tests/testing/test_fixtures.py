@@ -57,12 +57,13 @@ def test_both(FIXTURE):
 
 
 def run_pytest(folder: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    """Run a project's tests, with this plugin and no other."""
+    """Run a project's tests, with our two plugins and no other."""
     (folder / "test_project.py").write_text(tests)
     return subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "distlock.testing.fixtures"),
-            *("-p", "no:cacheprovider", "-W", "error", "--rootdir", folder, folder),
+            *("-p", "distlock_chaos.fixtures", "-p", "no:cacheprovider"),
+            *("-W", "error", "--rootdir", folder, folder),
         ],
         cwd=folder,
         env={
@@ -88,15 +89,6 @@ def test_a_real_server_is_started_for_who_asks(tmp_path: Path) -> None:
     assert "1 passed" in told.stdout, told.stdout + told.stderr
 
 
-@pytest.mark.parametrize("fixture", first_then_deep(["zookeeper", "zookeeper_ensemble"]))
-def test_without_the_package_of_real_servers_a_test_is_skipped(
-    tmp_path: Path, fixture: str
-) -> None:
-    (tmp_path / "conftest.py").write_text("import sys; sys.modules['distlock_chaos'] = None")
-    told = run_pytest(tmp_path, f"def test_real({fixture}): pass")
-    assert "1 skipped" in told.stdout, told.stdout + told.stderr
-
-
 @pytest.mark.parametrize(
     "fixture", first_then_deep(["zookeeper", "zookeeper_embedded", "zookeeper_ensemble"])
 )
@@ -106,17 +98,24 @@ def test_memory_and_a_server_in_one_test_are_refused(tmp_path: Path, fixture: st
     assert f"test_both asks for the fixtures distlock_memory and {fixture}" in told.stdout
 
 
-def test_the_plugin_is_an_entry_point() -> None:
+@pytest.mark.parametrize(
+    ("folder", "fixtures"),
+    [
+        ("", ("distlock_memory", "zookeeper_embedded")),
+        ("django-distlock-chaos", ("zookeeper", "zookeeper_ensemble")),
+    ],
+)
+def test_each_plugin_is_an_entry_point(folder: str, fixtures: tuple[str, ...]) -> None:
     written = re.search(
-        r"\[project\.entry-points\.pytest11\]\ndistlock = \"(.+)\"\n",
-        (ROOT / "pyproject.toml").read_text(),
+        r"\[project\.entry-points\.pytest11\]\n\w+ = \"(.+)\"\n",
+        (ROOT / folder / "pyproject.toml").read_text(),
     )
     assert written
     plugin = import_module(written[1])
-    for name in ("distlock_memory", "zookeeper", "zookeeper_embedded", "zookeeper_ensemble"):
+    for name in fixtures:
         assert hasattr(plugin, name)
 
 
-def test_the_plugin_is_loaded_where_there_are_no_settings(tmp_path: Path) -> None:
+def test_the_plugins_are_loaded_where_there_are_no_settings(tmp_path: Path) -> None:
     told = run_pytest(tmp_path, "import os\ndef test_nothing(): pass\n")
     assert "1 passed" in told.stdout, told.stdout + told.stderr

@@ -47,24 +47,12 @@ HELP = "Look at settings, servers, session, clock and permissions, and say what 
 
 _MARGIN = " " * 9
 
-#: The difference of clocks that is worth a warning, in seconds.
-SKEW: Final = 1.0
-#: The session timeout to ask for to learn the least one, in seconds: less than any two ticks.
-_LEAST: Final = 0.5
-#: The options of ``TLS`` that identify a client.
-_CLIENT_CERTIFICATE: Final = ("cert", "key", "key_password")
 #: The number of nodes whose ACLs are checked.
 _ACLS: Final = 1000
 
 
 class Finding(NamedTuple):
-    """The result of one check.
-
-    :ivar level: ``ok``; ``warning``, it works and could be better; ``error``, locks do not work
-    :ivar subject: the subject of the check, in a word
-    :ivar message: the result
-    :ivar advice: the remedy, empty without a problem
-    """
+    """The result of one check: ``warning`` can be better, with ``error`` locks do not work."""
 
     level: Literal["ok", "warning", "error"]
     subject: str
@@ -275,7 +263,7 @@ def _shortest_timeout(session: Session, reads: Reads) -> float:
     if session.timeout > session.conf.session_timeout:
         return session.timeout
     connected = threading.Event()
-    conf = replace(session.conf, session_timeout=_LEAST)
+    conf = replace(session.conf, session_timeout=0.5)  # less than any two ticks
     client = client_of(conf, lambda live, _: connected.set() if live else None)
     client.connect()
     try:
@@ -294,7 +282,7 @@ def _clock(session: Session, reads: Reads) -> Finding:
         )
     skew = time.time() - clock.now()
     message = f"{abs(skew):.2f} s {'ahead of' if skew > 0 else 'behind'} the server's"
-    if abs(skew) < SKEW:
+    if abs(skew) < 1.0:
         return ok("clock", message)
     advice = "Locks do not go by it, but log lines and `since` do. Run NTP on both machines."
     return warning("clock", message, advice)
@@ -349,9 +337,8 @@ def _stranger(reads: Reads) -> Finding:
     ``reopenSession``, ``SessionTrackerImpl.createSession``; 3.5 to 3.9.
     """
     conf = reads.session.conf
-    tls = conf.tls and {
-        name: conf.tls[name] for name in conf.tls if name not in _CLIENT_CERTIFICATE
-    }
+    identity = ("cert", "key", "key_password")
+    tls = conf.tls and {name: conf.tls[name] for name in conf.tls if name not in identity}
     stranger = Session(replace(conf, auth=(), tls=tls))
     try:
         answer = stranger.ask(stranger.read, stranger.root)

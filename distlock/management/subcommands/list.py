@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
+from distlock.inspection.state import ORDERS
 from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
 from distlock.management import output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from django.core.management.base import BaseCommand, CommandParser
 
     from distlock.inspection.state import Lock
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 HELP = "List the locks that somebody holds or waits for."
 
 HEADING = ("KEY", "KIND", "HELD", "FOR", "WAIT", "LONGEST", "BY")
-ORDERS: dict[str, Callable[[Lock], Any]] = {
-    "key": lambda lock: lock.key,
-    "waiting": lambda lock: -lock.waiting,
-    "wait": lambda lock: -lock.longest_wait,
-    "age": lambda lock: -(lock.age or 0),
-}
 
 
 def add_arguments(parser: CommandParser) -> None:

@@ -8,12 +8,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from distlock.management.output import NOTHING
 
-from .break_ import act
-from .break_ import add_targets as add_arguments
-
-__all__ = ["HELP", "add_arguments", "handle"]
+from .break_ import act, add_targets
 
 HELP = "Ask the holder of a lock to leave; what it does then is up to its on_revoke."
+add_arguments = add_targets
 
 
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:

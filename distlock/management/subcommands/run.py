@@ -93,7 +93,6 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 
 def _run_locked(command: BaseCommand, argv: list[str], options: dict[str, Any]) -> int:
-    """Run the command under the lock, and return its exit status."""
     key, using = options["lock"], options["using"]
     try:
         lock = zk_lock(key, timeout=options["timeout"], using=using)
