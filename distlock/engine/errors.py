@@ -18,6 +18,12 @@ ConnectionLost: Final = kazoo.ConnectionLoss | kazoo.ConnectionClosedError
 #: The session is over, says the server. A leader that was deposed before the session began says so,
 #: too; the nodes then stay until the session timeout.
 SessionOver: Final = kazoo.SessionExpiredError
+#: Nobody knows whether the server has carried it out; to be caught.
+UNKNOWN: Final = (
+    kazoo.ConnectionLoss,
+    kazoo.ConnectionClosedError,
+    kazoo.SessionExpiredError,
+)
 #: A wait for a future, or an await, raises one of these; one class since Python 3.11.
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.
@@ -28,6 +34,10 @@ class NotYet(Exception):
     """The server refuses `until` a time of `time.monotonic`."""
 
     until = 0.0
+
+
+class TimeUp(Exception):
+    """The server has not answered in time, and the caller waits no longer."""
 
 
 def failure(outcomes: list[Any]) -> Exception | None:

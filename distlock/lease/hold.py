@@ -174,14 +174,13 @@ def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
         _kept.pop(identity, None)
 
 
-def unless_held(error: DistlockError, identity: Identity, hold: LeaseHold | None) -> DistlockError:
-    """Mark `hold` as lost if `error` says that the owner does not have it; return the error."""
+def note_loss(error: DistlockError, identity: Identity, hold: LeaseHold | None) -> None:
+    """Mark `hold` as lost if `error` says that the owner does not have it."""
     if hold is not None and isinstance(error, LockLost | NotOwner):
         forget(identity, hold)
         hold.lose(tell=isinstance(error, LockLost))
         if isinstance(error, LockLost):
             error.hold, error.reason = hold, hold.lost_reason
-    return error
 
 
 @receiver(setting_changed)

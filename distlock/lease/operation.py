@@ -1,10 +1,7 @@
 """Acquires, renews, releases or reads the node of a lease, for one call.
 
-Each of these is a *program*, a generator without I/O. It yields a request and is sent the answer,
-or yields the seconds for which it has nothing to ask. The caller's steps drive it
-(`Operation.call`), so nobody else decides anything. Only what a caller that has left may have
-taken is released in the background (`in_background`). No ``yield`` is in a ``try``: the garbage
-collector may end a program, and swallows a soft time limit that lands there.
+Each of these is a program (`session.programs`), which its caller runs. Only what a caller that has
+left may have taken is released in the background.
 
 A program looks, decides, and writes or deletes *on condition of the version that it has judged*. So
 of two processes that take over, one fails; and a lease that was renewed meanwhile is neither taken
@@ -15,53 +12,36 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
 from distlock.contenders import waiting
-from distlock.engine.calls import Call
 from distlock.engine.deadline import now
-from distlock.engine.errors import (
-    BadVersion,
-    ConnectionLost,
-    NodeExists,
-    NoNode,
-    NotConnected,
-    NotYet,
-    SessionOver,
-)
-from distlock.engine.reply import Done
-from distlock.exceptions import DistlockError, LockLost, NotOwner
+from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotConnected, TimeUp
+from distlock.exceptions import LockLost, NotOwner
+from distlock.session.programs import LOOK_SECONDS, Driver, in_background
 
 from .nodes import LeaseHolder, Term, encode, parent_of_leases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from distlock.engine.calls import Steps, Wake
+    from distlock.engine.reply import Done
+    from distlock.session.programs import Program, Request
     from distlock.session.session import Session
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 #: The error of a request, if any.
 Error: TypeAlias = BaseException | None
-#: Yields what sends a request, and is sent its value and error; or yields seconds to wait.
-Program: TypeAlias = Generator[Callable[[Done], None] | float, Any, _T]
-
-#: The server carried the request out, or did not: nobody knows.
-UNKNOWN = ConnectionLost | SessionOver
-#: The node has changed since the operation judged it.
-CHANGED = BadVersion | NoNode | NodeExists
+#: The node has changed since the operation judged it; to be caught.
+CHANGED: Final = (BadVersion, NoNode, NodeExists)
 #: A waiter looks again after this many seconds at the latest, and so notices a dead link.
 LOOK_AGAIN_SECONDS: Final = 20.0
 #: The most by which rounding to milliseconds moves two times apart, in seconds.
 _ROUNDING: Final = 0.002
 
 
-class Operation:
+class Operation(Driver):
     """One call's work on a lease: its programs, and what it has learned.
 
     If the caller leaves before a lease that it takes has reached it, the lease is released again,
@@ -72,6 +52,8 @@ class Operation:
     :param known: the owner's term as this process knows it, which spares the first look
     :param timeout: seconds to wait, 0 to try once, None for ever
     """
+
+    session: Session
 
     def __init__(
         self,
@@ -84,16 +66,13 @@ class Operation:
         known: Term | None,
         timeout: float | None,
     ) -> None:
-        self.session = session
+        super().__init__(session, key, timeout)
         self.parent = parent_of_leases(session)
         self.path = f"{self.parent}/{name}"
-        self.key = key
         self.owner = owner
         #: The term as last seen or written, and when its write was sent.
         self.term = known
         self.sent_at = 0.0
-        #: Whether the caller has left.
-        self.left = False
         #: Whether the call may have taken the lease: it has sent such a write.
         self.reached = False
         self._exists = known is not None
@@ -101,20 +80,17 @@ class Operation:
         self._said = {**said, "owner": owner}
         #: Identifies the call in the term with which it takes the lease.
         self._attempt = uuid4().hex
-        self._started = time.monotonic()
         self._try_only = timeout == 0
-        self._deadline = math.inf if timeout is None else self._started + timeout
-        self._answer_by = max(self._deadline, self._started + waiting.ANSWER_SECONDS)
+        self._answer_by = max(self.deadline, self.started + waiting.ANSWER_SECONDS)
         #: Whether somebody else has had the lease.
         self._waits = False
         #: Whether the node is watched, and has not changed since.
         self._watched = False
-        self._wake: Wake
 
     @property
     def waited(self) -> float:
         """Seconds since the call."""
-        return time.monotonic() - self._started
+        return time.monotonic() - self.started
 
     @property
     def holder(self) -> LeaseHolder | None:
@@ -129,69 +105,7 @@ class Operation:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def call(
-        self,
-        program: Program[_T],
-        then: Callable[[_T | None, DistlockError | None], _R],
-        undo: Callable[[], object] | None = None,
-    ) -> Call[_R]:
-        """Return the call that runs a program, and returns the result of `then`.
-
-        :param then: gets the program's result and error, both None if somebody else has the lease
-        """
-
-        def steps(wake: Wake) -> Steps[_R]:
-            self._wake = wake
-            result, error, in_time = None, None, True
-            answer: tuple[Any, Error] | None = None
-            while in_time:
-                try:
-                    asked = program.send(answer)
-                except StopIteration as end:
-                    result = end.value
-                    break
-                except DistlockError as problem:
-                    error = problem
-                    break
-                if isinstance(asked, float):
-                    answer, rest = None, self._patience(time.monotonic())
-                    in_time = rest > 0
-                    yield min(asked, max(rest, 0))
-                else:
-                    answer = yield from self._ask(asked)
-                    in_time = answer is not None
-            else:
-                if not (self._waits and self.session.connected):
-                    error = self.session.unavailable(self.key)
-            return then(result, error)
-
-        return Call(steps, undo or self.leave)
-
-    def _ask(self, request: Callable[[Done], None]) -> Steps[tuple[Any, Error] | None]:
-        """Send a request, and return the answer, None without one in time."""
-        asked_at, answers = time.monotonic(), list[tuple[Any, Error]]()
-        self.session.when_connected(partial(self._send, request, answers))
-        while not answers:
-            if (rest := self._patience(asked_at)) <= 0:
-                return None
-            yield rest
-        error = answers[0][1]
-        if not isinstance(error, NotYet) or self._try_only or error.until >= self._deadline:
-            return answers[0]
-        while (rest := error.until - time.monotonic()) > 0:
-            yield rest
-        return (yield from self._ask(request))
-
-    def _send(self, request: Callable[[Done], None], answers: list[tuple[Any, Error]]) -> None:
-        def answered(*answer: Any) -> None:
-            answers.append(answer)
-            self._wake()
-
-        if not self.left:
-            request(answered)
-
-    def _patience(self, asked_at: float) -> float:
-        """Return the seconds to wait, at most, for an answer or a change."""
+    def patience(self, asked_at: float) -> float:
         session = self.session
         if session.over:
             return 0.0
@@ -199,12 +113,16 @@ class Operation:
         if self._waits:  # it survives a cut, but not longer than the session does
             silent_since = session.disconnected_at or asked_at
             ends_at = silent_since + session.timeout + session.conf.connect_timeout
-            ends_at = min(ends_at, self._deadline if session.connected else self._answer_by)
-        return min(ends_at - time.monotonic(), waiting.LOOK_SECONDS)
+            ends_at = min(ends_at, self.deadline if session.connected else self._answer_by)
+        return min(ends_at - time.monotonic(), LOOK_SECONDS)
+
+    def ended(self, error: Exception) -> None:
+        if not (isinstance(error, TimeUp) and self._waits and self.session.connected):
+            super().ended(error)  # somebody else has the lease otherwise
 
     def leave(self) -> None:
         """Give up; what the call may have taken is released. Repeating it is fine."""
-        self.left = True
+        super().leave()
         self.session.soon(self._clean_up)  # after a request that is being sent
 
     def _clean_up(self) -> None:
@@ -287,13 +205,16 @@ class Operation:
 
     def _look(self) -> Program[None]:
         """Read the time and the node."""
-        error: Error = NotConnected()
-        while isinstance(error, UNKNOWN):
-            term, error = yield self._ask_time_and_node
-        if error is not None and not isinstance(error, NoNode):
-            raise self.session.unavailable(self.key, error)
-        self._exists = error is None
-        self.term = term
+        while True:
+            try:
+                self.term = yield self._ask_time_and_node
+            except UNKNOWN:
+                continue
+            except NoNode:
+                self._exists, self.term = False, None
+            else:
+                self._exists = True
+            return
 
     def _ask_time_and_node(self, done: Done) -> None:
         """Ask for both in one go. The answers come in this order."""
@@ -316,12 +237,12 @@ class Operation:
             self._watched = True
             self.session.watch(self.path, self._node_changed, seen)
 
-    def _change(self, request: Callable[[Done], None]) -> Program[tuple[Any, Error]]:
-        """Write or delete; return the outcome, and fail if another look does not help."""
-        value, error = yield request
-        if error is not None and not isinstance(error, CHANGED | UNKNOWN):
-            raise self.session.unavailable(self.key, error)
-        return value, error
+    def _change(self, request: Request) -> Program[tuple[Any, Error]]:
+        """Write or delete; return the value, and an error after which another look helps."""
+        try:
+            return (yield request), None
+        except (*CHANGED, *UNKNOWN) as error:
+            return None, error
 
     def _remove(self, term: Term) -> Program[Error]:
         _, error = yield from self._change(partial(remove, self.session, self.path, term))
@@ -416,14 +337,3 @@ def remove(session: Session, path: str, term: Term, done: Done) -> None:
     session.transact(
         lambda make: [make.deletion(f"{path}/{term.mark}"), make.deletion(path, term.version)], done
     )
-
-
-def in_background(session: Session, program: Program[None]) -> None:
-    """Run a program that only releases. If the server refuses, the lease ends by its time."""
-
-    def go_on(*answer: Any) -> None:
-        with suppress(StopIteration, DistlockError):  # done, refused, or nothing to release
-            request: Any = program.send(answer or None)
-            session.when_connected(partial(request, go_on))
-
-    go_on()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
+from distlock.engine.calls import Call
 from distlock.exceptions import (
     DistlockError,
     LockBusy,
@@ -26,6 +27,7 @@ from distlock.exceptions import (
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
+from distlock.session.programs import in_background
 from distlock.session.registry import session_for
 from distlock.signals import announce
 from distlock.transactions import end_statements, refuse_open_transaction
@@ -39,10 +41,10 @@ from .hold import (
     innermost,
     known,
     note,
-    unless_held,
+    note_loss,
 )
 from .nodes import LeaseHolder, check_owner, check_ttl
-from .operation import Operation, in_background
+from .operation import Operation
 from .sweep import sweep
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from distlock.engine.calls import Call
+    from distlock.engine.calls import Steps, Wake
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -189,13 +191,8 @@ class PersistentLease:
             refused
         """
 
-        def seen(found: LeaseHolder | None, error: DistlockError | None) -> LeaseHolder | None:
-            if error is not None:
-                raise error
-            return found
-
         operation = self._operation((self.using, self._name, ""))
-        return operation.call(operation.look(), seen).run()
+        return operation.call(operation.look()).run()
 
     # --- how it works ----------------------------------------------------------------------------
 
@@ -216,11 +213,14 @@ class PersistentLease:
         limit = wait_limit(blocking, timeout, self._timeout, self.using)
         operation = self._operation(identity, hold, limit)
 
-        def done(granted: bool | None, error: DistlockError | None) -> LeaseHold | None:
-            waited = operation.waited
-            if error is not None:
+        def steps(wake: Wake) -> Steps[LeaseHold | None]:
+            try:
+                granted = yield from operation.steps(operation.acquire(self.ttl), wake)
+            except DistlockError as error:
+                waited = operation.waited
                 announce(signals.lock_failed, PersistentLease, self, waited=waited, error=error)
-                raise error
+                raise
+            waited = operation.waited
             if not granted:
                 operation.leave()
                 announce(signals.lock_contended, PersistentLease, self, waited=waited)
@@ -244,7 +244,7 @@ class PersistentLease:
                 forget(identity)
             operation.leave()
 
-        return operation.call(operation.acquire(self.ttl), done, undo)
+        return Call(steps, undo)
 
     def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:
         identity = self._identity()
@@ -252,12 +252,15 @@ class PersistentLease:
         ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
         operation = self._operation(identity, hold)
 
-        def done(_: object, error: DistlockError | None) -> LeaseHold:
-            if error is not None:
-                raise unless_held(error, identity, hold)
+        def steps(wake: Wake) -> Steps[LeaseHold]:
+            try:
+                yield from operation.steps(operation.renew(ttl, shorten=explicit), wake)
+            except DistlockError as error:
+                note_loss(error, identity, hold)
+                raise
             return note(identity, operation, sender=PersistentLease)
 
-        return operation.call(operation.renew(ttl, shorten=explicit), done)
+        return Call(steps, operation.leave)
 
     def _return(
         self,
@@ -273,16 +276,22 @@ class PersistentLease:
         returned = hold or known(identity)
         operation = self._operation(identity, returned)
 
-        def done(_: object, error: DistlockError | None) -> None:
-            if error is not None:
-                error = judge(unless_held(error, identity, returned))
-                if error is not None:
-                    raise error
-            elif returned is not None:
-                forget(identity, returned)
-                returned.end()
+        def steps(wake: Wake) -> Steps[None]:
+            try:
+                yield from operation.steps(operation.release(only_known=hold is not None), wake)
+            except DistlockError as error:
+                note_loss(error, identity, returned)
+                problem = judge(error)
+                if problem is error:
+                    raise
+                if problem is not None:
+                    raise problem from error
+            else:
+                if returned is not None:
+                    forget(identity, returned)
+                    returned.end()
 
-        return operation.call(operation.release(only_known=hold is not None), done)
+        return Call(steps, operation.leave)
 
     def _identity(self) -> Identity:
         return self.using, self._name, self.owner or current().id
@@ -348,13 +357,11 @@ class PersistentLease:
             if isinstance(problem, LockLost):
                 return problem if error is None else None
             if error is None and not proven:
-                unknown = LockLost(
+                return LockLost(
                     f"Nobody knows whether the lease {self.key!r} was held to the end: its time "
                     f"was up, and {problem}",
                     hold=hold,
                 )
-                unknown.__cause__ = problem
-                return unknown
             logger.warning(
                 "The lease %r could not be released. It ends by itself at %s: %s",
                 self.key,

@@ -70,6 +70,11 @@ class SessionRequests:
         #: One entry for each create under way.
         self._creating: set[object] = set()
 
+    @property
+    def over(self) -> bool:
+        """Whether this object is of no use any more: closed, or refused for good."""
+        return self._client.stopped
+
     # --- sending, from any thread ----------------------------------------------------------------
 
     def when_connected(self, step: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ import time
 from concurrent.futures import wait
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from distlock.engine.deadline import TICKS, Heartbeat, now
 from distlock.engine.errors import NotConnected, refusal
@@ -22,6 +22,7 @@ from distlock.logs.loggers import safe
 from .engines import client_of
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
+from .programs import Driver
 from .requests import SessionRequests
 from .watches import SharedWatches
 
@@ -33,7 +34,11 @@ if TYPE_CHECKING:
     from distlock.engine.reply import Done
     from distlock.queue.local_line import Line, Local
 
+    from .programs import Program
+
 logger = safe(logging.getLogger("distlock"))
+
+_T = TypeVar("_T")
 
 #: How long `Session.close` waits for the server to end the session, in seconds.
 CLOSE_SECONDS = 1.0
@@ -117,11 +122,6 @@ class Session(SessionRequests):
         """Host and port of the connected server, empty without a connection."""
         return self._client.server
 
-    @property
-    def over(self) -> bool:
-        """Whether this object is of no use any more: closed, or refused for good."""
-        return self._client.stopped
-
     def lend(self, done: Done) -> None:
         """Make kazoo's client on this session, once the server has taken the credentials."""
         self.soon(partial(self._lend, done))
@@ -131,6 +131,16 @@ class Session(SessionRequests):
             client: Any = self._client
             self.kazoo = SharedClient(client, self.conf)
         done(self.kazoo, None)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def run(self, program: Program[_T], *, timeout: float, key: str) -> _T:
+        """Run a caller's program, and wait for its result; see `Driver.call` for what it raises.
+
+        :param timeout: seconds for all of it
+        :param key: the key, for the error
+        """
+        return Driver(self, key, timeout).call(program).run()
 
     # --- proving, from any thread ----------------------------------------------------------------
 

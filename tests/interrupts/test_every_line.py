@@ -77,7 +77,7 @@ def test_an_exception_before_any_line_leaves_nothing_and_does_not_slow_down_the_
         except BaseException as failure:
             raise AssertionError(f"interrupted at {interruption.landed}: {failure!r}") from failure
     assert len(steps) > 80
-    assert {"session.py", "serving.py"} <= {one.partition(":")[0] for one in steps}
+    assert {"requests.py", "serving.py"} <= {one.partition(":")[0] for one in steps}
 
 
 @pytest.mark.parametrize("recipe", ["mutex", "handoff", "read", "write", "leader"])

@@ -317,7 +317,7 @@ def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_be
     lease = zk_lease("key", LONG, owner="you")
     operation = lease._operation(lease._identity(), None, LONG)
     monkeypatch.setattr(Session, "send", leave_and_send)
-    steps = operation.call(operation.acquire(LONG), lambda *_: None).steps(lambda: None)
+    steps = operation.steps(operation.acquire(LONG), lambda: None)
     eventually(lambda: next(steps) and operation.left, PATIENCE)
     forgets_all(session)
     tree.await_watches()

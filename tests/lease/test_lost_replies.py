@@ -247,7 +247,7 @@ def test_what_is_about_to_be_sent_when_its_caller_leaves_is_given_back(
     lease = zk_lease("key", LONG, owner="me")
     operation = lease._operation(lease._identity(), None, LONG)
     cut_later(connected)
-    next(operation.call(operation.acquire(LONG), lambda *_: None).steps(lambda: None))
+    next(operation.steps(operation.acquire(LONG), lambda: None))
     monkeypatch.setattr(Session, "transact", leave_and_send)
     connected.pass_through()
     eventually(

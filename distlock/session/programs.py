@@ -1,0 +1,195 @@
+"""Runs programs: what a caller asks the servers, written once for those who block and who await.
+
+A *program* is a generator without I/O, as httpx's ``auth_flow`` is. It yields
+
+- a request, and is sent its value; an error is raised there,
+- a list of requests, and is sent the list of their outcomes: errors stand in it as they are,
+- the seconds for which it has nothing to ask, unless something wakes it.
+
+Its caller runs it (`Driver`), so nobody else decides anything. A caller may be torn at any line,
+so a program cleans up nothing: what it may have left is found by its name, and given back
+`in_background`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from distlock.engine.calls import Call
+from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotYet, TimeUp
+from distlock.engine.reply import Done
+from distlock.exceptions import DistlockError
+
+if TYPE_CHECKING:
+    from distlock.engine.calls import Steps, Wake
+
+    from .requests import SessionRequests
+
+_T = TypeVar("_T")
+
+#: Sends one, given what to call with the outcome.
+Request: TypeAlias = Callable[[Done], None]
+#: Asks, and returns its result.
+Program: TypeAlias = Generator[Request | list[Request] | float, Any, _T]
+
+#: The most requests of a list under way at a time: the session's heartbeat waits behind them, and
+#: somebody may have put a megabyte into each node.
+BATCH: Final = 250
+#: A caller that waits looks again after so many seconds whether the session is over.
+LOOK_SECONDS: Final = 1.0
+
+
+class Driver:
+    """Runs a caller's program against one deadline; what it asks waits for a connection.
+
+    :param key: the key, for the error
+    :param timeout: seconds for all of it, None for ever
+    """
+
+    #: Whether nobody waits any more. Requests that are not sent by then never are.
+    left = False
+    _wake: Wake
+
+    def __init__(self, session: SessionRequests, key: str, timeout: float | None) -> None:
+        self.session = session
+        self.key = key
+        self.started = time.monotonic()
+        self.deadline = math.inf if timeout is None else self.started + timeout
+
+    def call(self, program: Program[_T]) -> Call[_T]:
+        """Return the call that runs a program.
+
+        It raises NoNode, NodeExists and BadVersion as the server said, and `LockUnavailable` if the
+        server did not answer in time, or refused.
+        """
+        return Call(partial(self.steps, program), self.leave)
+
+    def steps(self, program: Program[_T], wake: Wake) -> Steps[_T]:
+        """Run a program as a part of a call."""
+        self._wake = wake
+        answer: Any = None
+        result: _T
+        while True:
+            try:
+                asked = _resume(program, answer)
+            except StopIteration as end:
+                result = end.value
+                return result
+            except Exception as error:
+                if error is not answer and not (isinstance(answer, list) and error in answer):
+                    raise
+                answer = None  # it would refer to itself, by its traceback
+                result = self.ended(error)
+                return result
+            answer = yield from self._answer(asked)
+
+    def leave(self) -> None:
+        """Give up. Repeating it is fine."""
+        self.left = True
+
+    def patience(self, asked_at: float) -> float:
+        """Return the seconds to wait, at most, for the answer to what was asked then."""
+        left = self.deadline - time.monotonic()
+        return 0.0 if self.session.over else min(left, LOOK_SECONDS)
+
+    def ended(self, error: Exception) -> Any:
+        """End the call, given the error of a request that the program did not catch."""
+        if isinstance(error, NoNode | NodeExists | BadVersion):
+            raise error
+        raise self.session.unavailable(self.key, None if isinstance(error, TimeUp) else error)
+
+    # --- asking ----------------------------------------------------------------------------------
+
+    def _answer(self, asked: Request | list[Request] | float) -> Steps[Any]:
+        if isinstance(asked, float):
+            rest = self.patience(time.monotonic())
+            if rest <= 0:
+                return TimeUp()
+            yield min(asked, rest)
+            return None
+        if isinstance(asked, list):
+            return (yield from self._answers(asked))
+        (answer,) = yield from self._ask([asked])
+        while isinstance(answer, NotYet) and answer.until < self.deadline:
+            while (rest := answer.until - time.monotonic()) > 0:
+                yield rest
+            (answer,) = yield from self._ask([asked])
+        return answer
+
+    def _answers(self, requests: list[Request]) -> Steps[list[Any]]:
+        answers: list[Any] = []
+        while len(answers) < len(requests):
+            answers += yield from self._ask(requests[len(answers) :][:BATCH])
+            vain = next((one for one in answers if isinstance(one, (TimeUp, *UNKNOWN))), None)
+            if vain is not None:
+                answers += [vain] * (len(requests) - len(answers))
+        return answers
+
+    def _ask(self, requests: list[Request]) -> Steps[list[Any]]:
+        asked_at = time.monotonic()
+        answers: dict[int, Any] = {}
+        if self.patience(asked_at) > 0:
+            self.session.when_connected(partial(self._send, requests, answers))
+        while len(answers) < len(requests):
+            if (rest := self.patience(asked_at)) <= 0:
+                self.left = True
+                break
+            yield rest
+        late = TimeUp()
+        return [answers.get(number, late) for number in range(len(requests))]
+
+    def _send(self, requests: list[Request], answers: dict[int, Any]) -> None:
+        def answered(number: int, value: Any, error: BaseException | None) -> None:
+            answers[number] = value if error is None else error
+            # One may come here while this sends another, which fails at once.
+            if len(answers) == len(requests):
+                self._wake()
+
+        if not self.left:
+            for number, request in enumerate(requests):
+                request(partial(answered, number))
+
+
+def asking(request: Request) -> Program[Any]:
+    """Make one request, and return the value."""
+    return (yield request)
+
+
+def each(requests: Iterable[Request], *gone: type[Exception]) -> Program[list[Any]]:
+    """Make all requests, and return the values, None for an error of `gone`."""
+    answers: list[Any] = yield list(requests)
+    for number, answer in enumerate(answers):
+        if isinstance(answer, gone):
+            answers[number] = None
+        elif isinstance(answer, Exception):
+            raise answer
+    return answers
+
+
+def in_background(session: SessionRequests, program: Program[object]) -> None:
+    """Run a program that gives something back, one request at a time, without waiting for it.
+
+    It goes on as the answers come, on the connection thread. An error that it does not catch ends
+    it.
+    """
+
+    def go_on(value: Any = None, error: Any = None) -> None:
+        try:
+            asked: Any = _resume(program, error or value)
+        except (StopIteration, DistlockError):
+            return
+        except Exception as problem:
+            if problem is not error:
+                raise
+            return
+        session.when_connected(partial(asked, go_on))
+
+    go_on()
+
+
+def _resume(program: Program[Any], answer: Any) -> Request | list[Request] | float:
+    return program.throw(answer) if isinstance(answer, Exception) else program.send(answer)
