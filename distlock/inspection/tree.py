@@ -20,7 +20,8 @@ from distlock.keys.templates import znode_name
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore.limits import limit_in
-from distlock.session.bulk_reads import BATCH, FORBIDDEN, GONE, UNREAD, Reads
+from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
+from distlock.session.programs import BATCH
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
 

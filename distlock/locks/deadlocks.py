@@ -34,7 +34,7 @@ from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import MODES, listed_lock, participant
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import parse, read_json
-from distlock.session.bulk_reads import BATCH
+from distlock.session.programs import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

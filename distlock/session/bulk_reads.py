@@ -1,27 +1,24 @@
-"""Reads many nodes on one session, a few hundred at a time, against one deadline.
-
-It never sends more at once: the session's heartbeat waits behind earlier requests, and somebody may
-have put a megabyte into each node.
-"""
+"""Reads many nodes on one session against one deadline, and tells why one could not be read."""
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from distlock.engine.errors import NoAuth, NoNode
+from distlock.engine.errors import NoAuth, NoNode, TimeUp
+
+from .programs import asking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
 
+    from distlock.engine.reply import Done
     from distlock.exceptions import LockUnavailable
 
+    from .programs import Program
     from .session import Session
 
-#: The number of requests under way at a time.
-BATCH: Final = 250
 #: The bytes kept of a node's data. No node of ours has more.
 KEPT: Final = 10_000
 
@@ -61,10 +58,9 @@ class Reads:
 
     def connect(self) -> None:
         """Wait for a connection, for ``CONNECT_TIMEOUT`` at most."""
-        connected = threading.Event()
-        self.session.when_connected(connected.set)
-        if not connected.wait(min(self.left, self.session.conf.connect_timeout)):
-            raise self.session.unavailable(self.session.root)
+        session = self.session
+        limit = min(self.left, session.conf.connect_timeout)
+        session.run(asking(lambda done: done(None, None)), timeout=limit, key=session.root)
 
     def refused(self) -> LockUnavailable:
         """Return the error for a caller that may not read the root of the namespace."""
@@ -72,49 +68,35 @@ class Reads:
 
     def children(self, paths: Iterable[str]) -> list[Outcome]:
         """List the names under each path."""
-        return self._all(self.session.children, list(paths), list)
+        return self._all(self.session.children, paths, list)
 
     def nodes(self, paths: Iterable[str]) -> list[Outcome]:
         """Read (data, stat) of each path. Data beyond 10,000 bytes is cut off."""
-        return self._all(self.session.read, list(paths), lambda node: (node[0][:KEPT], node[1]))
+        return self._all(self.session.read, paths, lambda node: (node[0][:KEPT], node[1]))
 
     def acls(self, paths: Iterable[str]) -> list[Outcome]:
         """Read the ACL of each path."""
-        return self._all(self.session.read_acl, list(paths), lambda node: node[0])
+        return self._all(self.session.read_acl, paths, lambda node: node[0])
 
     def _all(
-        self, method: Callable[..., None], paths: Sequence[str], kept: Callable[[Any], Any]
+        self, method: Callable[..., None], paths: Iterable[str], kept: Callable[[Any], Any]
     ) -> list[Outcome]:
-        outcomes: list[Outcome] = []
-        for start in range(0, len(paths), BATCH):
-            outcomes += self._batch(method, paths[start : start + BATCH], kept)
-        return outcomes
+        def program() -> Program[list[Outcome]]:
+            answers = yield [partial(_read, method, path, kept) for path in paths]
+            return [_outcome(answer) for answer in answers]
 
-    def _batch(
-        self, method: Callable[..., None], paths: Sequence[str], kept: Callable[[Any], Any]
-    ) -> Iterator[Outcome]:
-        outcomes: list[Outcome] = [UNREAD] * len(paths)
-        missing = set(range(len(paths)))
-        done = threading.Event()
-
-        def answered(index: int, value: Any, error: BaseException | None) -> None:
-            # In this thread when there is no connection, and on the connection thread otherwise.
-            outcomes[index] = kept(value) if error is None else _why(error)
-            missing.discard(index)
-            if not missing:
-                done.set()
-
-        if self.left:
-            for index, path in enumerate(paths):
-                method(path, partial(answered, index))
-            done.wait(self.left)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise self.session.unavailable(self.session.root, outcome)
-            yield outcome
+        return self.session.run(program(), timeout=self.left, key=self.session.root)
 
 
-def _why(error: BaseException) -> Outcome:
-    if isinstance(error, NoNode):
-        return GONE
-    return FORBIDDEN if isinstance(error, NoAuth) else error
+def _read(method: Callable[..., None], path: str, kept: Callable[[Any], Any], done: Done) -> None:
+    """Read one, and keep of it what is wanted as soon as it comes."""
+    method(path, lambda value, error: done(None if error else kept(value), error))
+
+
+def _outcome(answer: Any) -> Outcome:
+    for kind, outcome in ((NoNode, GONE), (NoAuth, FORBIDDEN), (TimeUp, UNREAD)):
+        if isinstance(answer, kind):
+            return outcome
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
