@@ -7,15 +7,19 @@ minute.
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from distlock.engine.reply import ignore
+
 if TYPE_CHECKING:
+    from distlock.engine.reply import Done
+
+    from .programs import Program
     from .session import Session
 
 #: How long a measured difference is trusted, in seconds.
@@ -49,32 +53,24 @@ def server_clock(session: Session, timeout: float) -> Clock:
     """Return the server's clock, or our own if we may not write or the answer is late."""
     clock = _clocks.get(session)
     if clock is None or time.monotonic() - clock.found_at > KNOWN_SECONDS:
-        clock = _clocks[session] = _ask(session, timeout)
+        measured = session.run(_measure(session), timeout=timeout, key=session.root)
+        clock = _clocks[session] = measured
     return clock
 
 
-def _ask(session: Session, timeout: float) -> Clock:
+def _measure(session: Session) -> Program[Clock]:
     # No key's znode name has an @.
     path = f"{session.root}/@clock-{uuid4().hex}"
-    answers: list[tuple[float, float]] = []
-    answered = threading.Event()
 
-    def remove(_: Any) -> None:
-        session.remove(path, -1, lambda *_: None)
-
-    def created(value: Any, error: BaseException | None) -> None:
-        if error is None:
-            answers.append((value[1].ctime / 1000, time.monotonic()))
-            remove(value)
-        answered.set()
+    def make_and_remove(done: Done) -> None:
+        session.create_ephemeral(path, b"", done, lambda _: None)
+        session.remove(path, -1, ignore)
 
     asked_at = time.monotonic()
-    session.create_ephemeral(path, b"", created, remove)
-    answered.wait(timeout)
-    if not answers:
-        now = time.monotonic()
-        return Clock(exact=False, offset=time.time() - now, found_at=now)
-    server_time, answered_at = answers[0]
+    (made,) = yield [make_and_remove]
+    answered_at = time.monotonic()
+    if isinstance(made, Exception):
+        return Clock(exact=False, offset=time.time() - answered_at, found_at=answered_at)
     # The server took its time somewhere between the two.
     middle = (asked_at + answered_at) / 2
-    return Clock(exact=True, offset=server_time - middle, found_at=answered_at)
+    return Clock(exact=True, offset=made[1].ctime / 1000 - middle, found_at=answered_at)
