@@ -22,28 +22,28 @@ import random
 import re
 import time
 from collections import deque
-from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
-from distlock.engine.reply import ignore
-from distlock.exceptions import DeadlockDetected
+from distlock.exceptions import DeadlockDetected, LockUnavailable
 from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import MODES, listed_lock, participant
 from distlock.inspection.wait_graph import cycles
 from distlock.keys.znodes import parse, read_json
-from distlock.session.programs import BATCH
+from distlock.session.programs import Driver, each, in_background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from distlock.contenders.waiting import InLine
-    from distlock.engine.calls import Wake
+    from distlock.engine.calls import Steps, Wake
+    from distlock.engine.reply import Done
     from distlock.inspection.wait_graph import Cycle
     from distlock.owner.owner import Owner
     from distlock.queue.events import Node
+    from distlock.session.programs import Program
     from distlock.session.session import Session
 
 #: Where the notices are, under the root.
@@ -56,14 +56,6 @@ _TRIES: Final = 3
 _JITTER: Final = 0.1
 
 _OWNER = re.compile(r"[0-9a-f]{32}")
-
-_T = TypeVar("_T")
-#: Yields until all answers have come.
-_Steps: TypeAlias = Generator[None, None, _T]
-
-
-class _GivenUp(Exception):
-    """A look has no answer, or none in time."""
 
 
 class _Wait(NamedTuple):
@@ -88,10 +80,7 @@ class DeadlockDetector:
         self._after = after
         self._next = time.monotonic() + after / 2
         self._notice: _Notice | None = None
-        self._look: _Steps[None] | None = None
-        #: When the look is given up.
-        self._deadline = 0.0
-        self._wake: Wake
+        self._look: Steps[None] | None = None
 
     def turn(self, contender: InLine, wake: Wake) -> float:
         """Take the steps that are due, without blocking, and return the seconds until the next.
@@ -107,12 +96,12 @@ class DeadlockDetector:
             if node is not None and contender.session.connected:
                 self._put_up(contender, node)
                 if not first and self._look is None:
-                    self._wake, self._deadline = wake, now + BUDGET_SECONDS
-                    self._look = self._steps(contender, node)
+                    driver = Driver(contender.session, contender.key, BUDGET_SECONDS)
+                    self._look = driver.steps(self._program(contender, node, wake), wake)
         if self._look is not None:
             try:
                 next(self._look)
-            except (StopIteration, _GivenUp):
+            except (StopIteration, LockUnavailable):  # it is over, or was given up
                 self._look = None
         return self._next - now
 
@@ -128,7 +117,7 @@ class DeadlockDetector:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def _steps(self, contender: InLine, node: Node) -> _Steps[None]:
+    def _program(self, contender: InLine, node: Node, wake: Wake) -> Program[None]:
         found = yield from self._deadlock(contender, node)
         if found is None:
             return
@@ -137,11 +126,11 @@ class DeadlockDetector:
             return
         if contender.node is node and not (contender.granted or contender.error):
             contender.error = self._error(contender, again)  # a grant in this instant wins
-            self._wake()
+            wake()
 
     def _deadlock(
         self, contender: InLine, node: Node, *, sync: bool = False
-    ) -> _Steps[Cycle | None]:
+    ) -> Program[Cycle | None]:
         """Return the cycle in which this waiter is the newest, or None."""
         held_at = (held.grant.session for held in self._owner.held.values())
         sessions = list(dict.fromkeys([contender.session, *held_at]))
@@ -163,17 +152,17 @@ class DeadlockDetector:
                 return cycle
         return None
 
-    def _lock_of(self, wait: _Wait, sync: bool) -> _Steps[Lock | None]:
+    def _lock_of(self, wait: _Wait, sync: bool) -> Program[Lock | None]:
         """Return the lock of a wait, with all its holders and with this one waiter."""
         session, path = wait.session, f"{wait.session.root}/{wait.lock}"
-        (names,) = yield from self._all(partial(session.children, sync=sync), [path])
+        (names,) = yield from _all(partial(session.children, sync=sync), [path])
         key, kind = key_of(wait.lock)
         listed = listed_lock(Lock(key=key, name=wait.lock, path=path, kind=kind), names or ())
         waiter = next((node for node in listed.waiters if node.name == wait.node), None)
         if waiter is None:
             return None
         nodes = [*listed.holders, waiter]
-        reads = yield from self._all(session.read, [f"{path}/{node.name}" for node in nodes])
+        reads = yield from _all(session.read, [f"{path}/{node.name}" for node in nodes])
         found = [
             Contender(participant=who, mode=MODES[node.kind], holds=node is not waiter)
             for node, read in zip(nodes, reads, strict=True)
@@ -187,12 +176,12 @@ class DeadlockDetector:
             listed.lock, holding=len(holders), waiting=1, holders=holders, waiters=waiters
         )
 
-    def _waits_of(self, owners: Sequence[str], session: Session) -> _Steps[list[_Wait]]:
+    def _waits_of(self, owners: Sequence[str], session: Session) -> Program[list[_Wait]]:
         """Return where these owners wait, as far as notices on this session's tree tell.
 
         Anybody may have written one. The queue itself proves that a node waits, and whose it is.
         """
-        reads = yield from self._all(session.read, [_path_of(session, owner) for owner in owners])
+        reads = yield from _all(session.read, [_path_of(session, owner) for owner in owners])
         found = []
         for owner, read in zip(owners, reads, strict=True):
             said = read_json(read[0]).get("waits") if read else None
@@ -200,29 +189,6 @@ class DeadlockDetector:
             if lock and "/" not in lock and parse(node) and f"{lock}{node}".isprintable():
                 found.append(_Wait(owner, session, lock, node))
         return found
-
-    def _all(self, method: Callable[..., None], paths: Sequence[str]) -> _Steps[list[Any]]:
-        """Ask about all paths, in batches: the session's heartbeat waits behind each.
-
-        The answers are values, or None for nodes that are gone or unreadable.
-        """
-        answers: dict[str, Any] = {}
-
-        def answered(path: str, value: Any, error: BaseException | None) -> None:
-            answers[path] = None if isinstance(error, NoNode | NoAuth) else error or value
-            self._wake()
-
-        for start in range(0, len(paths), BATCH):
-            batch = paths[start : start + BATCH]
-            for path in batch:
-                method(path, partial(answered, path))
-            while len(answers) < start + len(batch) and time.monotonic() < self._deadline:
-                yield
-        if time.monotonic() >= self._deadline or any(
-            isinstance(answer, BaseException) for answer in answers.values()
-        ):
-            raise _GivenUp
-        return [answers[path] for path in paths]
 
     def _error(self, contender: InLine, cycle: Cycle) -> DeadlockDetected:
         conf = contender.session.conf
@@ -247,6 +213,11 @@ def detector_for(owner: Owner, limit: float | None, after: float | None) -> Dead
     return DeadlockDetector(owner, after)
 
 
+def _all(method: Callable[..., None], paths: Sequence[str]) -> Program[list[Any]]:
+    """Ask about all paths; None stands for nodes that are gone or unreadable."""
+    return each([partial(method, path) for path in paths], NoNode, NoAuth)
+
+
 def _path_of(session: Session, owner: str) -> str:
     return f"{session.root}/{WAITS}/{owner}"
 
@@ -264,25 +235,29 @@ class _Notice:
         """Publish the node with which the owner waits; again, since the session may be new."""
         said = waits_at.removeprefix(f"{self._session.root}/")
         self._sent_in = self._session.id
-        self._create(json.dumps({"v": 1, "waits": said}, separators=(",", ":")).encode(), _TRIES)
+        data = json.dumps({"v": 1, "waits": said}, separators=(",", ":")).encode()
+        in_background(self._session, self._program(data))
 
     def take_down(self) -> None:
         """Remove the notice for certain, even if none was made. Any number of calls are fine."""
         self._down = True
         self._session.delete(self._path, self._sent_in)
 
-    def _create(self, data: bytes, tries: int) -> None:
-        created = partial(self._created, data, tries)
-        self._session.create_ephemeral(self._path, data, created, self._made_late)
+    def _program(self, data: bytes) -> Program[None]:
+        for _ in range(_TRIES):
+            try:
+                yield partial(self._create, data)
+            except NodeExists:  # only its owner's, of this wait or the one before
+                yield partial(self._session.write, self._path, data, -1)
+            except NoNode:
+                yield partial(self._session.create_containers, f"{self._session.root}/{WAITS}")
+                continue
+            return
+
+    def _create(self, data: bytes, done: Done) -> None:
+        self._session.create_ephemeral(self._path, data, done, self._made_late)
         if self._down:  # after the create: `take_down` looks at them in the other order
             self.take_down()
-
-    def _created(self, data: bytes, tries: int, value: Any, error: BaseException | None) -> None:
-        if isinstance(error, NodeExists):  # only its owner's, of this wait or the one before
-            self._session.write(self._path, data, -1, ignore)
-        elif isinstance(error, NoNode) and tries and not self._down:
-            self._session.create_containers(f"{self._session.root}/{WAITS}", ignore)
-            self._create(data, tries - 1)
 
     def _made_late(self, value: Any) -> None:
         if self._down:

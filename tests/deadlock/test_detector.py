@@ -197,7 +197,7 @@ def test_a_lock_that_is_granted_during_the_look_is_held(
             held_up.append(place)
             other.release()
             while not place.granted:
-                yield
+                yield 0.01
         return cycle
 
     monkeypatch.setattr(DeadlockDetector, "_deadlock", slow)
@@ -250,10 +250,14 @@ class Requests:
     id = 7
     root = "/locks"
     connected = True
+    over = False
 
     def __init__(self) -> None:
         self.sent: list[str] = []
         self.meanwhile: Callable[[], None] = lambda: None
+
+    def when_connected(self, step: Callable[[], None]) -> None:
+        step()
 
     def create_ephemeral(self, path: str, data: bytes, done: Any, orphan: Any) -> None:
         self.meanwhile()
@@ -279,7 +283,7 @@ def test_the_notice_comes_before_the_look_and_one_look_at_a_time() -> None:
     """Those who have come at the same moment need each other's notices."""
     session: Any = Requests()
     place: Any = SimpleNamespace(
-        session=session, path="/locks/a", node=SimpleNamespace(name="node")
+        session=session, key="a", path="/locks/a", node=SimpleNamespace(name="node")
     )
     detector = DeadlockDetector(current(), 60)
 
