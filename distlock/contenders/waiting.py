@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from distlock.engine.errors import NotYet
 from distlock.exceptions import DistlockError
+from distlock.session.programs import LOOK_SECONDS, Driver, each
 from distlock.signals import announce, lock_contended, lock_failed
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from distlock.contenders.semaphore import SemaphoreContender
     from distlock.engine.calls import Steps, Wake
     from distlock.queue.events import Node
+    from distlock.session.programs import Request
     from distlock.signals import Subject
 
     #: A wait in a line; and any.
@@ -30,8 +31,6 @@ _W = TypeVar("_W", bound="Waiter")
 
 #: The least time that a call waits for the server's first answer, in seconds.
 ANSWER_SECONDS = 0.4
-#: The seconds after which a waiter checks again that there is a connection.
-LOOK_SECONDS = 1.0
 #: The seconds after the end of its time for which an attempt stays, where its caller does not come
 #: back: the event loop is stopped, or blocked.
 OVERDUE_SECONDS = 5.0
@@ -125,18 +124,14 @@ class Attempt(Generic[_W]):
             yield seconds
         return then(self)
 
-    def ask(self, method: Callable[..., None], *args: Any) -> Steps[Any]:
-        """Ask the server something more, and return the answer, None without one in time."""
-        answers: list[Any] = []
-
-        def answered(value: Any, _: BaseException | None) -> None:
-            answers.append(value)
-            self._wake()
-
-        self.contender.session.when_connected(partial(method, *args, answered))
-        while not answers and (seconds := self._grace) > 0:
-            yield seconds
-        return answers[0] if answers else None
+    def ask(self, request: Request) -> Steps[Any]:
+        """Ask the server something more, and return the answer, None without one soon."""
+        contender = self.contender
+        left = self._deadline + ANSWER_SECONDS - time.monotonic()
+        program = each([request], Exception)
+        driver = Driver(contender.session, contender.key, left)
+        (answer,) = yield from driver.steps(program, self._wake)
+        return answer
 
     def give_up(self) -> None:
         """Leave no node behind, however the wait ended. Any number of calls are fine."""
@@ -144,11 +139,6 @@ class Attempt(Generic[_W]):
             self.contender.leave()
         if self._detector is not None:
             self._detector.end()
-
-    @property
-    def _grace(self) -> float:
-        """The seconds left after the deadline, for questions to the server."""
-        return self._deadline + ANSWER_SECONDS - time.monotonic()
 
     def _ends_at(self) -> float:
         contender, session = self.contender, self.contender.session

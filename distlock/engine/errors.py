@@ -19,11 +19,7 @@ ConnectionLost: Final = kazoo.ConnectionLoss | kazoo.ConnectionClosedError
 #: too; the nodes then stay until the session timeout.
 SessionOver: Final = kazoo.SessionExpiredError
 #: Nobody knows whether the server has carried it out; to be caught.
-UNKNOWN: Final = (
-    kazoo.ConnectionLoss,
-    kazoo.ConnectionClosedError,
-    kazoo.SessionExpiredError,
-)
+UNKNOWN: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.SessionExpiredError)
 #: A wait for a future, or an await, raises one of these; one class since Python 3.11.
 TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.

@@ -8,9 +8,8 @@ the node that reveals the time (`server_time`).
 from __future__ import annotations
 
 import re
-import time
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +20,7 @@ from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore.limits import limit_in
 from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
-from distlock.session.programs import BATCH
+from distlock.session.programs import BATCH, each
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock, time_at
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from distlock.session.bulk_reads import Outcome
+    from distlock.session.programs import Program
     from distlock.session.server_time import Clock
     from distlock.session.session import Session
 
@@ -54,38 +54,25 @@ def participants(
     session: Session,
     path: str,
     *,
-    key: str,
-    timeout: float,
     order: Callable[[Iterable[str]], list[NodeName]] = in_line,
-    at_once: int = 0,
-) -> Iterator[Participant]:
-    """Yield the participants in the queue under `path`, the holder first; none without a queue.
+    first: int | None = None,
+) -> Program[list[Participant]]:
+    """Return the participants in the queue under `path`, the holder first; none without a queue.
 
-    It lists their names, and reads the nodes as they are wanted. Nodes that vanish in between are
-    missing.
+    Nodes that vanish between the list and the read are missing.
 
-    :param timeout: seconds for all of it
     :param order: selects and sorts the names
-    :param at_once: the number of nodes to read in one go, 0 for all
-    :raises LockUnavailable: the lock server did not answer in time, or refused
+    :param first: how many are wanted, None for all
     """
-    deadline = time.monotonic() + timeout
-
-    def answer(future: Future[Any]) -> Any:
-        try:
-            return session.answer(future, max(deadline - time.monotonic(), 0), key=key)
-        except NoNode:
-            return None
-
-    names = answer(session.ask(session.children, path)) or ()
-    nodes = [f"{path}/{node.name}" for node in order(names)]
-    while nodes:
-        batch, nodes = (nodes[:at_once], nodes[at_once:]) if at_once else (nodes, [])
-        reads = [session.ask(session.read, node) for node in batch]
-        for node, read in zip(batch, reads, strict=True):
-            found = participant(node, answer(read))
-            if found is not None:
-                yield found
+    (names,) = yield from each([partial(session.children, path)], NoNode)
+    nodes = [f"{path}/{node.name}" for node in order(names or ())]
+    first = len(nodes) if first is None else first
+    found: list[Participant] = []
+    while nodes and len(found) < first:
+        batch, nodes = nodes[:first], nodes[first:]
+        reads = yield from each([partial(session.read, node) for node in batch], NoNode)
+        found += [one for one in map(participant, batch, reads) if one is not None]
+    return found[:first]
 
 
 def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None:

@@ -19,7 +19,7 @@ from . import cancellation
 from .revocation import check_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from distlock.contenders.waiting import Attempt
     from distlock.engine.calls import Call
@@ -207,10 +207,10 @@ class KeyLock(Lock[Hold]):
     def _path(self, session: Session) -> str:
         return f"{session.root}/{self._name}"
 
-    def _participants(self, below: str = "", **how: Any) -> Iterator[Participant]:
+    def _participants(self, below: str = "", **how: Any) -> list[Participant]:
         session = session_for(self.using)
-        path, timeout = f"{self._path(session)}{below}", session.conf.connect_timeout
-        return participants(session, path, key=self.key, timeout=timeout, **how)
+        program = participants(session, f"{self._path(session)}{below}", **how)
+        return session.run(program, timeout=session.conf.connect_timeout, key=self.key)
 
     def _busy(
         self, what: str, attempt: Attempt[Any], by: str, holder: Participant | None = None

@@ -124,11 +124,11 @@ class Mutex(KeyLock):
 
     def locked(self) -> bool:
         """Whether anybody holds or awaits the lock. Asks the server."""
-        return next(self._participants(at_once=1), None) is not None
+        return bool(self._participants(first=1))
 
     def holder(self) -> Participant | None:
         """Return the first in the queue. Asks the server."""
-        return next(self._participants(at_once=1), None)
+        return next(iter(self._participants(first=1)), None)
 
     def participants(self) -> list[Participant]:
         """Return all participants in the queue, the holder first. Asks the server.
@@ -137,7 +137,7 @@ class Mutex(KeyLock):
 
         :raises LockUnavailable: the lock server did not answer in time
         """
-        return list(self._participants())
+        return self._participants()
 
     # --- together with others --------------------------------------------------------------------
 
@@ -175,8 +175,8 @@ class Mutex(KeyLock):
             if entered is not None:
                 if hold is None:
                     head = attempt.contender.head
-                    answer = yield from attempt.ask(attempt.contender.session.read, head)
-                    holder = participant(head, answer)
+                    read = partial(attempt.contender.session.read, head)
+                    holder = participant(head, (yield from attempt.ask(read)))
                     by = f". It is held by {holder}" if holder else ""
                     raise self._busy(f"The lock {self.key!r}", attempt, by, holder)
                 entered(hold)

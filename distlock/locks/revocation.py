@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
@@ -29,10 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.keys.znodes import Participant
+    from distlock.session.programs import Program, Request
     from distlock.session.session import Session
-
-    #: Sends a request, given what to call with the answer.
-    Request: TypeAlias = Callable[..., None]
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -90,24 +87,20 @@ def _change(path: str, how: Callable[[Session, bytes, Any], Request | None], usi
     :raises LockUnavailable: the lock server refused, or did not answer in time
     """
     session = session_for(using)
-    deadline = time.monotonic() + session.conf.connect_timeout
 
-    def ask(method: Callable[..., None], *args: Any) -> Any:
-        left = max(deadline - time.monotonic(), 0)
-        return session.call(method, *args, timeout=left, key=path)
-
-    while True:
-        try:
-            request = how(session, *ask(session.read, path))
-            if request is None:
+    def program() -> Program[bool]:
+        while True:
+            try:
+                request = how(session, *(yield partial(session.read, path)))
+                if request is not None:
+                    yield request
+            except NoNode:
                 return False
-            ask(request)
-        except NoNode:
-            return False
-        except BadVersion:
-            continue
-        else:
-            return True
+            except BadVersion:
+                continue
+            return request is not None
+
+    return session.run(program(), timeout=session.conf.connect_timeout, key=path)
 
 
 def _deletion(participant: Participant, session: Session, data: bytes, stat: Any) -> Request | None:

@@ -8,7 +8,6 @@ one key are mutexes with nodes of their own kind.
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 from distlock.conf import UNSET
@@ -66,19 +65,19 @@ class _Side(Mutex):
 
     def locked(self) -> bool:
         """Whether anybody holds or awaits this side. Asks the server."""
-        return next(self._participants(order=self._mine, at_once=1), None) is not None
+        return bool(self._participants(order=self._mine, first=1))
 
     def participants(self) -> list[Participant]:
         """Return all participants of this kind, first come first. Asks the server.
 
         :raises LockUnavailable: the lock server did not answer in time
         """
-        return list(self._participants(order=self._mine))
+        return self._participants(order=self._mine)
 
     def holder(self) -> Participant | None:
         """Return the holder: the writer, or the first of the readers. Asks the server."""
         # A writer that reads, too, has two nodes with the same number.
-        first = list(islice(self._participants(at_once=2), 2))
+        first = self._participants(first=2)
         heads = [one for one in first if one.sequence == first[0].sequence]
         return next((one for one in heads if self._mine([one.path.rpartition("/")[2]])), None)
 

@@ -9,7 +9,6 @@ permits of this process by key. `contenders.semaphore` waits for them.
 from __future__ import annotations
 
 import sys
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from distlock.keys.znodes import Participant
     from distlock.owner.owner import Owner
     from distlock.queue.events import Node
+    from distlock.session.programs import Program
 
     Awaited: TypeAlias = Attempt[SemaphoreContender]
 
@@ -83,14 +83,14 @@ class Permits(KeyLock):
 
         :raises LockUnavailable: the lock server did not answer in time
         """
-        return list(self._participants("/leases", order=znodes.leases))
+        return self._participants("/leases", order=znodes.leases)
 
     def waiters(self) -> list[Participant]:
         """Return the waiters in their order. Asks the server.
 
         :raises LockUnavailable: the lock server did not answer in time
         """
-        return list(self._participants("/locks"))
+        return self._participants("/locks")
 
     # --- together with others --------------------------------------------------------------------
 
@@ -279,19 +279,18 @@ class Semaphore(Permits):
     def limit(self, limit: int) -> None:
         data = setting(whole(limit, "limit"))
         session = session_for(self.using)
-        deadline = time.monotonic() + session.conf.connect_timeout
         path = f"{self._path(session)}/leases"
 
-        def ask(method: Callable[..., None], *args: Any) -> None:
-            timeout = max(deadline - time.monotonic(), 0)
-            session.call(method, *args, timeout=timeout, key=self.key)
+        def program() -> Program[None]:
+            while True:
+                try:
+                    yield partial(session.write, path, data, -1)
+                except NoNode:
+                    yield partial(session.create_containers, path)
+                else:
+                    return
 
-        while True:
-            try:
-                ask(session.write, path, data, -1)
-                break
-            except NoNode:
-                ask(session.create_containers, path)
+        session.run(program(), timeout=session.conf.connect_timeout, key=self.key)
         self._limit.own = self._limit.told = limit
 
     def _taking(self, blocking: bool, timeout: Any, leases: int) -> Call[Hold | None]:

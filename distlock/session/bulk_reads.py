@@ -22,23 +22,12 @@ if TYPE_CHECKING:
 #: The bytes kept of a node's data. No node of ours has more.
 KEPT: Final = 10_000
 
-
-class _Unread:
-    """Takes the place of a value that could not be read, and names the reason."""
-
-    def __init__(self, why: str) -> None:
-        self._why = why
-
-    def __repr__(self) -> str:
-        return f"<{self._why}>"
-
-
-#: The node does not exist, or no longer.
-GONE: Final = _Unread("gone")
+#: In place of a value: the node does not exist, or no longer.
+GONE: Final = NoNode
 #: The node's ACL does not let us read it.
-FORBIDDEN: Final = _Unread("forbidden")
+FORBIDDEN: Final = NoAuth
 #: The time was up.
-UNREAD: Final = _Unread("not read in time")
+UNREAD: Final = TimeUp
 
 #: Names of children, or (data, stat), or one of the above.
 Outcome: TypeAlias = Any
@@ -94,9 +83,9 @@ def _read(method: Callable[..., None], path: str, kept: Callable[[Any], Any], do
 
 
 def _outcome(answer: Any) -> Outcome:
-    for kind, outcome in ((NoNode, GONE), (NoAuth, FORBIDDEN), (TimeUp, UNREAD)):
-        if isinstance(answer, kind):
-            return outcome
+    for why in (GONE, FORBIDDEN, UNREAD):
+        if isinstance(answer, why):
+            return why
     if isinstance(answer, Exception):
         raise answer
     return answer

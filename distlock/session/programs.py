@@ -107,27 +107,22 @@ class Driver:
     def _answer(self, asked: Request | list[Request] | float) -> Steps[Any]:
         if isinstance(asked, float):
             rest = self.patience(time.monotonic())
-            if rest <= 0:
-                return TimeUp()
-            yield min(asked, rest)
-            return None
+            yield min(asked, max(rest, 0.0))
+            return None if rest > 0 else TimeUp()
         if isinstance(asked, list):
-            return (yield from self._answers(asked))
+            answers: list[Any] = []
+            while len(answers) < len(asked):
+                answers += yield from self._ask(asked[len(answers) :][:BATCH])
+                vain = next((one for one in answers if isinstance(one, (TimeUp, *UNKNOWN))), None)
+                if vain is not None:  # and so are the others
+                    answers += [vain] * (len(asked) - len(answers))
+            return answers
         (answer,) = yield from self._ask([asked])
-        while isinstance(answer, NotYet) and answer.until < self.deadline:
+        if isinstance(answer, NotYet) and answer.until < self.deadline:
             while (rest := answer.until - time.monotonic()) > 0:
                 yield rest
-            (answer,) = yield from self._ask([asked])
+            return (yield from self._answer(asked))
         return answer
-
-    def _answers(self, requests: list[Request]) -> Steps[list[Any]]:
-        answers: list[Any] = []
-        while len(answers) < len(requests):
-            answers += yield from self._ask(requests[len(answers) :][:BATCH])
-            vain = next((one for one in answers if isinstance(one, (TimeUp, *UNKNOWN))), None)
-            if vain is not None:
-                answers += [vain] * (len(requests) - len(answers))
-        return answers
 
     def _ask(self, requests: list[Request]) -> Steps[list[Any]]:
         asked_at = time.monotonic()

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from distlock.engine.reply import ignore
+from .programs import asking, in_background
 
 if TYPE_CHECKING:
     from distlock.engine.reply import Done
@@ -62,12 +63,16 @@ def _measure(session: Session) -> Program[Clock]:
     # No key's znode name has an @.
     path = f"{session.root}/@clock-{uuid4().hex}"
 
-    def make_and_remove(done: Done) -> None:
-        session.create_ephemeral(path, b"", done, lambda _: None)
-        session.remove(path, -1, ignore)
+    def make(done: Done) -> None:
+        def made(value: Any, error: BaseException | None) -> None:
+            # In any case: the answer may be lost, and the caller may have left.
+            in_background(session, asking(partial(session.remove, path, -1)))
+            done(value, error)
+
+        session.create_ephemeral(path, b"", made, lambda _: None)
 
     asked_at = time.monotonic()
-    (made,) = yield [make_and_remove]
+    (made,) = yield [make]
     answered_at = time.monotonic()
     if isinstance(made, Exception):
         return Clock(exact=False, offset=time.time() - answered_at, found_at=answered_at)

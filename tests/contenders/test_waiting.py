@@ -13,8 +13,9 @@ from distlock import LockBusy, zk_lock
 from distlock.contenders import waiting
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
-from distlock.contenders.waiting import LOOK_SECONDS, Attempt
+from distlock.contenders.waiting import Attempt
 from distlock.queue.policies import MUTEX
+from distlock.session.programs import LOOK_SECONDS
 from tests.kit import fake_session
 from tests.kit.tools import await_connection
 
