@@ -20,12 +20,14 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.engine.errors import BadVersion, ConnectionLost, NoNode, SessionOver
+from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
+from distlock.session.programs import in_background
 from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
+    from distlock.session.programs import Program
     from distlock.session.session import Session
 
 #: The most seconds that a ticket lasts without a renewal, whatever its data.
@@ -42,7 +44,9 @@ class Ticket:
         self._parent = f"{session.root}/@tickets/{znode_name(key)}"
         self._task = znode_name(task_id)
         self._key = key
-        self._ask = partial(session.call, timeout=session.conf.connect_timeout, key=key)
+        self._run = partial(session.run, timeout=session.conf.connect_timeout, key=key)
+        #: Whether a ticket may have been drawn that is not in `_line` yet.
+        self._draws = False
         #: The tickets of all tasks at the last look, first come first.
         self._line: list[str] = []
 
@@ -58,22 +62,14 @@ class Ticket:
 
     def look(self) -> None:
         """Look at the queue, with all that was acknowledged before: one write."""
-        self._line = _line_at(self._ask, self._session, self._parent)
+        self._line = self._run(_line_at(self._session, self._parent))
 
     def stand(self, ttl: float) -> None:
         """Renew the ticket or draw one, after `look`, and remove those ahead whose time is over.
 
         :param ttl: the seconds for which it keeps the place
         """
-        data = json.dumps({"v": 1, "ttl": ttl}).encode()
-        now = 0
-        if own := self._own:
-            with suppress(NoNode):  # somebody has removed it
-                now = int(self._ask(self._session.write, own[0], data, -1).mtime)
-        now = now or self._draw(data)
-        self.look()
-        while self.ahead and _has_ended(self._ask, self._session, self._line[0], now):
-            del self._line[0]
+        self._run(self._stand(json.dumps({"v": 1, "ttl": ttl}).encode()))
 
     def first(self) -> str | None:
         """Look at the queue again, and return the id of the first task, if its ticket tells.
@@ -85,22 +81,46 @@ class Ticket:
 
     def leave(self) -> None:
         """Remove the ticket, without waiting for that. Repeating it is fine."""
+        session = self._session
         for path in self._own:
-            _give_back(self._session, path)
+            in_background(session, _give_back(session, path))
+        if self._draws:
+            in_background(session, self._give_all_back())
         self._line = []
+
+    # --- programs --------------------------------------------------------------------------------
+
+    def _stand(self, data: bytes) -> Program[None]:
+        stat = None
+        if own := self._own:
+            with suppress(NoNode):  # somebody has removed it
+                stat = yield partial(self._session.write, own[0], data, -1)
+        now = (stat or (yield from self._draw(data))).mtime
+        self._line = yield from _line_at(self._session, self._parent)
+        self._draws = False
+        while self.ahead and (yield from _has_ended(self._session, self._line[0], now)):
+            del self._line[0]
+
+    def _draw(self, data: bytes) -> Program[Any]:
+        create = partial(self._session.create_persistent, sequential=True)
+        self._draws = True
+        for _ in range(_TRIES):
+            try:
+                return (yield partial(create, f"{self._parent}/{self._task}-", data))[1]
+            except NoNode:
+                yield partial(self._session.create_containers, self._parent)
+        raise self._session.unavailable(self._key)
+
+    def _give_all_back(self) -> Program[None]:
+        for path in self._of_task((yield from _line_at(self._session, self._parent))):
+            yield from _give_back(self._session, path)
 
     @property
     def _own(self) -> list[str]:
-        return [path for path in self._line if _task_of(path) == self._task]
+        return self._of_task(self._line)
 
-    def _draw(self, data: bytes) -> int:
-        create = partial(self._session.create_persistent, sequential=True)
-        for _ in range(_TRIES):
-            try:
-                return int(self._ask(create, f"{self._parent}/{self._task}-", data)[1].mtime)
-            except NoNode:
-                self._ask(self._session.create_containers, self._parent)
-        raise self._session.unavailable(self._key)
+    def _of_task(self, line: list[str]) -> list[str]:
+        return [path for path in line if _task_of(path) == self._task]
 
 
 def sweep_tickets(using: str = "default") -> int:
@@ -114,23 +134,23 @@ def sweep_tickets(using: str = "default") -> int:
     """
     session = session_for(using)
     parent = f"{session.root}/@tickets"
-    ask = partial(session.call, timeout=session.conf.connect_timeout, key="@tickets")
+    how: Any = {"timeout": session.conf.connect_timeout, "key": "@tickets"}
     try:
-        now = ask(session.write, parent, b"", -1).mtime
-        keys = ask(session.children, parent)
+        now = session.call(session.write, parent, b"", -1, **how).mtime
+        keys = session.call(session.children, parent, **how)
     except NoNode:
         return 0
     return sum(
-        _has_ended(ask, session, path, now)
+        session.run(_has_ended(session, path, now), **how)
         for key in keys
-        for path in _line_at(ask, session, f"{parent}/{key}")
+        for path in session.run(_line_at(session, f"{parent}/{key}"), **how)
     )
 
 
-def _line_at(ask: Any, session: Session, parent: str) -> list[str]:
+def _line_at(session: Session, parent: str) -> Program[list[str]]:
     """Return the paths of a key's tickets, first come first."""
     try:
-        names = ask(partial(session.children, sync=True), parent)
+        names = yield partial(session.children, parent, sync=True)
     except NoNode:
         return []
     return [f"{parent}/{name}" for name in sorted(names, key=lambda name: name[-10:])]
@@ -140,13 +160,13 @@ def _task_of(path: str) -> str:
     return path.rpartition("/")[2].rpartition("-")[0]
 
 
-def _has_ended(ask: Any, session: Session, path: str, now: int) -> bool:
+def _has_ended(session: Session, path: str, now: int) -> Program[bool]:
     """Remove a ticket if its time is over, and return whether it is gone."""
     try:
-        data, stat = ask(session.read, path)
+        data, stat = yield partial(session.read, path)
         if not _is_over(data, stat, now):
             return False
-        ask(session.remove, path, stat.version)
+        yield partial(session.remove, path, stat.version)
     except NoNode:
         return True
     except BadVersion:  # renewed just now
@@ -161,11 +181,11 @@ def _is_over(data: bytes, stat: Any, now: int) -> bool:
     return bool(now > stat.mtime + ttl * 1000)
 
 
-def _give_back(session: Session, path: str) -> None:
+def _give_back(session: Session, path: str) -> Program[None]:
     """Remove a ticket of any version, again after a lost answer."""
-
-    def removed(_: Any, error: BaseException | None) -> None:
-        if isinstance(error, ConnectionLost | SessionOver):
-            _give_back(session, path)
-
-    session.when_connected(partial(session.remove, path, -1, removed))
+    while True:
+        try:
+            yield partial(session.remove, path, -1)
+        except UNKNOWN:
+            continue
+        return

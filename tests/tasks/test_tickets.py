@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from contextlib import contextmanager
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from distlock.celery import tickets
 from distlock.celery.put_off import HEADER
 from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
+from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
 from tests.kit.celery_tools import PATIENCE
 from tests.kit.engines import tree_at
@@ -276,6 +278,29 @@ def test_an_interrupted_task_gives_its_ticket_back(
         last = run(refresh, "a", AGAIN)
     assert (last.state, type(last.error)) == (states.FAILURE, ZeroDivisionError)
     eventually(lambda: not tickets_of(tree))
+
+
+def test_a_ticket_that_was_being_drawn_when_its_task_was_interrupted_is_given_back(
+    refresh: Any, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows its path, but its name."""
+    session = session_for()
+    create, drawn = session.create_persistent, threading.Event()
+
+    def draw_and_interrupt(path: str, data: bytes, _: Any, **how: Any) -> None:
+        create(path, data, lambda *_: drawn.set(), **how)
+        assert drawn.wait(PATIENCE)
+        _interrupted()
+
+    with held_elsewhere("feed:7"):
+        run(refresh, "b")
+        with monkeypatch.context() as patch:
+            patch.setattr(session, "create_persistent", draw_and_interrupt)
+            last = run(refresh, "a")
+        assert (last.state, type(last.error)) == (states.FAILURE, ZeroDivisionError)
+        assert drawn.is_set()
+        eventually(lambda: tickets_of(tree) == ["b"], PATIENCE)
+    assert run(refresh, "b", AGAIN).state == states.SUCCESS
 
 
 def _interrupted(*_: Any) -> None:
