@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from functools import partial
 
 import django
 from django.conf import settings
 
 from benchmarks.herd import SESSION_TIMEOUT
 from distlock import zk_lock
+from distlock.session.programs import Driver, asking
 from distlock.session.registry import session_for
 
 
@@ -34,7 +36,7 @@ class Crowd:
 
     async def obey(self) -> None:
         for session in self._sessions.values():
-            await asyncio.wrap_future(session.ask(session.read, "/"))
+            await Driver(session, "", 60).call(asking(partial(session.read, "/"))).arun()
         contenders = [asyncio.create_task(self._contend(using)) for using in self._sessions]
         sys.stdout.write("ready\n")
         while order := (await asyncio.to_thread(sys.stdin.readline)).strip():

@@ -36,6 +36,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout, NoNodeError
 
 from distlock import Hold, LockBusy, signals, zk_lock
+from distlock.engine.reply import ignore
 from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Distlock:
 
     def send_something(self) -> None:
         session = session_for()
-        session.ask(session.children, session.root)
+        session.children(session.root, ignore)
 
     def session(self) -> tuple[int, bytes]:
         number, password = session_for()._client.credentials  # noqa: SLF001 - for the thief only

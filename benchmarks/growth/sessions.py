@@ -17,11 +17,13 @@ import os
 import sys
 import traceback
 from collections.abc import Coroutine, Iterable
+from functools import partial
 
 import django
 from django.conf import settings
 
 from distlock import zk_lock
+from distlock.session.programs import Driver, asking
 from distlock.session.registry import session_for
 
 #: How many locks are being taken at a time.
@@ -43,7 +45,7 @@ class Sessions:
     async def obey(self) -> None:
         for using in self._aliases:
             session = session_for(using)
-            await asyncio.wrap_future(session.ask(session.read, "/"))
+            await Driver(session, "", 60).call(asking(partial(session.read, "/"))).arun()
         sys.stdout.write("ready\n")
         while order := (await asyncio.to_thread(sys.stdin.readline)).split():
             match order:

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from datetime import timedelta
 
 from django.core.exceptions import ImproperlyConfigured
 
+from distlock.exceptions import LockUnavailable
+from distlock.session.programs import Driver, asking
 from distlock.session.registry import session_for
 
 from . import extra
@@ -45,11 +46,11 @@ class Locks(HealthCheck):  # type: ignore[misc]  # it has no types
         seconds = self.timeout.total_seconds()
         try:
             session = session_for(self.using)
-            proof = session.ask(lambda done: session.prove(lambda proven: done(proven, None)))
-            proven = await asyncio.wait_for(asyncio.wrap_future(proof), seconds)
+            proof = asking(lambda done: session.prove(lambda proven: done(proven, None)))
+            proven = await Driver(session, "", seconds).call(proof).arun()
         except ImproperlyConfigured as error:
             raise ServiceUnavailable("DISTLOCK is not set up correctly") from error
-        except asyncio.TimeoutError:
-            raise ServiceUnavailable(f"No answer in {seconds:g} s") from session.unavailable("")
+        except LockUnavailable as error:
+            raise ServiceUnavailable(f"No answer in {seconds:g} s") from error
         if not proven:
             raise ServiceUnavailable("The connection was lost") from session.unavailable("")

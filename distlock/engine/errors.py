@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 from typing import Any, Final
 
 from distlock.engine import kazoo
@@ -20,8 +18,6 @@ ConnectionLost: Final = kazoo.ConnectionLoss | kazoo.ConnectionClosedError
 SessionOver: Final = kazoo.SessionExpiredError
 #: Nobody knows whether the server has carried it out; to be caught.
 UNKNOWN: Final = (kazoo.ConnectionLoss, kazoo.ConnectionClosedError, kazoo.SessionExpiredError)
-#: A wait for a future, or an await, raises one of these; one class since Python 3.11.
-TIMED_OUT: Final = (TimeoutError, concurrent.futures.TimeoutError, asyncio.TimeoutError)
 #: For a request that cannot be sent.
 NotConnected: Final = kazoo.ConnectionLoss
 

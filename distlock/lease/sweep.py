@@ -6,23 +6,19 @@ the tree from filling up with leases of keys that nobody uses again.
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.engine.errors import BadVersion, NoNode
+from distlock.session.programs import each
 from distlock.session.registry import session_for
 
 from .nodes import Term, parent_of_leases
 from .operation import remove
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from distlock.engine.reply import Done
-    from distlock.session.session import Session
+    from distlock.session.programs import Request
 
 #: The number of requests under way at a time.
 BATCH = 100
@@ -52,10 +48,10 @@ def sweep(using: str = "default") -> Swept:
     session = session_for(using)
     parent = parent_of_leases(session)
 
-    def answers(*requests: Callable[[Done], None]) -> list[Any]:
+    def answers(*requests: Request) -> list[Any]:
         """Ask at once; None stands for a node that is gone, or changed since the read."""
-        deadline = time.monotonic() + session.conf.connect_timeout
-        return [_answer(session, one, deadline) for one in [session.ask(one) for one in requests]]
+        program = each(requests, NoNode, BadVersion)
+        return session.run(program, timeout=session.conf.connect_timeout, key="@leases")
 
     (names,) = answers(partial(session.children, parent))
     remaining = iter(names or ())
@@ -73,10 +69,3 @@ def sweep(using: str = "default") -> Swept:
         removals = [partial(remove, session, path, term) for path, term in ended.items()]
         removed += sum(done is not None for done in answers(*removals))
     return Swept(removed, live, unreadable)
-
-
-def _answer(session: Session, future: Future[Any], deadline: float) -> Any:
-    try:
-        return session.answer(future, max(deadline - time.monotonic(), 0), key="@leases")
-    except (NoNode, BadVersion):
-        return None

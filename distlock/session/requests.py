@@ -5,20 +5,16 @@ its caller has given up (a ghost create). So steps wait in `SessionRequests.when
 and look first whether anybody still wants them.
 
 Each method sends at once and never blocks. ``done`` gets the outcome as (value, error), on the
-connection thread. A caller that blocks or awaits wraps a method in `SessionRequests.ask`.
+connection thread. A caller that blocks or awaits runs a program, which makes them (`programs`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from distlock.engine.calls import Latch, refuse_our_threads
 from distlock.engine.deadline import now
 from distlock.engine.errors import (
-    TIMED_OUT,
-    BadVersion,
     NodeExists,
     NoNode,
     NotConnected,
@@ -272,48 +268,6 @@ class SessionRequests:
         """Read a node's ACL; the value is (acl, stat)."""
         self.send(self._client.acl_reading(path), done)
 
-    def ask(self, method: Callable[..., None], *args: Any) -> Future[Any]:
-        """Call one of these methods as soon as connected; return a future for its outcome."""
-        future = _Answer()
-
-        def done(value: Any, error: BaseException | None) -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            if error is None:
-                future.set_result(value)
-            else:
-                future.set_exception(error)
-
-        def step() -> None:
-            if not future.cancelled():  # or else its caller has given up
-                method(*args, done)
-
-        self.when_connected(step)
-        return future
-
-    def answer(self, future: Future[Any], timeout: float, *, key: str) -> Any:
-        """Wait for a future of `ask`.
-
-        :param timeout: seconds
-        :param key: the key, for the message
-        :raises NoNode, NodeExists, BadVersion: as the server said
-        :raises LockUnavailable: the server did not answer in time, or refused
-        """
-        refuse_our_threads()
-        try:
-            return future.result(timeout)
-        except (NoNode, NodeExists, BadVersion):
-            raise
-        except TIMED_OUT as error:
-            future.cancel()
-            raise self.unavailable(key) from error
-        except Exception as error:
-            raise self.unavailable(key, error) from error
-
-    def call(self, method: Callable[..., None], *args: Any, timeout: float, key: str) -> Any:
-        """Call one of these methods, wait for its outcome, and return that: `ask` and `answer`."""
-        return self.answer(self.ask(method, *args), timeout, key=key)
-
     def unavailable(self, key: str, error: BaseException | None = None) -> LockUnavailable:
         """Return the error for a caller that got no answer, or the answer `error`."""
         if isinstance(error, TooManyLocks):
@@ -326,19 +280,3 @@ class SessionRequests:
         )
         found.__cause__ = error
         return found
-
-
-class _Answer(Future[Any]):
-    """A future whose waiter holds no lock that the connection thread needs.
-
-    So a signal handler that interrupts the wait may take locks.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._latch = Latch()
-        self.add_done_callback(lambda _: self._latch.open())
-
-    def result(self, timeout: float | None = None) -> Any:
-        self._latch.wait(-1 if timeout is None else max(timeout, 0))
-        return super().result(0)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import time
-from concurrent.futures import wait
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -22,7 +21,7 @@ from distlock.logs.loggers import safe
 from .engines import client_of
 from .guaranteed_delete import GuaranteedDelete
 from .lease_clock import LeaseClock
-from .programs import Driver
+from .programs import Driver, asking, each
 from .requests import SessionRequests
 from .watches import SharedWatches
 
@@ -141,6 +140,10 @@ class Session(SessionRequests):
         :param key: the key, for the error
         """
         return Driver(self, key, timeout).call(program).run()
+
+    def call(self, method: Callable[..., None], *args: Any, timeout: float, key: str) -> Any:
+        """Call a method that makes a request, and wait for its value, as `run` does."""
+        return self.run(asking(partial(method, *args)), timeout=timeout, key=key)
 
     # --- proving, from any thread ----------------------------------------------------------------
 
@@ -269,10 +272,12 @@ class Session(SessionRequests):
         """Delete the nodes in batches if they are too many for one message."""
         if self.nodes.total < MANY_BYTES or not self.connected:
             return
-        paths, deadline = self.nodes.paths(), time.monotonic() + CLOSE_MANY_SECONDS
+        paths = self.nodes.paths()
         batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
-        futures = [self.ask(self.transact, partial(_deletions, batch)) for batch in batches]
-        wait(futures, max(deadline - time.monotonic(), 0))
+        program = each(
+            [partial(self.transact, partial(_deletions, one)) for one in batches], Exception
+        )
+        self.run(program, timeout=CLOSE_MANY_SECONDS, key=self.root)
 
 
 def _deletions(paths: list[str], make: Requests) -> list[Any]:

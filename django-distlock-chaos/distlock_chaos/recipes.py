@@ -29,6 +29,7 @@ from distlock import (
     zk_semaphore,
 )
 from distlock.conf import configuration
+from distlock.engine.reply import ignore
 from distlock.keys.templates import znode_name
 from distlock.session.registry import close_sessions, observe_sessions, session_for
 
@@ -159,7 +160,7 @@ class Distlock:
 
     def send_something(self) -> None:
         session = session_for()
-        session.ask(session.children, session.root)
+        session.children(session.root, ignore)
 
     def close(self) -> None:
         close_sessions()

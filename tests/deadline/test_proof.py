@@ -46,7 +46,7 @@ def prove(session: Session) -> bool:
     def ask(done: Callable[..., None]) -> None:
         session.prove(lambda acknowledged: done(acknowledged, None))
 
-    return bool(session.ask(ask).result(PATIENCE))
+    return bool(session.call(ask, timeout=PATIENCE, key=""))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_caller_that_stands_still_between_its_first_requests_leaves_no_node(
             stood.append(session_for().connection)
             cut_and_heal(connected)
             eventually(lambda: session_for().connection > stood[0] and session_for().connected)
-            session_for().ask(session_for().read, "/").result(PATIENCE)
+            session_for().call(session_for().read, "/", timeout=PATIENCE, key="")
         create(one, *effects)
 
     monkeypatch.setattr(QueuedContender, "_create", create_late)

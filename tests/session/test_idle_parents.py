@@ -49,7 +49,7 @@ def let_idle(client: KazooClient) -> None:
 
     eventually(removed)
     # Each answer comes after those to all requests before it.
-    session_for().ask(session_for().read, "/").result(20)
+    session_for().call(session_for().read, "/", timeout=20, key="")
 
 
 def test_an_idle_container_is_removed(slow_reaper: KazooClient) -> None:

@@ -11,6 +11,7 @@ from kazoo.exceptions import ConnectionLoss, NoAuthError
 from kazoo.protocol.serialization import Transaction
 from kazoo.security import make_acl
 
+from distlock import LockUnavailable
 from distlock.conf import Configuration
 from distlock.engine.errors import SessionOver
 from distlock.session.session import Session
@@ -48,7 +49,7 @@ def test_a_step_that_fails_harms_no_other(
         raise RuntimeError("a mistake of ours")
 
     one.children("/", fail)
-    assert "zookeeper" in one.ask(one.children, "/").result(20)
+    assert "zookeeper" in one.call(one.children, "/", timeout=20, key="")
     assert "this is a bug in distlock" in caplog.text
 
 
@@ -60,16 +61,17 @@ def test_a_node_is_made_below_one_that_others_have_made_and_keep_to_themselves(
     with raw_client(zookeeper.hosts) as client:
         client.ensure_path(kept)
         client.set_acls(f"{one.root}/theirs", [make_acl("world", "anyone", read=True, delete=True)])
-        one.ask(one.create_containers, f"{kept}/ours").result(20)
+        one.call(one.create_containers, f"{kept}/ours", timeout=20, key="")
         assert client.get_children(kept) == ["ours"]
-        with pytest.raises(NoAuthError):
-            one.ask(one.create_containers, f"{one.root}/theirs/new/ours").result(20)
+        with pytest.raises(LockUnavailable) as refused:
+            one.call(one.create_containers, f"{one.root}/theirs/new/ours", timeout=20, key="")
+        assert isinstance(refused.value.__cause__, NoAuthError)
 
 
 def test_what_follows_from_a_request_that_cannot_be_sent_is_done(make_session: MakeSession) -> None:
     one, done = make_session(session_timeout=40), threading.Event()
     no_bytes: Any = object()
-    one.ask(one.read, "/").result(20)
+    one.call(one.read, "/", timeout=20, key="")
 
     def answered(*_: Any) -> None:
         one.write("/", no_bytes, 0, refused)
@@ -110,7 +112,7 @@ def test_a_burst_of_requests_neither_blocks_nor_jams_the_connection(
     go_on.set()
     eventually(lambda: len(answers) == 2000, 20)
     assert not any(answers)
-    one.ask(one.read, "/").result(20)
+    one.call(one.read, "/", timeout=20, key="")
 
 
 def test_what_is_sent_without_a_connection_fails_at_once() -> None:
@@ -180,6 +182,7 @@ def test_a_list_does_not_count_where_the_write_before_it_was_lost(
             submit(call, first=first)
 
     monkeypatch.setattr(one._client, "submit", lose_writes)
-    with pytest.raises(ConnectionLoss):
-        one.ask(partial(one.children, sync=True), "/").result(20)
-    assert one.ask(one.children, "/").result(20)
+    with pytest.raises(LockUnavailable) as lost:
+        one.call(partial(one.children, sync=True), "/", timeout=20, key="")
+    assert isinstance(lost.value.__cause__, ConnectionLoss)
+    assert one.call(one.children, "/", timeout=20, key="")

@@ -40,7 +40,7 @@ def proxy(zookeeper: ZooKeeper) -> Iterator[TcpProxy]:
 def one(proxy: TcpProxy, namespace: str) -> Iterator[Session]:
     """A session over a link that can be broken."""
     one = Session(Configuration(hosts=proxy.address, namespace=namespace, session_timeout=4))
-    one.ask(one.create_containers, namespace).result(20)
+    one.call(one.create_containers, namespace, timeout=20, key="")
     yield one
     one.close()
 
@@ -69,7 +69,9 @@ class Watcher:
 
     def watch(self) -> Any:
         """Watch, and return what the node says."""
-        return self._one.ask(partial(self._one.watch, self._path, self.changed)).result(20)
+        return self._one.call(
+            partial(self._one.watch, self._path, self.changed), timeout=20, key=""
+        )
 
     def unwatch(self) -> None:
         self._one.unwatch(self._path, self.changed)
@@ -99,7 +101,9 @@ def test_a_watcher_hears_of_a_change_and_of_one_only(
     client.set(node, b"1")
     client.delete(node)
     eventually(lambda: watcher.told)
-    one.ask(one.children, "/").result(20)  # later events would have come before this answer
+    one.call(
+        one.children, "/", timeout=20, key=""
+    )  # later events would have come before this answer
     assert watcher.told == [False]
 
 
@@ -123,7 +127,7 @@ def test_a_watch_taken_back_is_removed_on_the_server(
     watcher.unwatch()
     eventually(lambda: not watched(zookeeper, one, node))
     client.delete(node)
-    one.ask(one.children, "/").result(20)
+    one.call(one.children, "/", timeout=20, key="")
     assert watcher.told == []
     assert not one.watches.watchers
     assert not inside(one)._data_watchers
@@ -136,7 +140,7 @@ def test_a_watch_that_another_needs_stays(
     leaving.watch()
     staying.watch()
     leaving.unwatch()
-    one.ask(one.children, "/").result(20)
+    one.call(one.children, "/", timeout=20, key="")
     assert watched(zookeeper, one, node)
     client.delete(node)
     assert eventually(lambda: staying.told) == [True]
@@ -191,7 +195,7 @@ def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -
     watcher.watch()
     watcher.unwatch()
     watcher.unwatch()
-    assert one.ask(one.children, one.root).result(20) == ["node"]
+    assert one.call(one.children, one.root, timeout=20, key="") == ["node"]
 
 
 def test_a_lost_connection_tells_each_watcher(
@@ -219,7 +223,7 @@ def contender(one: Session) -> str:
     def create(done: Any) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
 
-    path, _ = one.ask(create).result(20)
+    path, _ = one.call(create, timeout=20, key="")
     return str(path)
 
 
@@ -294,7 +298,7 @@ def test_a_delete_that_is_refused_is_repeated_and_reported_once(
     one.delete(path, one.id, gone.set)
     eventually(lambda: "needs the DELETE permission on the parent node" in caplog.text)
     one.deletes.send_again()
-    one.ask(one.read, "/").result(20)
+    one.call(one.read, "/", timeout=20, key="")
     assert client.exists(path)
     assert not gone.is_set()
     client.set_acls(one.root, OPEN_ACL_UNSAFE)

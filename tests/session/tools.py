@@ -19,12 +19,12 @@ MakeSession = Callable[..., Session]
 
 def ephemeral_node(one: Session) -> tuple[str, Any]:
     """Create the node of a contender and return its path and stat."""
-    one.ask(one.create_containers, one.root).result(20)
+    one.call(one.create_containers, one.root, timeout=20, key="")
 
     def create(done: Done) -> None:
         one.create_contender(f"{one.root}/n-", b"", done, lambda *_: None)
 
-    path, stat = one.ask(create).result(20)
+    path, stat = one.call(create, timeout=20, key="")
     return path, stat
 
 

@@ -7,7 +7,6 @@ import textwrap
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -23,15 +22,16 @@ from distlock.conf import configuration
 from distlock.conf.redis_urls import is_sentinel
 from distlock.conf.rules import ABOUT_EMBEDDED, REDIS
 from distlock.engine.deadline import TICKS
-from distlock.engine.errors import NoAuth, NodeExists, NoNode
+from distlock.engine.errors import NodeExists, NoNode
 from distlock.engine.zookeeper.ensemble import members
 from distlock.engine.zookeeper.ensemble import tick as ensemble_tick
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import LEAST_TICKS, LONGEST_MESSAGE, MOST_TICKS
 from distlock.keys.znodes import LOCK, protected_prefix
 from distlock.management.output import NOTHING, UNAVAILABLE, add_options, exit_statuses, write_json
-from distlock.session.bulk_reads import FORBIDDEN, Reads
+from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
 from distlock.session.engines import client_of, shown
+from distlock.session.programs import asking, in_background
 from distlock.session.registry import session_for
 from distlock.session.server_time import server_clock
 from distlock.session.session import CLOSE_SECONDS, Session
@@ -341,16 +341,18 @@ def _stranger(reads: Reads) -> Finding:
     tls = conf.tls and {name: conf.tls[name] for name in conf.tls if name not in identity}
     stranger = Session(replace(conf, auth=(), tls=tls))
     try:
-        answer = stranger.ask(stranger.read, stranger.root)
-        wait([answer], min(reads.left, conf.connect_timeout))
-        error = answer.exception() if answer.done() else TimeoutError()
+        limit = min(reads.left, conf.connect_timeout)
+        (root,) = Reads(stranger, limit).nodes([stranger.root])
+    except LockUnavailable:
+        root = UNREAD
     finally:
         stranger.close()
-    if not (error is None or isinstance(error, NoAuth | NoNode)):
+    if root is UNREAD:
         return ok("strangers", "a client without credentials gets no answer")
+    reads_too = "" if root in (GONE, FORBIDDEN) else ", and reads"
     return warning(
         "strangers",
-        f"a client without credentials is served{', and reads' if error is None else ''}. Any such "
+        f"a client without credentials is served{reads_too}. Any such "
         "client can end the sessions of others, and free their locks, whatever ACL says.",
         "Close the network, require client certificates (ssl.clientAuth=need, and no clientPort), "
         "or set enforce.auth.enabled and enforce.auth.schemes (ZooKeeper 3.7 and newer).",
@@ -385,7 +387,7 @@ def _writes(session: Session, reads: Reads) -> Finding:
         with suppress(NoNode):  # the server removes it, too
             ask(session.remove, parent, -1)
     except (LockUnavailable, NoNode, NodeExists) as error:
-        session.ask(session.remove, parent, -1)
+        in_background(session, asking(partial(session.remove, parent, -1)))
         if session.conf.engine == REDIS:
             advice = "The message says what the server, or the user in HOSTS, does not do."
         else:
