@@ -2,10 +2,10 @@
 
 `registry` opens a `session` when a lock first needs one, and forgets it in a forked child. The
 session sends `requests`, shares `watches`, and deletes its nodes for certain (`guaranteed_delete`).
-`bulk_reads` reads many nodes against one deadline.
-`termination` ends sessions on SIGTERM, and `reaper` those of killed processes. `engines` knows the
-servers. `server_time` and `lease_clock` measure time by
-the server's clock, and `node_bytes` measures the request that ends a session.
+Callers ask by `programs`, among them `bulk_reads`, which reads many nodes. `termination` ends
+sessions on SIGTERM, and `reaper` those of killed processes. `engines` knows the servers.
+`server_time` and `lease_clock` measure time by the server's clock, and `node_bytes` measures the
+request that ends a session.
 """
 
 from __future__ import annotations
