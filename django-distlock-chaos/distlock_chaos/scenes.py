@@ -229,23 +229,33 @@ class Scenes:
     def _late_answer(self, fault: Fault, cast: Cast) -> None:
         """Stop a holder for a while, and its follower just after the next heartbeat.
 
-        The follower has answered the heartbeat, and has not reported it to the leader yet.
+        The follower has answered the heartbeat, and has not reported it to the leader yet. Or the
+        same with a process at rest, which takes the lock when it goes on.
         """
         leader = self._site.leader()
         followers = [server for server in self._site.servers if server is not leader]
         follower = followers[int(fault.pick * len(followers))]
         others = [server for server in self._site.servers if server is not follower]
+        acquires = int(fault.pick * 4) % 2 == 1
         with ExitStack() as stack:
             stack.enter_context(self._connected_to(cast.holder, [follower]))
             stack.enter_context(self._connected_to(cast.rival, others))
             aim = stack.enter_context(self._aim(*others))
             self._lay_off(aim, cast.holder)
-            self._queue_up(aim, cast)
-            time.sleep(fault.lasts)  # for some heartbeats
+            if not acquires:
+                self._queue_up(aim, cast)
+            time.sleep(fault.lasts)  # for some heartbeats, or pings
             with self._stopped(cast.holder):
+                if acquires:
+                    self._take(cast.holder, cast.key)
+                    time.sleep(fault.lasts / 2)
                 time.sleep(fault.lasts)
+            if acquires:
+                self._await(aim, cast.key, cast.holder)
             time.sleep(0.02 + fault.pick * 0.1)
             with _paused(follower):
+                if acquires:
+                    self._take(cast.rival, cast.key)
                 self._await_end(aim, cast, fault.lasts * 3)
 
     def _longer_timeouts(self, seconds: float, cast: Cast) -> None:
