@@ -110,6 +110,8 @@ class Scenes:
                     self._leader_partition(fault, cast)
                 case "late answer":
                     self._late_answer(fault, cast)
+                case "late acquire":
+                    self._late_acquire(fault.lasts, cast)
                 case "longer timeouts":
                     self._longer_timeouts(fault.lasts, cast)
                 case "replaced server":
@@ -256,7 +258,18 @@ class Scenes:
             with _paused(follower):
                 if acquires:
                     self._take(cast.rival, cast.key)
-                self._await_end(aim, cast, fault.lasts * 3)
+                self._await_end(aim, cast.key, cast.rival, fault.lasts * 3)
+
+    def _late_acquire(self, seconds: float, cast: Cast) -> None:
+        """Let a process at rest take the key between two pings, and cut it off at the grant."""
+        with self._aim() as aim:
+            self._lay_off(aim, cast.holder)
+            time.sleep(seconds)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            with self._out_of_reach(cast.holder):
+                self._take(cast.waiter, cast.key)
+                self._await_end(aim, cast.key, cast.waiter, seconds * 4)
 
     def _longer_timeouts(self, seconds: float, cast: Cast) -> None:
         """Restart all servers, which then grant at least so much, and cut a holder off.
@@ -272,7 +285,7 @@ class Scenes:
                 leader = self._site.leader()
                 leader.kill()
                 leader.start(wait=False)
-                self._await_end(aim, cast, seconds)
+                self._await_end(aim, cast.key, cast.rival, seconds)
         finally:
             for link in cast.holder.links:
                 link.pass_through()
@@ -291,9 +304,9 @@ class Scenes:
             change(server, minSessionTimeout=least)
             server.start()
 
-    def _await_end(self, aim: Aim, cast: Cast, seconds: float) -> None:
+    def _await_end(self, aim: Aim, key: str, rival: Worker, seconds: float) -> None:
         """Wait until the holder's session has expired, and a little longer."""
-        if not aim.await_queue(cast.key, [cast.rival.pid], seconds + READY_SECONDS):
+        if not aim.await_queue(key, [rival.pid], seconds + READY_SECONDS):
             raise NotReady("the holder's session did not expire")
         time.sleep(LAST_SECONDS)
 
@@ -361,6 +374,18 @@ class Scenes:
                 time.sleep(0.01)
             yield
         finally:
+            for link in worker.links:
+                link.pass_through()
+
+    @contextmanager
+    def _out_of_reach(self, worker: Worker) -> Iterator[None]:
+        try:
+            for link in worker.links:
+                link.black_hole()
+            self._say("cut off", pid=worker.pid)
+            yield
+        finally:
+            self._say("joined", pid=worker.pid)
             for link in worker.links:
                 link.pass_through()
 

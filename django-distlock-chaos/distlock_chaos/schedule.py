@@ -105,6 +105,14 @@ SCENES: Final = {
     "late answer": Kind(
         shortest=0.45, longest=0.55, of_session=True, settles=15.0, nodes=3, recipes=_QUEUED
     ),
+    "late acquire": Kind(
+        shortest=0.3,
+        longest=0.6,
+        of_session=True,
+        settles=10.0,
+        recipes=_QUEUED,
+        zookeeper=False,
+    ),
     # It changes what the servers grant: to sessions that begin meanwhile, for good.
     "longer timeouts": Kind(
         shortest=3.0,

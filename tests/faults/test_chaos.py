@@ -205,6 +205,17 @@ def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[
     assert all(found.healed < math.inf for found in timeline.faults)
 
 
+def test_a_scene_of_redis_is_played_to_its_end(tmp_path: Path) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server was not found.")
+    size = "--engine=redis", "--seconds=34", "--processes=3", "--fault=late acquire"
+    status, output, errors, timeline = chaos(tmp_path, *size)
+    assert status == 0, output + errors
+    assert "called off" not in errors
+    assert len(timeline.faults) > 1
+    assert all(found.healed < math.inf for found in timeline.faults)
+
+
 # --- histories -----------------------------------------------------------------------------------
 
 
