@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
+from distlock.conf import Configuration
 from distlock.engine.redis import requests
 from distlock_chaos.redis_server import REFUSALS, Redis
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from typing_extensions import Self
+
+#: The session timeout of the first client of a server that was replaced, in seconds.
+HASTY_SECONDS: Final = 0.5
 
 
 class RedisNode:
@@ -58,10 +63,21 @@ class RedisNode:
         """End it in order."""
         self._redis.shut_down()
 
+    def erase(self) -> None:
+        """Remove all data; the process must be gone."""
+        shutil.rmtree(self._redis.home / "appendonlydir", ignore_errors=True)
+
     def flush(self) -> None:
         """Let it forget all data, and the functions with what they remember."""
         self._redis.ask("FLUSHALL")
         self._redis.ask("FUNCTION", "FLUSH")
+
+    def meet_hasty(self) -> None:
+        """Let a client with a short session timeout be the first, after it has forgotten all."""
+        conf = Configuration(
+            hosts=self._redis.hosts, namespace=NAMESPACE, session_timeout=HASTY_SECONDS
+        )
+        self._redis.visit(conf)
 
 
 class RedisSite:
@@ -69,11 +85,15 @@ class RedisSite:
 
     :param volatile: whether it keeps nothing on disk
     :param stepping_clock: whether its clock can be set
+    :param session_timeout: of all processes, in seconds
     """
 
-    def __init__(self, *, volatile: bool = False, stepping_clock: bool = False) -> None:
+    def __init__(
+        self, *, volatile: bool = False, stepping_clock: bool = False, session_timeout: float = 0
+    ) -> None:
         options = ("--appendonly", "no") if volatile else ()
         self._redis = Redis(*options, stepping_clock=stepping_clock)
+        self._session_timeout = session_timeout
         self.servers = [RedisNode(self._redis)]
         self._all = ExitStack()
 
@@ -81,7 +101,7 @@ class RedisSite:
         # The harness has empty containers removed as soon as the test servers of ZooKeeper do.
         self._all.enter_context(patch.object(requests, "EMPTY_MS", 1000))
         # And all processes of a run have one session timeout.
-        self._all.enter_context(patch.object(requests, "USUAL_SECONDS", 0))
+        self._all.enter_context(patch.object(requests, "USUAL_SECONDS", self._session_timeout))
         self._all.enter_context(self._redis)
         self._redis.grant_at_once(NAMESPACE)
         return self

@@ -8,12 +8,14 @@ the fleet goes on working with the other keys.
 from __future__ import annotations
 
 import itertools
-import shutil
 import signal
 import time
+import typing
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from distlock_chaos.server import ZooKeeper
 
 from . import network
 from .clock import set_clock
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .aim import Aim
     from .fleet import Fleet, Worker
     from .history import History
+    from .redis_site import RedisNode
     from .register import Registers
     from .schedule import Fault
     from .site import Site
@@ -114,8 +117,10 @@ class Scenes:
                     self._late_acquire(fault.lasts, cast)
                 case "longer timeouts":
                     self._longer_timeouts(fault.lasts, cast)
-                case "replaced server":
+                case "replaced server" if isinstance(self._site, ZooKeeper):
                     self._replaced_server(fault.lasts)
+                case "replaced server":
+                    self._replaced_redis(fault.lasts, cast)
                 case "clock step":
                     self._clock_step(fault.lasts, cast)
                 case _:
@@ -315,14 +320,37 @@ class Scenes:
         for server in self._site.servers:
             server.kill()
         for server in self._site.servers:
-            shutil.rmtree(server.folder / "data/version-2")
-        self._registers.begin_era()
-        self._say("replaced")
+            server.erase()
+        if isinstance(self._site, ZooKeeper):
+            # It grants at once, and its tokens begin again.
+            self._registers.begin_era()
+            self._say("replaced")
         time.sleep(seconds)
         for server in self._site.servers:
             server.start(wait=False)
         for server in self._site.servers:
             server.wait_until_serving()
+
+    def _replaced_redis(self, seconds: float, cast: Cast) -> None:
+        """Erase a held Redis; the first that comes to it has a short session timeout.
+
+        The holder comes last.
+        """
+        with self._aim() as aim:
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+        workers = sorted(self._fleet.workers, key=lambda worker: worker is cast.holder)
+        for worker in workers:
+            worker.links[0].cut()
+        try:
+            self._replaced_server(seconds)
+            typing.cast("RedisNode", self._site.leader()).meet_hasty()
+        finally:
+            for worker in workers:
+                if worker is cast.holder:
+                    self._take(cast.waiter, cast.key)
+                    time.sleep(LAST_SECONDS)
+                worker.links[0].pass_through()
 
     def _clock_step(self, seconds: float, cast: Cast) -> None:
         """Set the leader's clock five minutes ahead while a lease is held, and back later."""

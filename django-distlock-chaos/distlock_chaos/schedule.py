@@ -134,7 +134,7 @@ SCENES: Final = {
         recipes=_QUEUED,
     ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
-    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, redis=False),
+    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, restarts=True),
     # It needs servers whose clocks can be set, and these a Java compiler.
     "clock step": Kind(
         shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"}), redis=False

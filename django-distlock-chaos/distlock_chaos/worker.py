@@ -329,7 +329,8 @@ def main() -> None:
     if options["engine"] == "redis":
         from distlock.engine.redis import requests  # noqa: PLC0415 - of the extra [redis]
 
-        requests.USUAL_SECONDS = 0  # type: ignore[misc]  # all processes have one session timeout
+        # All processes have one session timeout.
+        requests.USUAL_SECONDS = options["session_timeout"]  # type: ignore[misc]
     # They report what the history tells: the nemesis at work.
     for name in ("kazoo", "distlock"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -109,7 +109,6 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
         (["--engine=redis", "--nodes=3"], "With Redis there is one server"),
         (["--engine=redis", "--recipe=kazoo"], "no recipe of kazoo"),
         (["--engine=redis", "--fault=leader kill"], "is one of ZooKeeper's servers"),
-        (["--engine=redis", "--fault=replaced server"], "is one of ZooKeeper's servers"),
         (["--fault=late bytes"], "is one of Redis"),
         (["--volatile"], "--volatile is for Redis"),
     ],
@@ -160,8 +159,9 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
         ["--volatile", "--fault=server kill"],
         ["--fault=late bytes", "--fault=flush"],
         ["--fault=refusals", "--fault=stop"],
+        ["--fault=replaced server", "--seconds=34"],
     ],
-    ids=["kept on disk", "volatile", "of Redis alone", "refusing"],
+    ids=["kept on disk", "volatile", "of Redis alone", "refusing", "replaced"],
 )
 def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     if shutil.which("redis-server") is None:
