@@ -45,7 +45,7 @@ REFUSALS: Final[dict[str, tuple[_Command, _Command]]] = {
         ("ACL", "SETUSER", "default", "+fcall"),
     ),
     "NOREPLICAS": (
-        ("CONFIG", "SET", "min-replicas-to-write", 1),
+        ("CONFIG", "SET", "min-replicas-to-write", 9),
         ("CONFIG", "SET", "min-replicas-to-write", 0),
     ),
     "READONLY": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .aim import Aim
     from .fleet import Fleet, Worker
     from .history import History
-    from .redis_site import RedisNode
+    from .redis_site import RedisNode, RedisSite
     from .register import Registers
     from .schedule import Fault
     from .site import Site
@@ -115,6 +115,10 @@ class Scenes:
                     self._late_answer(fault, cast)
                 case "late acquire":
                     self._late_acquire(fault.lasts, cast)
+                case "demoted primary":
+                    self._demoted_primary(fault.lasts, cast)
+                case "undone break":
+                    self._undone_break(fault.lasts, cast)
                 case "longer timeouts":
                     self._longer_timeouts(fault.lasts, cast)
                 case "replaced server" if isinstance(self._site, ZooKeeper):
@@ -275,6 +279,40 @@ class Scenes:
             with self._out_of_reach(cast.holder):
                 self._take(cast.waiter, cast.key)
                 self._await_end(aim, cast.key, cast.waiter, seconds * 4)
+
+    def _demoted_primary(self, seconds: float, cast: Cast) -> None:
+        """Let a replica take the place of a primary, which goes on for a while with a holder.
+
+        Then that becomes a replica, and the holder's connection stays.
+        """
+        site = typing.cast("RedisSite", self._site)
+        with self._aim() as aim:
+            self._queue_up(aim, cast)
+        former = site.promote()
+        try:
+            for worker in self._fleet.workers:
+                if worker is not cast.holder:
+                    worker.links[0].drop()
+            time.sleep(seconds)
+        finally:
+            site.demote(former)
+        time.sleep(LAST_SECONDS)
+
+    def _undone_break(self, seconds: float, cast: Cast) -> None:
+        """Break a lock on a primary that no replica hears, and let one of these take its place."""
+        site = typing.cast("RedisSite", self._site)
+        with self._aim() as aim:
+            # Its session ends if one of its own transactions is undone.
+            self._lay_off(aim, cast.holder)
+            self._queue_up(aim, cast)
+            time.sleep(seconds)  # for a heartbeat, from which on the holder watches its node
+            site.part_from_replicas()
+            self._say("broke", key=cast.key, pid=cast.holder.pid)
+            aim.delete(aim.queue(cast.key)[0].path)
+            time.sleep(LAST_SECONDS)  # the holder's delete may be behind a WAIT for the replicas
+        site.leader().kill()
+        site.demote(site.promote())
+        time.sleep(LAST_SECONDS)
 
     def _longer_timeouts(self, seconds: float, cast: Cast) -> None:
         """Restart all servers, which then grant at least so much, and cut a holder off.

@@ -87,23 +87,40 @@ OTHERS: Final = {
     "flush": Kind(restarts=True, zookeeper=False),
     # It needs a server whose clock can be set, and this a C compiler.
     "server clock": Kind(shortest=1.5, longest=2.5, past_expiry=True, named=True, zookeeper=False),
-    "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
-    "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
+    "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3, redis=False),
+    "partition": Kind(
+        shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True, redis=False
+    ),
     # One of them lets the server grant nothing for a while.
     "refusals": Kind(shortest=0.5, longest=1.5, restarts=True, zookeeper=False),
+    "failover": Kind(shortest=0.5, longest=2.5, nodes=3, restarts=True, zookeeper=False),
 }
 #: Each of these plays a whole scene, on a key of its own where it needs one; see `scenes`.
 SCENES: Final = {
     "line begun anew": Kind(shortest=1.0, longest=1.0, recipes=_QUEUED),
     # A hold ends after two thirds of a session timeout, and its session may go on.
     "long pause": Kind(shortest=0.5, longest=1.0, of_session=True, recipes=_QUEUED),
-    "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3),
-    "frozen leader": Kind(shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED),
+    "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3, redis=False),
+    "frozen leader": Kind(
+        shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED, redis=False
+    ),
     "leader partition": Kind(
-        shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
+        shortest=8.0,
+        longest=8.0,
+        past_expiry=True,
+        nodes=3,
+        network=True,
+        recipes=_QUEUED,
+        redis=False,
     ),
     "late answer": Kind(
-        shortest=0.45, longest=0.55, of_session=True, settles=15.0, nodes=3, recipes=_QUEUED
+        shortest=0.45,
+        longest=0.55,
+        of_session=True,
+        settles=15.0,
+        nodes=3,
+        recipes=_QUEUED,
+        redis=False,
     ),
     "late acquire": Kind(
         shortest=0.3,
@@ -111,6 +128,25 @@ SCENES: Final = {
         of_session=True,
         settles=10.0,
         recipes=_QUEUED,
+        zookeeper=False,
+    ),
+    "demoted primary": Kind(
+        shortest=0.0,
+        longest=2.0,
+        of_session=True,
+        nodes=3,
+        recipes=_QUEUED,
+        restarts=True,
+        zookeeper=False,
+    ),
+    "undone break": Kind(
+        shortest=0.25,
+        longest=0.5,
+        of_session=True,
+        settles=5.0,
+        nodes=3,
+        recipes=_QUEUED,
+        restarts=True,
         zookeeper=False,
     ),
     # It changes what the servers grant: to sessions that begin meanwhile, for good.
@@ -122,6 +158,7 @@ SCENES: Final = {
         nodes=3,
         named=True,
         recipes=_QUEUED,
+        redis=False,
     ),
     # Followers prolong a leader that they do not hear, so without STRICT there may be two holders.
     "mute leader": Kind(
@@ -132,6 +169,7 @@ SCENES: Final = {
         network=True,
         named=True,
         recipes=_QUEUED,
+        redis=False,
     ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
     "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, restarts=True),
@@ -141,6 +179,8 @@ SCENES: Final = {
     ),
 }
 KINDS: Final = {**KEEPS, **LOSES, **OTHERS, **SCENES}
+#: Afterwards each process gets a lock again soon.
+RETURNS: Final = frozenset({"replaced server", "failover", "demoted primary"})
 #: Every session outlives these faults, whether or not every hold does.
 KEEPS_SESSIONS: Final = frozenset(KEEPS) | {"interrupt", "break", "line begun anew", "leader pause"}
 
@@ -238,7 +278,7 @@ def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) 
     kind = KINDS.get(name)
     if kind is None:
         raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
-    if redis and (kind.nodes > 1 or not kind.redis):
+    if redis and not kind.redis:
         raise ValueError(f"The fault {name!r} is one of ZooKeeper's servers.")
     if not redis and not kind.zookeeper:
         raise ValueError(f"The fault {name!r} is one of Redis.")

@@ -64,6 +64,7 @@ def site(options: Options) -> Site:
         # It has what the faults of its own schedule need.
         clock = "server clock" in options.only
         redis = RedisSite(
+            options.nodes,
             volatile=options.volatile,
             stepping_clock=clock,
             session_timeout=options.session_timeout,

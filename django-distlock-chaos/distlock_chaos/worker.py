@@ -322,6 +322,8 @@ def main() -> None:
                 "NAMESPACE": options["namespace"],
                 "SESSION_TIMEOUT": options["session_timeout"],
                 "STRICT": options["strict"],
+                # Or else a former primary that lives on keeps its holders.
+                "REPLICAS": int(options["engine"] == "redis" and options["nodes"] > 1),
             }
         },
     )

@@ -106,9 +106,10 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine=redis", "--nodes=3"], "With Redis there is one server"),
+        (["--engine=redis", "--strict"], "no --strict"),
         (["--engine=redis", "--recipe=kazoo"], "no recipe of kazoo"),
-        (["--engine=redis", "--fault=leader kill"], "is one of ZooKeeper's servers"),
+        (["--engine=redis", "--nodes=3", "--fault=leader kill"], "is one of ZooKeeper's servers"),
+        (["--engine=redis", "--fault=failover"], "needs 3 servers"),
         (["--fault=late bytes"], "is one of Redis"),
         (["--volatile"], "--volatile is for Redis"),
     ],
@@ -205,11 +206,12 @@ def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[
     assert all(found.healed < math.inf for found in timeline.faults)
 
 
-def test_a_scene_of_redis_is_played_to_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", ["late acquire", "failover", "demoted primary", "undone break"])
+def test_a_scene_of_redis_is_played_to_its_end(tmp_path: Path, fault: str) -> None:
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server was not found.")
-    size = "--engine=redis", "--seconds=34", "--processes=3", "--fault=late acquire"
-    status, output, errors, timeline = chaos(tmp_path, *size)
+    size = "--engine=redis", "--seconds=34", "--processes=3", "--nodes=3"
+    status, output, errors, timeline = chaos(tmp_path, f"--fault={fault}", *size)
     assert status == 0, output + errors
     assert "called off" not in errors
     assert len(timeline.faults) > 1
