@@ -45,6 +45,10 @@ JOIN_SECONDS: Final = 0.2
 STEP_SECONDS: Final = 300.0
 #: How long a mute leader is heard by nobody; its followers give it up after five ticks.
 MUTE_SECONDS: Final = 4.0
+#: How long a connection may take to carry on its session, in seconds.
+CONNECT_SECONDS: Final = 0.5
+#: For how long an actor waits for a reply that is lost, in seconds.
+LOST_SECONDS: Final = 1.0
 #: How long a scene goes on after its last stroke, in seconds.
 LAST_SECONDS: Final = 1.5
 
@@ -115,6 +119,8 @@ class Scenes:
                     self._late_answer(fault, cast)
                 case "late acquire":
                     self._late_acquire(fault.lasts, cast)
+                case "lost reply":
+                    self._lost_reply(cast)
                 case "demoted primary":
                     self._demoted_primary(fault.lasts, cast)
                 case "undone break":
@@ -280,6 +286,38 @@ class Scenes:
                 self._take(cast.waiter, cast.key)
                 self._await_end(aim, cast.key, cast.waiter, seconds * 4)
 
+    def _lost_reply(self, cast: Cast) -> None:
+        """Lose the reply to a create, and let a leader that was deposed before wake up.
+
+        It answers the search for the node as if it was the leader still, and does not know it.
+        """
+        leader = self._site.leader()
+        others = [server for server in self._site.servers if server is not leader]
+        way = cast.waiter.links[self._site.servers.index(leader)]
+        ways = [link for link in cast.waiter.links if link is not way]
+        with ExitStack() as stack:
+            for worker in (cast.holder, cast.waiter):
+                stack.enter_context(self._connected_to(worker, others))
+            aim = stack.enter_context(self._aim(*others))
+            # A server refuses a session that has seen more than it has itself.
+            self._lay_off(aim, cast.waiter)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            with _paused(leader):
+                self._site.leader()
+                self._await_connection(cast.waiter, others)
+                time.sleep(CONNECT_SECONDS)
+                for link in ways:
+                    link.black_hole("to_client")
+                cast.waiter.order("take", cast.key, LOST_SECONDS)
+                self._await(aim, cast.key, cast.holder, cast.waiter)
+                time.sleep(LOST_SECONDS)
+                for link in ways:
+                    link.cut()
+                way.pass_through()
+                self._await_connection(cast.waiter, [leader])
+            time.sleep(LAST_SECONDS)
+
     def _demoted_primary(self, seconds: float, cast: Cast) -> None:
         """Let a replica take the place of a primary, which goes on for a while with a holder.
 
@@ -433,15 +471,19 @@ class Scenes:
             for number, link in enumerate(worker.links):
                 if number not in wanted:
                     link.cut()
-            deadline = time.monotonic() + READY_SECONDS
-            while worker.server not in wanted:
-                if time.monotonic() > deadline:
-                    raise NotReady(f"process {worker.pid} did not connect to another server")
-                time.sleep(0.01)
+            self._await_connection(worker, servers)
             yield
         finally:
             for link in worker.links:
                 link.pass_through()
+
+    def _await_connection(self, worker: Worker, servers: list[Server]) -> None:
+        wanted = [self._site.servers.index(server) for server in servers]
+        deadline = time.monotonic() + READY_SECONDS
+        while worker.server not in wanted:
+            if time.monotonic() > deadline:
+                raise NotReady(f"process {worker.pid} did not connect to another server")
+            time.sleep(0.01)
 
     @contextmanager
     def _out_of_reach(self, worker: Worker) -> Iterator[None]:

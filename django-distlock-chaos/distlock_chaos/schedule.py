@@ -35,6 +35,7 @@ class Kind:
     :ivar named: whether it comes only in runs that name it
     :ivar recipes: the recipes that it is for; empty for all
     :ivar restarts: whether a server starts again, after which Redis grants nothing for a while
+    :ivar least_session: the shortest session timeout that it works with, in seconds
     :ivar redis: whether it can be brought about with Redis
     :ivar zookeeper: whether it can be brought about with ZooKeeper
     """
@@ -49,6 +50,7 @@ class Kind:
     named: bool = False
     recipes: frozenset[str] = frozenset()
     restarts: bool = False
+    least_session: float = 0.0
     redis: bool = True
     zookeeper: bool = True
 
@@ -149,6 +151,15 @@ SCENES: Final = {
         restarts=True,
         zookeeper=False,
     ),
+    # Until another leader is elected, none of the former one's sessions may end.
+    "lost reply": Kind(
+        settles=25.0,
+        nodes=3,
+        named=True,
+        recipes=_QUEUED,
+        least_session=15.0,
+        redis=False,
+    ),
     # It changes what the servers grant: to sessions that begin meanwhile, for good.
     "longer timeouts": Kind(
         shortest=3.0,
@@ -226,7 +237,14 @@ def plan(
     :raises ValueError: `only` names a fault that does not exist, or cannot be brought about here
     """
     for name in only:
-        _require(name, nodes=nodes, network=network, recipe=recipe, redis=redis)
+        _require(
+            name,
+            nodes=nodes,
+            session_timeout=session_timeout,
+            network=network,
+            recipe=recipe,
+            redis=redis,
+        )
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     possible = [
         name
@@ -274,7 +292,9 @@ def plan(
         at = over
 
 
-def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) -> None:
+def _require(
+    name: str, *, nodes: int, session_timeout: float, network: bool, recipe: str, redis: bool
+) -> None:
     kind = KINDS.get(name)
     if kind is None:
         raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
@@ -284,6 +304,9 @@ def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) 
         raise ValueError(f"The fault {name!r} is one of Redis.")
     if kind.nodes > nodes:
         raise ValueError(f"The fault {name!r} needs {kind.nodes} servers: give --nodes 3.")
+    if session_timeout < kind.least_session:
+        least = f"{kind.least_session:g}"
+        raise ValueError(f"The fault {name!r} needs long sessions: give --session-timeout {least}.")
     if kind.recipes and recipe not in kind.recipes:
         recipes = ", ".join(sorted(kind.recipes))
         raise ValueError(f"The fault {name!r} is for these recipes only: {recipes}.")

@@ -195,6 +195,7 @@ def test_no_lock_in_redis_depends_on_the_servers_clock(tmp_path: Path) -> None:
         # One to a renewal, and one to an acquire.
         ("late answer", ["--nodes=3", "--seconds=39"]),
         ("longer timeouts", ["--nodes=3", "--seconds=68"]),
+        ("lost reply", ["--nodes=3", "--seconds=54", "--session-timeout=20"]),
     ],
 )
 def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[str]) -> None:
