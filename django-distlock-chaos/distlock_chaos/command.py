@@ -45,7 +45,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--engine",
         choices=["zookeeper", "redis"],
         default="zookeeper",
-        help="the servers: ZooKeeper (default), or one Redis",
+        help="the servers: ZooKeeper (default), or Redis, with --nodes a primary and its replicas",
     )
     parser.add_argument(
         "--volatile", action="store_true", help="the Redis server keeps nothing on disk"

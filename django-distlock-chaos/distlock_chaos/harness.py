@@ -77,8 +77,8 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
     if options.processes < 2:
         raise ValueError(f"processes is {options.processes}: two are the fewest that can collide.")
     redis = options.engine == "redis"
-    if redis and (options.nodes > 1 or options.strict or options.recipe == "kazoo"):
-        raise ValueError("With Redis there is one server, no --strict and no recipe of kazoo.")
+    if redis and (options.strict or options.recipe == "kazoo"):
+        raise ValueError("With Redis there is no --strict and no recipe of kazoo.")
     if not redis and options.volatile:
         raise ValueError("ZooKeeper always writes to the disk: --volatile is for Redis.")
     if not redis and not LEAST_TICKS <= options.session_timeout / options.tick <= MOST_TICKS:
@@ -89,10 +89,11 @@ def run(options: Options, progress: Callable[[str], None]) -> list[Event]:
     with ExitStack() as stack:
         for name in ("kazoo", "distlock"):  # they report every fault of ours
             stack.enter_context(_silenced(logging.getLogger(name)))
-        obstacle = network.missing() if options.nodes > 1 else "one server has no links"
+        several = options.nodes > 1 and not redis
+        obstacle = network.missing() if several else "no fault needs links between servers"
         if obstacle is None:
             stack.enter_context(network.own())
-        elif options.nodes > 1:
+        elif several:
             progress(f"no partitions: {obstacle}")
         faults = schedule.plan(
             options.seed,

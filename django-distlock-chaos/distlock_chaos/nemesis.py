@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .aim import Aim, Standing
     from .fleet import Fleet, Worker
     from .history import History
-    from .redis_site import RedisNode
+    from .redis_site import RedisNode, RedisSite
     from .scenes import Scenes
     from .schedule import Fault
     from .site import Site
@@ -161,6 +161,12 @@ class Nemesis:
                     self._sleep(fault.lasts)
                 finally:
                     server.resume()
+            case "failover":
+                site = cast("RedisSite", self._site)
+                server.kill()
+                former = site.promote()
+                self._sleep(fault.lasts)
+                site.demote(former)
             case "flush":
                 cast("RedisNode", server).flush()
             case "server clock":

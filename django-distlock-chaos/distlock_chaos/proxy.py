@@ -80,6 +80,10 @@ class TcpProxy:
         """
         self._do(self._link.hold_back)
 
+    def lead_to(self, port: int) -> None:
+        """Pass new connections on to another port; the present ones stay where they are."""
+        self._do(lambda: self._link.lead_to(port))
+
     def delay(self, seconds: float) -> None:
         """Forward everything so much later, each way."""
         self._do(lambda: self._link.set_delay(seconds))
@@ -140,6 +144,9 @@ class _Link:
         self._gates["to_server"].set()
         gate.clear()
         self._held_back.append(gate)
+
+    def lead_to(self, port: int) -> None:
+        self._target = (self._target[0], port)
 
     def set_delay(self, seconds: float) -> None:
         self._delay = seconds

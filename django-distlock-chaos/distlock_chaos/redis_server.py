@@ -45,7 +45,7 @@ REFUSALS: Final[dict[str, tuple[_Command, _Command]]] = {
         ("ACL", "SETUSER", "default", "+fcall"),
     ),
     "NOREPLICAS": (
-        ("CONFIG", "SET", "min-replicas-to-write", 1),
+        ("CONFIG", "SET", "min-replicas-to-write", 9),
         ("CONFIG", "SET", "min-replicas-to-write", 0),
     ),
     "READONLY": (("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")),
@@ -175,11 +175,14 @@ class Redis:
 
         :param namespace: of the first database, in which no process has been yet
         """
-        conf = Configuration(hosts=self.hosts, namespace=namespace)
+        with patch.object(requests, "unknown_ms", lambda _: 0):
+            self.visit(Configuration(hosts=self.hosts, namespace=namespace))
+
+    def visit(self, conf: Configuration) -> None:
+        """Begin a session, the first since it has no functions, and end it."""
         session = session_arguments(conf, 1, b"", 1)
         self.ask("FUNCTION", "LOAD", CODE)
-        with patch.object(requests, "unknown_ms", lambda _: 0):
-            self.ask(*call(session, beginning(conf, None)))
+        self.ask(*call(session, beginning(conf, None)))
         self.ask(*call(session, good_bye()))
 
     @contextmanager

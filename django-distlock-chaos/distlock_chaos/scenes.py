@@ -8,12 +8,14 @@ the fleet goes on working with the other keys.
 from __future__ import annotations
 
 import itertools
-import shutil
 import signal
 import time
+import typing
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from distlock_chaos.server import ZooKeeper
 
 from . import network
 from .clock import set_clock
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from .aim import Aim
     from .fleet import Fleet, Worker
     from .history import History
+    from .redis_site import RedisNode, RedisSite
     from .register import Registers
     from .schedule import Fault
     from .site import Site
@@ -42,6 +45,10 @@ JOIN_SECONDS: Final = 0.2
 STEP_SECONDS: Final = 300.0
 #: How long a mute leader is heard by nobody; its followers give it up after five ticks.
 MUTE_SECONDS: Final = 4.0
+#: How long a connection may take to carry on its session, in seconds.
+CONNECT_SECONDS: Final = 0.5
+#: For how long an actor waits for a reply that is lost, in seconds.
+LOST_SECONDS: Final = 1.0
 #: How long a scene goes on after its last stroke, in seconds.
 LAST_SECONDS: Final = 1.5
 
@@ -110,10 +117,20 @@ class Scenes:
                     self._leader_partition(fault, cast)
                 case "late answer":
                     self._late_answer(fault, cast)
+                case "late acquire":
+                    self._late_acquire(fault.lasts, cast)
+                case "lost reply":
+                    self._lost_reply(cast)
+                case "demoted primary":
+                    self._demoted_primary(fault.lasts, cast)
+                case "undone break":
+                    self._undone_break(fault.lasts, cast)
                 case "longer timeouts":
                     self._longer_timeouts(fault.lasts, cast)
-                case "replaced server":
+                case "replaced server" if isinstance(self._site, ZooKeeper):
                     self._replaced_server(fault.lasts)
+                case "replaced server":
+                    self._replaced_redis(fault.lasts, cast)
                 case "clock step":
                     self._clock_step(fault.lasts, cast)
                 case _:
@@ -229,24 +246,111 @@ class Scenes:
     def _late_answer(self, fault: Fault, cast: Cast) -> None:
         """Stop a holder for a while, and its follower just after the next heartbeat.
 
-        The follower has answered the heartbeat, and has not reported it to the leader yet.
+        The follower has answered the heartbeat, and has not reported it to the leader yet. Or the
+        same with a process at rest, which takes the lock when it goes on.
         """
         leader = self._site.leader()
         followers = [server for server in self._site.servers if server is not leader]
         follower = followers[int(fault.pick * len(followers))]
         others = [server for server in self._site.servers if server is not follower]
+        acquires = int(fault.pick * 4) % 2 == 1
         with ExitStack() as stack:
             stack.enter_context(self._connected_to(cast.holder, [follower]))
             stack.enter_context(self._connected_to(cast.rival, others))
             aim = stack.enter_context(self._aim(*others))
             self._lay_off(aim, cast.holder)
-            self._queue_up(aim, cast)
-            time.sleep(fault.lasts)  # for some heartbeats
+            if not acquires:
+                self._queue_up(aim, cast)
+            time.sleep(fault.lasts)  # for some heartbeats, or pings
             with self._stopped(cast.holder):
+                if acquires:
+                    self._take(cast.holder, cast.key)
+                    time.sleep(fault.lasts / 2)
                 time.sleep(fault.lasts)
+            if acquires:
+                self._await(aim, cast.key, cast.holder)
             time.sleep(0.02 + fault.pick * 0.1)
             with _paused(follower):
-                self._await_end(aim, cast, fault.lasts * 3)
+                if acquires:
+                    self._take(cast.rival, cast.key)
+                self._await_end(aim, cast.key, cast.rival, fault.lasts * 3)
+
+    def _late_acquire(self, seconds: float, cast: Cast) -> None:
+        """Let a process at rest take the key between two pings, and cut it off at the grant."""
+        with self._aim() as aim:
+            self._lay_off(aim, cast.holder)
+            time.sleep(seconds)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            with self._out_of_reach(cast.holder):
+                self._take(cast.waiter, cast.key)
+                self._await_end(aim, cast.key, cast.waiter, seconds * 4)
+
+    def _lost_reply(self, cast: Cast) -> None:
+        """Lose the reply to a create, and let a leader that was deposed before wake up.
+
+        It answers the search for the node as if it was the leader still, and does not know it.
+        """
+        leader = self._site.leader()
+        others = [server for server in self._site.servers if server is not leader]
+        way = cast.waiter.links[self._site.servers.index(leader)]
+        ways = [link for link in cast.waiter.links if link is not way]
+        with ExitStack() as stack:
+            for worker in (cast.holder, cast.waiter):
+                stack.enter_context(self._connected_to(worker, others))
+            aim = stack.enter_context(self._aim(*others))
+            # A server refuses a session that has seen more than it has itself.
+            self._lay_off(aim, cast.waiter)
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+            with _paused(leader):
+                self._site.leader()
+                self._await_connection(cast.waiter, others)
+                time.sleep(CONNECT_SECONDS)
+                for link in ways:
+                    link.black_hole("to_client")
+                cast.waiter.order("take", cast.key, LOST_SECONDS)
+                self._await(aim, cast.key, cast.holder, cast.waiter)
+                time.sleep(LOST_SECONDS)
+                for link in ways:
+                    link.cut()
+                way.pass_through()
+                self._await_connection(cast.waiter, [leader])
+            time.sleep(LAST_SECONDS)
+
+    def _demoted_primary(self, seconds: float, cast: Cast) -> None:
+        """Let a replica take the place of a primary, which goes on for a while with a holder.
+
+        Then that becomes a replica, and the holder's connection stays.
+        """
+        site = typing.cast("RedisSite", self._site)
+        with self._aim() as aim:
+            self._queue_up(aim, cast)
+        former = site.promote()
+        try:
+            for worker in self._fleet.workers:
+                if worker is not cast.holder:
+                    worker.links[0].drop()
+            time.sleep(seconds)
+        finally:
+            site.demote(former)
+        time.sleep(LAST_SECONDS)
+
+    def _undone_break(self, seconds: float, cast: Cast) -> None:
+        """Break a lock on a primary that no replica hears, and let one of these take its place."""
+        site = typing.cast("RedisSite", self._site)
+        with self._aim() as aim:
+            # Its session ends if one of its own transactions is undone.
+            self._lay_off(aim, cast.holder)
+            self._queue_up(aim, cast)
+            time.sleep(seconds)  # for a heartbeat, from which on the holder watches its node
+            site.part_from_replicas()
+            self._say("broke", key=cast.key, pid=cast.holder.pid)
+            aim.delete(aim.queue(cast.key)[0].path)
+            time.sleep(LAST_SECONDS)  # the holder's delete may be behind a WAIT for the replicas
+        site.leader().kill()
+        site.demote(site.promote())
+        time.sleep(LAST_SECONDS)
 
     def _longer_timeouts(self, seconds: float, cast: Cast) -> None:
         """Restart all servers, which then grant at least so much, and cut a holder off.
@@ -262,7 +366,7 @@ class Scenes:
                 leader = self._site.leader()
                 leader.kill()
                 leader.start(wait=False)
-                self._await_end(aim, cast, seconds)
+                self._await_end(aim, cast.key, cast.rival, seconds)
         finally:
             for link in cast.holder.links:
                 link.pass_through()
@@ -281,9 +385,9 @@ class Scenes:
             change(server, minSessionTimeout=least)
             server.start()
 
-    def _await_end(self, aim: Aim, cast: Cast, seconds: float) -> None:
+    def _await_end(self, aim: Aim, key: str, rival: Worker, seconds: float) -> None:
         """Wait until the holder's session has expired, and a little longer."""
-        if not aim.await_queue(cast.key, [cast.rival.pid], seconds + READY_SECONDS):
+        if not aim.await_queue(key, [rival.pid], seconds + READY_SECONDS):
             raise NotReady("the holder's session did not expire")
         time.sleep(LAST_SECONDS)
 
@@ -292,14 +396,37 @@ class Scenes:
         for server in self._site.servers:
             server.kill()
         for server in self._site.servers:
-            shutil.rmtree(server.folder / "data/version-2")
-        self._registers.begin_era()
-        self._say("replaced")
+            server.erase()
+        if isinstance(self._site, ZooKeeper):
+            # It grants at once, and its tokens begin again.
+            self._registers.begin_era()
+            self._say("replaced")
         time.sleep(seconds)
         for server in self._site.servers:
             server.start(wait=False)
         for server in self._site.servers:
             server.wait_until_serving()
+
+    def _replaced_redis(self, seconds: float, cast: Cast) -> None:
+        """Erase a held Redis; the first that comes to it has a short session timeout.
+
+        The holder comes last.
+        """
+        with self._aim() as aim:
+            self._take(cast.holder, cast.key)
+            self._await(aim, cast.key, cast.holder)
+        workers = sorted(self._fleet.workers, key=lambda worker: worker is cast.holder)
+        for worker in workers:
+            worker.links[0].cut()
+        try:
+            self._replaced_server(seconds)
+            typing.cast("RedisNode", self._site.leader()).meet_hasty()
+        finally:
+            for worker in workers:
+                if worker is cast.holder:
+                    self._take(cast.waiter, cast.key)
+                    time.sleep(LAST_SECONDS)
+                worker.links[0].pass_through()
 
     def _clock_step(self, seconds: float, cast: Cast) -> None:
         """Set the leader's clock five minutes ahead while a lease is held, and back later."""
@@ -344,13 +471,29 @@ class Scenes:
             for number, link in enumerate(worker.links):
                 if number not in wanted:
                     link.cut()
-            deadline = time.monotonic() + READY_SECONDS
-            while worker.server not in wanted:
-                if time.monotonic() > deadline:
-                    raise NotReady(f"process {worker.pid} did not connect to another server")
-                time.sleep(0.01)
+            self._await_connection(worker, servers)
             yield
         finally:
+            for link in worker.links:
+                link.pass_through()
+
+    def _await_connection(self, worker: Worker, servers: list[Server]) -> None:
+        wanted = [self._site.servers.index(server) for server in servers]
+        deadline = time.monotonic() + READY_SECONDS
+        while worker.server not in wanted:
+            if time.monotonic() > deadline:
+                raise NotReady(f"process {worker.pid} did not connect to another server")
+            time.sleep(0.01)
+
+    @contextmanager
+    def _out_of_reach(self, worker: Worker) -> Iterator[None]:
+        try:
+            for link in worker.links:
+                link.black_hole()
+            self._say("cut off", pid=worker.pid)
+            yield
+        finally:
+            self._say("joined", pid=worker.pid)
             for link in worker.links:
                 link.pass_through()
 

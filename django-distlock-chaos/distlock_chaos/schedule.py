@@ -35,6 +35,7 @@ class Kind:
     :ivar named: whether it comes only in runs that name it
     :ivar recipes: the recipes that it is for; empty for all
     :ivar restarts: whether a server starts again, after which Redis grants nothing for a while
+    :ivar least_session: the shortest session timeout that it works with, in seconds
     :ivar redis: whether it can be brought about with Redis
     :ivar zookeeper: whether it can be brought about with ZooKeeper
     """
@@ -49,6 +50,7 @@ class Kind:
     named: bool = False
     recipes: frozenset[str] = frozenset()
     restarts: bool = False
+    least_session: float = 0.0
     redis: bool = True
     zookeeper: bool = True
 
@@ -87,23 +89,76 @@ OTHERS: Final = {
     "flush": Kind(restarts=True, zookeeper=False),
     # It needs a server whose clock can be set, and this a C compiler.
     "server clock": Kind(shortest=1.5, longest=2.5, past_expiry=True, named=True, zookeeper=False),
-    "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3),
-    "partition": Kind(shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True),
+    "leader kill": Kind(shortest=0.5, longest=2.5, nodes=3, redis=False),
+    "partition": Kind(
+        shortest=1.5, longest=2.5, past_expiry=True, nodes=3, network=True, redis=False
+    ),
     # One of them lets the server grant nothing for a while.
     "refusals": Kind(shortest=0.5, longest=1.5, restarts=True, zookeeper=False),
+    "failover": Kind(shortest=0.5, longest=2.5, nodes=3, restarts=True, zookeeper=False),
 }
 #: Each of these plays a whole scene, on a key of its own where it needs one; see `scenes`.
 SCENES: Final = {
     "line begun anew": Kind(shortest=1.0, longest=1.0, recipes=_QUEUED),
     # A hold ends after two thirds of a session timeout, and its session may go on.
     "long pause": Kind(shortest=0.5, longest=1.0, of_session=True, recipes=_QUEUED),
-    "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3),
-    "frozen leader": Kind(shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED),
+    "leader pause": Kind(shortest=0.5, longest=0.8, of_session=True, nodes=3, redis=False),
+    "frozen leader": Kind(
+        shortest=8.0, longest=8.0, past_expiry=True, nodes=3, recipes=_QUEUED, redis=False
+    ),
     "leader partition": Kind(
-        shortest=8.0, longest=8.0, past_expiry=True, nodes=3, network=True, recipes=_QUEUED
+        shortest=8.0,
+        longest=8.0,
+        past_expiry=True,
+        nodes=3,
+        network=True,
+        recipes=_QUEUED,
+        redis=False,
     ),
     "late answer": Kind(
-        shortest=0.45, longest=0.55, of_session=True, settles=15.0, nodes=3, recipes=_QUEUED
+        shortest=0.45,
+        longest=0.55,
+        of_session=True,
+        settles=15.0,
+        nodes=3,
+        recipes=_QUEUED,
+        redis=False,
+    ),
+    "late acquire": Kind(
+        shortest=0.3,
+        longest=0.6,
+        of_session=True,
+        settles=10.0,
+        recipes=_QUEUED,
+        zookeeper=False,
+    ),
+    "demoted primary": Kind(
+        shortest=0.0,
+        longest=2.0,
+        of_session=True,
+        nodes=3,
+        recipes=_QUEUED,
+        restarts=True,
+        zookeeper=False,
+    ),
+    "undone break": Kind(
+        shortest=0.25,
+        longest=0.5,
+        of_session=True,
+        settles=5.0,
+        nodes=3,
+        recipes=_QUEUED,
+        restarts=True,
+        zookeeper=False,
+    ),
+    # Until another leader is elected, none of the former one's sessions may end.
+    "lost reply": Kind(
+        settles=25.0,
+        nodes=3,
+        named=True,
+        recipes=_QUEUED,
+        least_session=15.0,
+        redis=False,
     ),
     # It changes what the servers grant: to sessions that begin meanwhile, for good.
     "longer timeouts": Kind(
@@ -114,6 +169,7 @@ SCENES: Final = {
         nodes=3,
         named=True,
         recipes=_QUEUED,
+        redis=False,
     ),
     # Followers prolong a leader that they do not hear, so without STRICT there may be two holders.
     "mute leader": Kind(
@@ -124,15 +180,18 @@ SCENES: Final = {
         network=True,
         named=True,
         recipes=_QUEUED,
+        redis=False,
     ),
     # It breaks ZooKeeper's own promise to keep what it has acknowledged.
-    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, redis=False),
+    "replaced server": Kind(shortest=0.2, longest=2.0, settles=11.0, named=True, restarts=True),
     # It needs servers whose clocks can be set, and these a Java compiler.
     "clock step": Kind(
         shortest=2.0, longest=2.0, named=True, recipes=frozenset({"lease"}), redis=False
     ),
 }
 KINDS: Final = {**KEEPS, **LOSES, **OTHERS, **SCENES}
+#: Afterwards each process gets a lock again soon.
+RETURNS: Final = frozenset({"replaced server", "failover", "demoted primary"})
 #: Every session outlives these faults, whether or not every hold does.
 KEEPS_SESSIONS: Final = frozenset(KEEPS) | {"interrupt", "break", "line begun anew", "leader pause"}
 
@@ -178,7 +237,14 @@ def plan(
     :raises ValueError: `only` names a fault that does not exist, or cannot be brought about here
     """
     for name in only:
-        _require(name, nodes=nodes, network=network, recipe=recipe, redis=redis)
+        _require(
+            name,
+            nodes=nodes,
+            session_timeout=session_timeout,
+            network=network,
+            recipe=recipe,
+            redis=redis,
+        )
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     possible = [
         name
@@ -226,16 +292,21 @@ def plan(
         at = over
 
 
-def _require(name: str, *, nodes: int, network: bool, recipe: str, redis: bool) -> None:
+def _require(
+    name: str, *, nodes: int, session_timeout: float, network: bool, recipe: str, redis: bool
+) -> None:
     kind = KINDS.get(name)
     if kind is None:
         raise ValueError(f"There is no fault {name!r}. Choose from: {', '.join(KINDS)}.")
-    if redis and (kind.nodes > 1 or not kind.redis):
+    if redis and not kind.redis:
         raise ValueError(f"The fault {name!r} is one of ZooKeeper's servers.")
     if not redis and not kind.zookeeper:
         raise ValueError(f"The fault {name!r} is one of Redis.")
     if kind.nodes > nodes:
         raise ValueError(f"The fault {name!r} needs {kind.nodes} servers: give --nodes 3.")
+    if session_timeout < kind.least_session:
+        least = f"{kind.least_session:g}"
+        raise ValueError(f"The fault {name!r} needs long sessions: give --session-timeout {least}.")
     if kind.recipes and recipe not in kind.recipes:
         recipes = ", ".join(sorted(kind.recipes))
         raise ValueError(f"The fault {name!r} is for these recipes only: {recipes}.")

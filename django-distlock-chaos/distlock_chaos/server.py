@@ -186,6 +186,10 @@ class Server:
             self._process.send(signal.SIGKILL)
             self._process.wait()
 
+    def erase(self) -> None:
+        """Remove all data; the process must be gone."""
+        shutil.rmtree(self.folder / "data/version-2")
+
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and, from the return on, says nothing."""
         self.process.pause()

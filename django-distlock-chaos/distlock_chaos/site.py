@@ -63,7 +63,13 @@ def site(options: Options) -> Site:
 
         # It has what the faults of its own schedule need.
         clock = "server clock" in options.only
-        return cast("Site", RedisSite(volatile=options.volatile, stepping_clock=clock))
+        redis = RedisSite(
+            options.nodes,
+            volatile=options.volatile,
+            stepping_clock=clock,
+            session_timeout=options.session_timeout,
+        )
+        return cast("Site", redis)
     return Site(
         options.nodes,
         config={"tickTime": f"{options.tick * 1000:.0f}"},

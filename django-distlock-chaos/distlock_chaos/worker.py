@@ -322,6 +322,8 @@ def main() -> None:
                 "NAMESPACE": options["namespace"],
                 "SESSION_TIMEOUT": options["session_timeout"],
                 "STRICT": options["strict"],
+                # Or else a former primary that lives on keeps its holders.
+                "REPLICAS": int(options["engine"] == "redis" and options["nodes"] > 1),
             }
         },
     )
@@ -329,7 +331,8 @@ def main() -> None:
     if options["engine"] == "redis":
         from distlock.engine.redis import requests  # noqa: PLC0415 - of the extra [redis]
 
-        requests.USUAL_SECONDS = 0  # type: ignore[misc]  # all processes have one session timeout
+        # All processes have one session timeout.
+        requests.USUAL_SECONDS = options["session_timeout"]  # type: ignore[misc]
     # They report what the history tells: the nemesis at work.
     for name in ("kazoo", "distlock"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

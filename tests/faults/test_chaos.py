@@ -106,10 +106,10 @@ def test_a_run_that_would_show_nothing_is_refused(option: str, message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--engine=redis", "--nodes=3"], "With Redis there is one server"),
+        (["--engine=redis", "--strict"], "no --strict"),
         (["--engine=redis", "--recipe=kazoo"], "no recipe of kazoo"),
-        (["--engine=redis", "--fault=leader kill"], "is one of ZooKeeper's servers"),
-        (["--engine=redis", "--fault=replaced server"], "is one of ZooKeeper's servers"),
+        (["--engine=redis", "--nodes=3", "--fault=leader kill"], "is one of ZooKeeper's servers"),
+        (["--engine=redis", "--fault=failover"], "needs 3 servers"),
         (["--fault=late bytes"], "is one of Redis"),
         (["--volatile"], "--volatile is for Redis"),
     ],
@@ -160,8 +160,9 @@ def test_the_other_locks_pass(tmp_path: Path, recipe: str, modes: set[str]) -> N
         ["--volatile", "--fault=server kill"],
         ["--fault=late bytes", "--fault=flush"],
         ["--fault=refusals", "--fault=stop"],
+        ["--fault=replaced server", "--seconds=34"],
     ],
-    ids=["kept on disk", "volatile", "of Redis alone", "refusing"],
+    ids=["kept on disk", "volatile", "of Redis alone", "refusing", "replaced"],
 )
 def test_locks_in_redis_pass(tmp_path: Path, options: list[str]) -> None:
     if shutil.which("redis-server") is None:
@@ -191,10 +192,26 @@ def test_no_lock_in_redis_depends_on_the_servers_clock(tmp_path: Path) -> None:
         ("clock step", ["--recipe=lease"]),
         ("leader pause", ["--nodes=3", "--seconds=20"]),
         ("long pause", []),
+        # One to a renewal, and one to an acquire.
+        ("late answer", ["--nodes=3", "--seconds=39"]),
+        ("longer timeouts", ["--nodes=3", "--seconds=68"]),
+        ("lost reply", ["--nodes=3", "--seconds=54", "--session-timeout=20"]),
     ],
 )
 def test_a_scene_is_played_to_its_end(tmp_path: Path, fault: str, options: list[str]) -> None:
     size = "--seconds=14", "--processes=3", *options
+    status, output, errors, timeline = chaos(tmp_path, f"--fault={fault}", *size)
+    assert status == 0, output + errors
+    assert "called off" not in errors
+    assert len(timeline.faults) > 1
+    assert all(found.healed < math.inf for found in timeline.faults)
+
+
+@pytest.mark.parametrize("fault", ["late acquire", "failover", "demoted primary", "undone break"])
+def test_a_scene_of_redis_is_played_to_its_end(tmp_path: Path, fault: str) -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server was not found.")
+    size = "--engine=redis", "--seconds=34", "--processes=3", "--nodes=3"
     status, output, errors, timeline = chaos(tmp_path, f"--fault={fault}", *size)
     assert status == 0, output + errors
     assert "called off" not in errors

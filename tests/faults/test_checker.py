@@ -248,15 +248,15 @@ def test_a_call_that_is_refused_while_all_servers_serve(
     assert story.gates() == gates
 
 
+@pytest.mark.parametrize("kind", ["replaced server", "demoted primary"])
 @pytest.mark.parametrize(("got", "gates"), [(13.9, []), (14.1, ["absences"])])
 def test_every_process_is_back_after_its_servers_were_replaced(
-    story: Story, got: float, gates: list[str]
+    story: Story, kind: str, got: float, gates: list[str]
 ) -> None:
     story.hold(1, "a", 10)
     story.release(1.1, "a")
-    story.fault(3, "replaced server", until=4)
-    story.add(3, "replaced")
-    story.hold(4.5, "b", 3, pid=2)
+    story.fault(3, kind, until=4)
+    story.hold(4.5, "b", 11, pid=2)
     story.release(4.6, "b")
     story.hold(got, "c", 12)
     story.release(got + 0.1, "c")

@@ -139,6 +139,22 @@ def test_drop_closes_and_accepts_again(proxy: TcpProxy) -> None:
         assert connection.recv(1) == b"b"
 
 
+def test_new_connections_lead_elsewhere_and_the_present_ones_stay(
+    proxy: TcpProxy, echo: EchoServer
+) -> None:
+    other = EchoServer()
+    with connected(proxy) as first:
+        first.sendall(b"1")
+        assert first.recv(1) == b"1"
+        proxy.lead_to(other.port)
+        with connected(proxy) as second:
+            for connection in (first, second):
+                connection.sendall(b"2")
+                assert connection.recv(1) == b"2"
+    other.close()
+    assert (echo.received, other.received) == (b"12", b"2")
+
+
 @pytest.mark.parametrize(
     ("direction", "reaches_server"), [("both", False), ("to_server", False), ("to_client", True)]
 )

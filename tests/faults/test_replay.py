@@ -67,6 +67,18 @@ def test_a_fault_that_cannot_be_brought_about_is_refused(
         plan(5, 60, nodes=1, session_timeout=4, only=[name], recipe=recipe)
 
 
+def test_a_fault_that_needs_long_sessions_is_refused_with_shorter_ones() -> None:
+    with pytest.raises(ValueError, match="needs long sessions: give --session-timeout 15"):
+        plan(5, 60, nodes=3, session_timeout=4, only=["lost reply"])
+
+
+def test_several_servers_of_redis_see_no_fault_of_zookeeper() -> None:
+    faults = plan(5, 900, nodes=3, session_timeout=4, redis=True)
+    usual = {name for name, kind in KINDS.items() if kind.redis and not kind.named}
+    assert {fault.kind for fault in faults} == usual
+    assert {"failover", "demoted primary", "undone break"} <= usual
+
+
 def test_a_partition_without_a_network_of_its_own_is_refused() -> None:
     with pytest.raises(ValueError, match="needs Linux, root, and the programs ip, nft and ss"):
         plan(5, 60, nodes=3, session_timeout=4, only=["leader partition"])

@@ -174,10 +174,10 @@ def refusals(timeline: Timeline) -> Iterator[Violation]:
 
 
 def absences(timeline: Timeline) -> Iterator[Violation]:
-    """Processes that get no lock for long after the servers were replaced by empty ones."""
+    """Processes that get no lock for long after the servers were replaced by others."""
     begins = [*(fault.at for fault in timeline.faults), math.inf]
     for fault, next_fault in zip(timeline.faults, begins[1:], strict=True):
-        if fault.kind != "replaced server":
+        if fault.kind not in schedule.RETURNS:
             continue
         for pid in {call.pid for call in timeline.calls.values() if call.asked < fault.at}:
             got = [hold.got for hold in timeline.holds if hold.pid == pid and hold.got]
