@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .locks.semaphore import zk_semaphore as zk_semaphore
     from .locks.semaphore import zk_semaphore_mutex as zk_semaphore_mutex
     from .owner.hold import Hold as Hold
-    from .session.sharing import kazoo_client as kazoo_client
+    from .session.registry import kazoo_client as kazoo_client
     from .session.termination import release_on_sigterm as release_on_sigterm
     from .signals import lock_acquired as lock_acquired
     from .signals import lock_at_risk as lock_at_risk
@@ -57,7 +57,7 @@ _MODULES: Final = {
     "locks.rwlock": "zk_rwlock",
     "locks.semaphore": "zk_semaphore zk_semaphore_mutex",
     "owner.hold": "Hold",
-    "session.sharing": "kazoo_client",
+    "session.registry": "kazoo_client",
     "session.termination": "release_on_sigterm",
     "signals": "lock_acquired lock_at_risk lock_contended lock_failed lock_lost lock_released "
     "lock_safe",

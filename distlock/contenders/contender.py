@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
 from distlock.engine.timer import call_later
+from distlock.exceptions import IncompatiblePeer, LockLost, LockUnavailable
+from distlock.keys import znodes
 from distlock.queue import events as e
 from distlock.queue.local_line import Line, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
-from . import answers
 from .grant import Grant, Reason
-from .refusals import refusal, worn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -223,7 +223,7 @@ class QueuedContender(Grant):
     def _refuse_worn_line(self, since: float) -> None:
         self._worn_since = None
         if time.monotonic() - since > WORN_SECONDS and self.error is None:
-            self.error = worn(self.head, self.key)
+            self.error = _worn(self.head, self.key)
 
     # --- events, on the connection thread --------------------------------------------------------
 
@@ -344,7 +344,7 @@ class QueuedContender(Grant):
         if error is not None:
             self._answered(connection, lambda _, error: e.Created(None, error), value, error)
         elif connection == self._connection:
-            self.apply(e.Created(answers.node(*value)))
+            self.apply(e.Created(_node(*value)))
         else:
             self._delete_orphan(value)
 
@@ -404,7 +404,7 @@ class QueuedContender(Grant):
         self.session.create_containers(self.path, self._answer(lambda _, error: e.LineMade(error)))
 
     def _list(self, effect: e.List) -> None:
-        answered = self._answer(partial(answers.listed, sync=effect.sync))
+        answered = self._answer(partial(listed, sync=effect.sync))
         if effect.sync:
             answered = partial(self._searched, self._connection, answered)
         self.session.children(self.path, answered, sync=effect.sync)
@@ -427,7 +427,7 @@ class QueuedContender(Grant):
             self._list(e.List(sync=True))
 
     def _read_line(self, _: e.ReadLine) -> None:
-        self.session.read(self.path, self._answer(answers.line_read))
+        self.session.read(self.path, self._answer(_line_read))
 
     def _remove_line(self, effect: e.RemoveLine) -> None:
         removed = self._answer(lambda _, error: e.LineRemoved(error))
@@ -435,12 +435,12 @@ class QueuedContender(Grant):
 
     def _read(self, effect: e.Read) -> None:
         path = f"{self.path}/{effect.name}"
-        self.session.read(path, self._answer(partial(answers.node_read, effect.name)))
+        self.session.read(path, self._answer(partial(_node_read, effect.name)))
 
     def _watch(self, effect: e.Watch) -> None:
         name = effect.name
         changed = self._watcher(name, partial(e.Changed, name))
-        watched = self._answer(partial(answers.watched, name))
+        watched = self._answer(partial(_watched, name))
         self.session.watch(f"{self.path}/{name}", changed, watched)
 
     def _unwatch(self, effect: e.Unwatch) -> None:
@@ -453,7 +453,7 @@ class QueuedContender(Grant):
     def _learn_line(self, _: e.WatchLine) -> None:
         path, lines = self.path, self.session.lines
         line = lines.setdefault(path, Line(changed=partial(_forget, lines, path)))
-        answered = self._answer(answers.line_read)
+        answered = self._answer(_line_read)
 
         def read(value: Any, error: BaseException | None) -> None:
             if error is None and lines.get(path) is line:  # or else the watch is no more
@@ -480,7 +480,7 @@ class QueuedContender(Grant):
             self._settled()
 
     def _refuse(self, effect: e.Refuse) -> None:
-        self.error = refusal(effect, self.session, self.path, self.key)
+        self.error = _refusal(effect, self.session, self.path, self.key)
         if effect.why is e.Why.WRITER_LOST:
             cast("Machine", self.machine.policy.spot).me.lose()  # type: ignore[attr-defined]
         self._settled()
@@ -521,3 +521,85 @@ class QueuedContender(Grant):
 
 def _forget(lines: dict[str, Line], path: str, _deleted: bool) -> None:
     lines.pop(path, None)
+
+
+# --- the events of answers ------------------------------------------------------------------------
+
+
+def listed(names: Any, error: e.Error, *, sync: bool = False) -> e.Listed:
+    """Return the event of a listed line."""
+    return e.Listed(names or (), error, sync)
+
+
+def _line_read(value: Any, error: e.Error) -> e.LineRead:
+    """Return the event of a line whose own node was read; the answer is (data, stat)."""
+    if error:
+        return e.LineRead(error=error)
+    data, stat = value
+    plain = not (data or stat.version or stat.aversion)
+    return e.LineRead(stat.czxid, stat.version, plain)
+
+
+def _node_read(name: str, value: Any, error: e.Error) -> e.NodeRead:
+    """Return the event of a node that was read."""
+    if error:
+        return e.NodeRead(name, error=error)
+    data, stat = value
+    return e.NodeRead(name, _node(name, stat), data)
+
+
+def _watched(name: str, value: Any, error: e.Error) -> e.Watched:
+    """Return the event of a node that was read and is watched."""
+    if error:
+        return e.Watched(name, error=error)
+    data, stat = value
+    return e.Watched(name, data, stat.version)
+
+
+def _node(path: str, stat: Any) -> e.Node:
+    """Return a contender's node."""
+    name = path.rpartition("/")[2]
+    return e.Node(name, stat.czxid, stat.ephemeralOwner, int(name[-10:]))
+
+
+# --- the errors of those who are refused ----------------------------------------------------------
+
+
+def _refusal(refuse: e.Refuse, session: Session, path: str, key: str) -> Exception:
+    """Return the error for a contender of the line under `path`."""
+    if refuse.why is e.Why.INCOMPATIBLE:
+        return _incompatible(f"{path}/{refuse.about}", str(refuse.about), key)
+    if refuse.why is e.Why.NOT_REMOVABLE:
+        return LockUnavailable(
+            f"{path} has come to the end of its sequence numbers, and has data or an ACL "
+            "of somebody's own, so distlock does not remove it. Remove it by hand while nobody "
+            f"uses {key!r}, and make it again.",
+            key=key,
+            retry_after=session.conf.retry_after,
+            using=session.conf.alias,
+        )
+    if refuse.why is e.Why.WRITER_LOST:
+        return LockLost(f"The write lock {key!r} was lost before it became a read lock.")
+    return session.unavailable(key, refuse.about if isinstance(refuse.about, Exception) else None)
+
+
+def _incompatible(path: str, name: str, key: str) -> IncompatiblePeer:
+    node = znodes.parse(name)
+    recipe = znodes.incompatible_recipe(name)
+    if not recipe:
+        mutex = node is not None and node.kind == znodes.LOCK
+        recipe = f"Curator's {'InterProcessMutex' if mutex else 'InterProcessReadWriteLock'}"
+    return IncompatiblePeer(
+        f"{path} is a node of {recipe}, which does not wait for a node such as ours: both would "
+        f"believe that they hold {key!r}. Use the same recipe on both sides "
+        "(docs/reference/curator.md has a table of all pairs), or another path."
+    )
+
+
+def _worn(path: str, key: str) -> IncompatiblePeer:
+    """Return the error for a line that has to begin anew, and whose first node stays."""
+    return IncompatiblePeer(
+        f"{path} is near the end of its sequence numbers, so the line has to begin anew, "
+        "and a client that does not know that (Curator, or an older distlock) stays in it. Stop "
+        f"the clients of {key!r} until nobody is in the line."
+    )

@@ -12,8 +12,7 @@ from distlock.queue import events as e
 from distlock.queue.policies import FAIR, Policy
 from distlock.queue.semaphore import machine as semaphore
 
-from . import answers
-from .contender import QueuedContender
+from .contender import QueuedContender, listed
 from .grant import remind
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ class SemaphorePart(QueuedContender):
 
     def _watch_names(self, _: e.WatchNames) -> None:
         changed = self._watcher(e.NAMES, partial(e.Changed, e.NAMES))
-        self.session.watch(self.path, changed, self._answer(answers.listed), children=True)
+        self.session.watch(self.path, changed, self._answer(listed), children=True)
 
     def _unwatch(self, effect: e.Unwatch) -> None:
         if effect.name in (e.LIMIT, e.NAMES):

@@ -59,8 +59,7 @@ from distlock.keys import znodes
 
 from . import events as e
 from .policies import of_the_other_family
-from .states import RULES, State
-from .table import methods_of
+from .states import RULES, State, methods_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from .events import Effect, Event, Node
     from .local_line import Local, LocalLine
     from .policies import Policy
-    from .table import Rule
+    from .states import Rule
 
 
 class DeadlineView(Protocol):

@@ -4,8 +4,7 @@
 session sends `requests`, shares `watches`, and deletes its nodes for certain (`guaranteed_delete`).
 Callers ask by `programs`, among them `bulk_reads`, which reads many nodes. `termination` ends
 sessions on SIGTERM, and `reaper` those of killed processes. `engines` knows the servers.
-`server_time` and `lease_clock` measure time by the server's clock, and `node_bytes` measures the
-request that ends a session.
+`server_time` and `lease_clock` measure time by the server's clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Opens the sessions of this process when first needed, closes them, forgets them in a fork."""
+"""Opens the sessions of this process when first needed, closes them, forgets them in a fork.
+
+It also lends a session to users, as kazoo's client.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,15 @@ from django.core.signals import setting_changed
 
 from distlock import process
 from distlock.conf import configuration
+from distlock.conf.rules import REDIS
 from distlock.exceptions import LockUnavailable
 
 from .session import Session, observers
 from .termination import release_in_commands
 
 if TYPE_CHECKING:
+    from distlock.engine.kazoo import KazooClient
+
     from .session import Observer
 
 #: A signal handler may begin one between any two lines, so none is ever replaced: each is put in
@@ -80,6 +86,33 @@ def session_for(alias: str = "default") -> Session:
 def _living(alias: str) -> Session | None:
     living = (one for one in sessions() if one.conf.alias == alias and not one.over)
     return next(living, None)
+
+
+def kazoo_client(using: str = "default") -> KazooClient:
+    """Return the ``KazooClient`` of this process's session, connected.
+
+    Nodes, watches and recipes of this client live and die with the same session as the locks. You
+    need not start it, and you cannot stop it: it closes when the process ends. Its callbacks run on
+    threads of their own, and may block. Paths are relative to the chroot of ``HOSTS``. New nodes
+    have the ACL of the settings.
+
+    In a forked child, call this function again: the parent's client raises
+    ``ConnectionClosedError`` there.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises LockUnavailable: there is no connection within ``CONNECT_TIMEOUT``
+    :raises RuntimeError: the alias uses Redis
+    """
+    session = session_for(using)
+    if session.conf.engine == REDIS:
+        raise RuntimeError(
+            f"DISTLOCK[{using!r}] uses Redis, for which there is no client of kazoo. Name an alias "
+            "of ZooKeeper in `using`, or use redis-py."
+        )
+    kazoo = session.kazoo
+    if kazoo is None or not kazoo.connected:
+        kazoo = session.call(session.lend, timeout=session.conf.connect_timeout, key="")
+    return kazoo
 
 
 def close_sessions() -> None:

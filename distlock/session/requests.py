@@ -11,7 +11,7 @@ connection thread. A caller that blocks or awaits runs a program, which makes th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from distlock.engine.deadline import now
 from distlock.engine.errors import (
@@ -26,9 +26,8 @@ from distlock.engine.guard import guarded
 from distlock.engine.protocol import CONTAINER, EPHEMERAL, SEQUENTIAL
 from distlock.engine.reply import Reply
 from distlock.exceptions import LockUnavailable, TooManyLocks
+from distlock.keys.limits import SEQUENCE_DIGITS
 from distlock.keys.znodes import with_parents
-
-from .node_bytes import NodeBytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +36,49 @@ if TYPE_CHECKING:
     from distlock.engine.protocol import EngineClient, Requests
     from distlock.engine.reply import Done
     from distlock.engine.zookeeper.shared_client import SharedClient
+
+#: The bytes that precede each path in the message. The paths of locks are ASCII.
+_LENGTH: Final = 4
+
+
+class NodeBytes:
+    """The ephemeral nodes of a session, which change on the connection thread alone.
+
+    The message that ends the session names each of them. No server can read one that is longer than
+    ``jute.maxbuffer`` (1 MiB by default), and it takes the whole ensemble down (ZOOKEEPER-4306).
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        #: How many bytes they take.
+        self.total = 0
+        self._sizes: dict[str, int] = {}
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._sizes
+
+    def add(self, path: str) -> None:
+        """Count a node that was created."""
+        if path not in self._sizes:
+            size = self._sizes[path] = len(path) + _LENGTH
+            self.total += size
+
+    def discard(self, path: str) -> None:
+        """Stop counting a node, if it was counted."""
+        self.total -= self._sizes.pop(path, 0)
+
+    def clear(self) -> None:
+        """Forget the nodes of a session that is over."""
+        self._sizes.clear()
+        self.total = 0
+
+    def full(self, path: str, under_way: int) -> bool:
+        """Whether one more node might exceed the limit, with so many `under_way`."""
+        return self.total + (under_way + 1) * (len(path) + _LENGTH + SEQUENCE_DIGITS) > self.limit
+
+    def paths(self) -> list[str]:
+        """Return the paths of the nodes."""
+        return list(self._sizes)
 
 
 class SessionRequests:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.contenders import answers
+from distlock.contenders import contender
 from distlock.queue import events as e
 
 if TYPE_CHECKING:
@@ -21,29 +21,29 @@ ERROR = OSError("no")
 @pytest.mark.parametrize(
     ("event", "value", "expected"),
     [
-        (answers.listed, [NAME], e.Listed([NAME])),
-        (answers.node_read, (b"data", STAT), e.NodeRead(NAME, e.Node(NAME, 7, 99, 42), b"data")),
-        (answers.watched, (b"data", STAT), e.Watched(NAME, b"data", 3)),
+        (contender.listed, [NAME], e.Listed([NAME])),
+        (contender._node_read, (b"data", STAT), e.NodeRead(NAME, e.Node(NAME, 7, 99, 42), b"data")),
+        (contender._watched, (b"data", STAT), e.Watched(NAME, b"data", 3)),
     ],
 )
 def test_an_answer_carries_what_was_asked_for(
     event: Callable[..., Any], value: Any, expected: Any
 ) -> None:
-    about = [NAME] if event in (answers.node_read, answers.watched) else []
+    about = [NAME] if event in (contender._node_read, contender._watched) else []
     assert event(*about, value, None) == expected
 
 
 @pytest.mark.parametrize(
     ("event", "expected"),
     [
-        (answers.listed, e.Listed((), ERROR)),
-        (answers.line_read, e.LineRead(error=ERROR)),
-        (answers.node_read, e.NodeRead(NAME, error=ERROR)),
-        (answers.watched, e.Watched(NAME, error=ERROR)),
+        (contender.listed, e.Listed((), ERROR)),
+        (contender._line_read, e.LineRead(error=ERROR)),
+        (contender._node_read, e.NodeRead(NAME, error=ERROR)),
+        (contender._watched, e.Watched(NAME, error=ERROR)),
     ],
 )
 def test_an_error_comes_with_nothing_else(event: Callable[..., Any], expected: Any) -> None:
-    about = [NAME] if event in (answers.node_read, answers.watched) else []
+    about = [NAME] if event in (contender._node_read, contender._watched) else []
     assert event(*about, None, ERROR) == expected
 
 
@@ -55,8 +55,8 @@ def test_a_line_is_plain_until_somebody_writes_to_it(
     data: bytes, version: int, aversion: int, plain: bool
 ) -> None:
     stat = SimpleNamespace(czxid=7, version=version, aversion=aversion)
-    assert answers.line_read((data, stat), None) == e.LineRead(7, version, plain)
+    assert contender._line_read((data, stat), None) == e.LineRead(7, version, plain)
 
 
 def test_a_node_is_known_by_its_name_and_not_by_its_path() -> None:
-    assert answers.node(f"/distlock/key/{NAME}", STAT) == e.Node(NAME, 7, 99, 42)
+    assert contender._node(f"/distlock/key/{NAME}", STAT) == e.Node(NAME, 7, 99, 42)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from enum import IntEnum
 
-    from distlock.queue.table import Rule
+    from distlock.queue.states import Rule
 
     Transition = tuple[IntEnum, type, IntEnum]
 

@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from distlock.queue import events as e
 from distlock.queue.events import LIMIT, NAMES
 from distlock.queue.machine import Machine
-from distlock.queue.states import RULES, State
-from distlock.queue.table import Rule
+from distlock.queue.states import RULES, Rule, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
