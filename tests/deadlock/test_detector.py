@@ -346,9 +346,9 @@ def test_an_outage_during_the_look_is_none_of_the_waiters_business(  # noqa: PLR
     a, b = zk_lock("a"), zk_lock("b")
     first, second = make_owner(), make_owner()
     waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
-    error = given_way(waits[1])  # of a later look
+    error = given_way(waits[1])  # by this look, which waits for the connection, or a later one
     assert isinstance(error, DeadlockDetected)
-    assert sum(look is not None for look in looks) >= 3
+    assert sum(look is not None for look in looks) >= 2
     assert "bug" not in caplog.text
     second.now(b.release)
     assert waits[0].result(PATIENCE)
