@@ -254,7 +254,7 @@ def test_a_write_lock_that_is_lost_before_the_answer_does_not_become_a_read_lock
     link.black_hole("to_client")
     reads = owner.submit(lock.read.acquire, timeout=PATIENCE)
     tree.await_line("key", 2)
-    write.lose()  # as when its lease has run out meanwhile
+    write._lose("session")  # as when its deadline has passed meanwhile
     link.pass_through()
     assert isinstance(reads.exception(PATIENCE), LockLost)
     assert tree.await_line("key", 1) == [line]
