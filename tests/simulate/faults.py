@@ -1,0 +1,317 @@
+"""What breaks, and when: at a time, or at the worst moment of a holder.
+
+One server at a time breaks, and the next one when the leader has heard from the followers again:
+docs/how-to/production.md names what two faults at once can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from .callers import Torn
+from .server import TICK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from .process import Process
+    from .schedule import Stage
+
+#: What a fault may wait for: of a process, with how much of the time it is chosen.
+MOMENTS: Final = {
+    "grant": 6,
+    "release": 2,
+    "create sent": 3,
+    "sync sent": 3,
+    "answer to create": 5,
+    "answer to list": 2,
+    "answer to sync": 5,
+    "answer to multi": 2,
+    "answer to delete": 2,
+    "connected": 2,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault.
+
+    :ivar kind: a method of `Faults`
+    :ivar at: when it is due, in seconds; with `moment`, from when on it waits for that
+    :ivar who: chooses the process, the server or the caller; ignored if `moment` names the process
+    :ivar seconds: how long it lasts
+    :ivar more: another number, from 0 to 1
+    """
+
+    kind: str
+    at: float
+    moment: str = ""
+    who: int = 0
+    seconds: float = 0.0
+    more: float = 0.0
+
+    def __str__(self) -> str:
+        when = f"from {self.at:.2f} s on at {self.moment!r}" if self.moment else f"at {self.at:.2f} s"
+        return f"{self.kind} {when}, for {self.seconds:.2f} s (who {self.who}, {self.more:.2f})"
+
+
+def drawn(random: Random, timeout: float, until: float, *, servers: int) -> list[Fault]:
+    """Return the faults of one schedule."""
+    found: list[Fault] = []
+    for _ in range(random.choice((0, 1, 2, 3, 4, 6, 8))):
+        at = random.uniform(1.0, until)
+        kind = random.choices(list(KINDS), list(KINDS.values()))[0]
+        moment = ""
+        if random.random() < 0.6:
+            moment = random.choices(list(MOMENTS), list(MOMENTS.values()))[0]
+        found.append(one(random, kind, at, moment, timeout))
+        if random.random() < 0.35:  # what follows hits the same one at the next moment
+            second = random.choice(("freeze", "apart", "cut", "mute", "stop", "crash", "reset"))
+            moment = random.choice(("answer to sync", "answer to multi", "grant", "connected"))
+            found.append(one(random, second, at + random.random() * timeout, moment, timeout))
+    if servers > 1 and random.random() < 0.15:
+        found += _deposed(random, timeout, until)
+    return sorted(found, key=lambda fault: fault.at)
+
+
+def one(random: Random, kind: str, at: float, moment: str, timeout: float) -> Fault:
+    seconds = random.choice((0.05, 0.3, 0.7, 1.0, 1.4)) * random.uniform(0.5, 1.2) * timeout
+    return Fault(kind, at, moment, random.randrange(12), seconds, random.random())
+
+
+def _deposed(random: Random, timeout: float, until: float) -> list[Fault]:
+    """A leader is frozen and deposed; a reply is lost; the next one to be asked is that leader."""
+    at = random.uniform(1.0, until / 2)
+    later = at + random.uniform(3.5, 5.0) * TICK
+    return [
+        Fault("freeze", at, "", 0, later + 1.5 - at, 0.0),
+        Fault("lost_reply", later - 0.5, "answer to create", 0, random.uniform(0.5, timeout), 0.0),
+    ]
+
+
+#: How often each kind is chosen.
+KINDS: Final = {
+    "stop": 8,
+    "kill": 2,
+    "cut": 5,
+    "mute": 4,
+    "deafen": 2,
+    "reset": 3,
+    "slow": 2,
+    "freeze": 5,
+    "crash": 2,
+    "longer": 1,
+    "apart": 5,
+    "half_apart": 2,
+    "slow_servers": 1,
+    "smash": 2,
+    "wipe": 2,
+    "tear": 4,
+    "clock": 1,
+}
+
+
+class Faults:
+    """Lets faults happen on a stage."""
+
+    def __init__(self, stage: Stage, faults: list[Fault], until: float) -> None:
+        self.stage = stage
+        self.world = stage.world
+        self.until = until
+        self._armed: list[Fault] = []
+        #: Until when no other server may break.
+        self._servers_until = 0.0
+        for fault in faults:
+            if fault.moment:
+                self.world.after(fault.at, self._armed.append, fault)
+            else:
+                self.world.after(fault.at, self._begin, fault, None)
+        self.world.happened = self._happened
+
+    def _happened(self, moment: str, process: Any) -> None:
+        for fault in self._armed:
+            if fault.moment == moment and self.world.time < self.until:
+                self._armed.remove(fault)
+                self._begin(fault, process)
+                return
+
+    def _begin(self, fault: Fault, process: Process | None) -> None:
+        stage = self.stage
+        if process is None or process.dead:
+            holder = stage.judge.holder() if fault.more < 0.6 else None
+            living = [one for one in stage.processes if not one.dead]
+            process = holder.process if holder is not None else living[fault.who % len(living)]
+        stage.judge.faultless = False
+        self.world.say("fault", fault.kind, "at", process)
+        end = getattr(self, f"_{fault.kind}")(fault, process)
+        if end is not None:
+            seconds = max(min(fault.seconds, self.until - self.world.time), 0.01)
+            self.world.after(seconds, end)
+
+    def _blocked(self, *links: tuple[Any, Any]) -> Callable[[], None]:
+        for link in links:
+            self.stage.links.block(*link)
+        return lambda: [self.stage.links.unblock(*link) for link in links] and None
+
+    # --- of a process ----------------------------------------------------------------------------
+
+    def _stop(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        if process.stopped:
+            return None
+        process.stop()
+
+        def go_on() -> None:
+            process.go_on()
+            self.stage.judge.look()
+
+        return go_on
+
+    def _kill(self, fault: Fault, process: Process) -> Callable[[], None]:
+        process.kill()
+        self.stage.judge.forget(process)
+        return self.stage.add_process
+
+    def _tear(self, fault: Fault, process: Process) -> None:
+        callers = [
+            one
+            for one in self.stage.callers
+            if one.process is process and one.waits and one.thread is not self.world.thread
+        ]
+        if callers:
+            callers[fault.who % len(callers)].thread.throw(Torn())
+
+    def _clock(self, fault: Fault, process: Process) -> None:
+        process.wall += (fault.more - 0.5) * 1000
+
+    def _cut(self, fault: Fault, process: Process) -> Callable[[], None]:
+        """Cut it off from its server, or from all."""
+        servers = self._servers_of(fault, process)
+        both = [((process, one), (one, process)) for one in servers]
+        return self._blocked(*[link for pair in both for link in pair])
+
+    def _mute(self, fault: Fault, process: Process) -> Callable[[], None]:
+        return self._blocked(*[(one, process) for one in self._servers_of(fault, process)])
+
+    def _deafen(self, fault: Fault, process: Process) -> Callable[[], None]:
+        return self._blocked(*[(process, one) for one in self._servers_of(fault, process)])
+
+    def _reset(self, fault: Fault, process: Process) -> None:
+        server = process.client.server_host
+        if server is not None:
+            self.stage.links.reset(process, server)
+
+    def _slow(self, fault: Fault, process: Process) -> Callable[[], None]:
+        links = self.stage.links
+        pairs = [
+            pair for one in self.stage.servers for pair in ((process, one), (one, process))
+        ]
+        for pair in pairs:
+            links.slow_down(*pair, fault.more**2 * self.stage.timeout / 2)
+        return lambda: [links.slow_down(*pair, 0.0) for pair in pairs] and None
+
+    def _servers_of(self, fault: Fault, process: Process) -> list[Any]:
+        server = process.client.server_host
+        return [server] if fault.more < 0.5 and server is not None else self.stage.servers
+
+    def _lost_reply(self, fault: Fault, process: Process) -> Callable[[], None]:
+        """Lose what the serving servers send to a process; then only the deposed leader is there."""
+        frozen = [one for one in self.stage.servers if one.stopped]
+        others = [one for one in self.stage.servers if one not in frozen]
+        muted = self._blocked(*[(one, process) for one in others])
+        for one in frozen:
+            self.world.after(0.3, one.go_on)
+        return muted
+
+    # --- of a server -----------------------------------------------------------------------------
+
+    def _server(self, fault: Fault, process: Process, seconds: float) -> Any:
+        """Choose a server that may break: its own, the leader, or any; None if none may."""
+        stage, time = self.stage, self.world.time
+        if time < self._servers_until:
+            return None
+        leader = next((one for one in stage.servers if one.role == "leading"), None)
+        server = (leader, process.client.server_host, stage.servers[fault.who % len(stage.servers)])[
+            fault.who % 3
+        ]
+        if server is None or server.dead or server.stopped:
+            return None
+        end = time + min(seconds, max(self.until - time, 0.0))
+        self._servers_until = end + 2.5 * TICK
+        return server
+
+    def _freeze(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        server.stop()
+        return server.go_on  # type: ignore[no-any-return]
+
+    def _crash(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        server.crash()
+        return server.begin  # type: ignore[no-any-return]
+
+    def _longer(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        """Start a server again that grants longer timeouts."""
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        server.crash()
+        server.least = 4 * self.stage.timeout / TICK
+        return server.begin  # type: ignore[no-any-return]
+
+    def _apart(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        """Cut a server off from the others."""
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        others = [one for one in self.stage.servers if one is not server]
+        both = [((server, one), (one, server)) for one in others]
+        return self._blocked(*[link for pair in both for link in pair])
+
+    def _half_apart(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        """Lose what a server sends to the others, or what they send to it."""
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        others = [one for one in self.stage.servers if one is not server]
+        if fault.more < 0.5:
+            return self._blocked(*[(server, one) for one in others])
+        return self._blocked(*[(one, server) for one in others])
+
+    def _slow_servers(self, fault: Fault, process: Process) -> Callable[[], None] | None:
+        server = self._server(fault, process, fault.seconds)
+        if server is None:
+            return None
+        links = self.stage.links
+        others = [one for one in self.stage.servers if one is not server]
+        for one in others:
+            links.slow_down(server, one, fault.more * 0.2)
+        return lambda: [links.slow_down(server, one, 0.0) for one in others] and None
+
+    # --- of an operator --------------------------------------------------------------------------
+
+    def _smash(self, fault: Fault, process: Process) -> None:
+        """Remove the first node of a line."""
+        self._operate(fault, 1)
+
+    def _wipe(self, fault: Fault, process: Process) -> None:
+        """Remove a line with all its nodes."""
+        self._operate(fault, None)
+
+    def _operate(self, fault: Fault, most: int | None) -> None:
+        leader = next((one for one in self.stage.servers if one.role == "leading"), None)
+        line = self.stage.lines[fault.who % len(self.stage.lines)]
+        if leader is None or not leader.serving or line.limit:
+            return
+        path = f"/d/{line.name}"
+        names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]
+        paths = [f"{path}/{name}" for name in names]
+        self.stage.judge.broken.update(dict.fromkeys(paths, self.world.time))
+        leader.operate(*[("delete", one, -1) for one in paths])
+        if most is None:
+            leader.operate(("delete", path, -1))
