@@ -180,7 +180,8 @@ class Faults:
             if one.process is process and one.waits and one.thread is not self.world.thread
         ]
         if callers:
-            callers[fault.who % len(callers)].thread.throw(Torn())
+            caller = callers[fault.who % len(callers)]
+            caller.thread.throw(Torn(), lambda: caller.waits)
 
     def _clock(self, fault: Fault, process: Process) -> None:
         process.wall += (fault.more - 0.5) * 1000

@@ -112,7 +112,7 @@ class Judge:
             self.world.say(wait, "is granted")
             if wait.contender.left:
                 raise Violation(f"{wait} is granted though it has left")
-            if wait.believes:
+            if wait.believes and not self._excused(wait):
                 self._check_token(wait)
                 if self.faultless:
                     self._check_order(wait)

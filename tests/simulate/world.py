@@ -92,6 +92,8 @@ class Host:
 
     def after(self, seconds: float, thread: Hashable, action: Callable[..., None], *a: Any) -> None:
         """Let a thread do something after so many seconds of its clock."""
+        if self.dead:
+            return  # it has died in the middle of an action
         self.world.after(max(seconds, 1e-6) / self.rate, self.run, self._life, thread, action, *a)
 
     def now(self, thread: Hashable, action: Callable[..., None], *args: Any) -> None:
@@ -99,7 +101,7 @@ class Host:
         self.run(self._life, thread, action, *args)
 
     def run(self, life: int, thread: Hashable, action: Callable[..., None], *args: Any) -> None:
-        if life != self._life:
+        if life != self._life or self.dead:
             return
         if self.stopped or thread in self._waiting:
             self._waiting.setdefault(thread, deque()).append((action, args))
@@ -181,9 +183,14 @@ class Thread:
         if wait == self._wait and not self.over:
             self._step(next)
 
-    def throw(self, error: BaseException) -> None:
-        """Let an exception land in its wait."""
-        self.host.now(self, self._step, lambda steps: steps.throw(error))
+    def throw(self, error: BaseException, waits: Callable[[], bool]) -> None:
+        """Let an exception land in its wait, unless that is over by then."""
+
+        def land() -> None:
+            if waits() and not self.over:
+                self._step(lambda steps: steps.throw(error))
+
+        self.host.now(self, land)
 
     def _step(self, go_on: Callable[[Steps], float | None]) -> None:
         self._wait += 1
