@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.grant import Grant
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.contenders.waiting import Attempt
 from distlock.engine.errors import NoNode
@@ -72,6 +73,8 @@ class Caller:
         self.random = random
         self.until = until
         self.pace = pace
+        #: The longest hold, in session timeouts.
+        self.longest = 2.0
         #: Whether it waits, so that an exception may land there.
         self.waits = False
         self._waits: list[Wait] = []
@@ -117,11 +120,14 @@ class Caller:
     def _hold(self, contender: Any, node: Any) -> Steps:
         random, world, judge = self.random, self.process.world, self.judge
         world.say(self.thread, "holds", node.name[-10:], "token", node.token)
-        contender.listen(lambda _: None) if hasattr(contender, "listen") else None
-        if random.random() < 0.15 and hasattr(contender, "give_up_after"):
-            contender.give_up_after(random.uniform(0, 2))
+        for grant in getattr(contender, "permits", [contender]):
+            grant.listen(lambda _: None)
         session = self.process.session
-        seconds = random.random() ** 4 * 2 * session.timeout
+        seconds = random.random() ** 4 * self.longest * session.timeout
+        if random.random() < 0.15 and isinstance(contender, QueuedContender):
+            contender.give_up_after(random.uniform(0, 2))
+            if random.random() < 0.3 and self.longest:
+                yield from self._overstay(contender)
         while seconds > 0 and not contender.lost:
             step = min(seconds, random.uniform(0.05, 1.0))
             yield step
@@ -130,7 +136,7 @@ class Caller:
                 found: list[Any] = []
                 session.verify(f"{contender.path}/{node.name}", lambda *a: found.append(a))
                 yield 0.3
-                if found and isinstance(found[0][1], NoNode) and hasattr(contender, "lose"):
+                if found and isinstance(found[0][1], NoNode) and isinstance(contender, Grant):
                     contender.lose()
         if contender.lost:
             world.say(self.thread, "has lost it")
@@ -138,6 +144,15 @@ class Caller:
         contender.leave()
         world.say(self.thread, "releases it")
         judge.look()
+
+    def _overstay(self, contender: QueuedContender) -> Steps:
+        """Hold it for longer than allowed: by then its node is gone, if all works."""
+        connection, node = self.process.session.connection, contender.node
+        yield contender.ends_at - self.process.clock() + 1.0
+        server = self.process.client.server_host
+        undisturbed = self.judge.faultless and connection == self.process.session.connection
+        if undisturbed and node and f"{contender.path}/{node.name}" in server.tree.nodes:
+            raise Violation(f"{self.thread} keeps others from {node.name} after its max_hold")
 
     def _contender(
         self, line: Line, kind: str, *, try_only: bool, settled: Callable[[], None]

@@ -123,6 +123,8 @@ class Faults:
         self._armed: list[Fault] = []
         #: Until when no other server may break.
         self._servers_until = 0.0
+        #: Until when something but an operator disturbs a process.
+        self._disturbed_until = 0.0
         for fault in faults:
             if fault.moment:
                 self.world.after(fault.at, self._armed.append, fault)
@@ -142,9 +144,14 @@ class Faults:
         if process is None or process.dead:
             holder = stage.judge.holder() if fault.more < 0.6 else None
             living = [one for one in stage.processes if not one.dead]
+            if not living:
+                return
             process = holder.process if holder is not None else living[fault.who % len(living)]
         stage.judge.faultless = False
         self.world.say("fault", fault.kind, "at", process)
+        if fault.kind not in ("smash", "wipe"):
+            over = self.world.time + fault.seconds + 2.5 * TICK
+            self._disturbed_until = max(self._disturbed_until, over)
         end = getattr(self, f"_{fault.kind}")(fault, process)
         if end is not None:
             seconds = max(min(fault.seconds, self.until - self.world.time), 0.01)
@@ -312,7 +319,15 @@ class Faults:
         path = f"/d/{line.name}"
         names = sorted(leader.tree.children.get(path, ()), key=lambda name: name[-10:])[:most]
         paths = [f"{path}/{name}" for name in names]
-        self.stage.judge.broken.update(dict.fromkeys(paths, self.world.time))
+        self.stage.judge.broken.update(paths)
         leader.operate(*[("delete", one, -1) for one in paths])
         if most is None:
             leader.operate(("delete", path, -1))
+        if self.world.time > self._disturbed_until:
+            seconds = self.stage.timeout / 6 + TICK
+            self.world.after(seconds, self._notice, paths, self._disturbed_until)
+
+    def _notice(self, paths: list[str], disturbed_until: float) -> None:
+        """Let the judge look whether the holder has heard of that."""
+        if disturbed_until == self._disturbed_until:
+            self.stage.judge.notices(paths)

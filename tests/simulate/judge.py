@@ -11,6 +11,8 @@ from .server import TICK
 from .world import Violation
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from .callers import Line
     from .process import Process
     from .world import World
@@ -88,7 +90,7 @@ class Judge:
         #: By the line: the greatest token of one who had it alone, and of anybody.
         self._tokens: dict[str, tuple[Any, Any]] = {}
         #: The paths of nodes that an operator has removed.
-        self.broken: dict[str, float] = {}
+        self.broken: set[str] = set()
 
     def add(self, wait: Wait) -> None:
         self._waits[wait] = None
@@ -134,20 +136,23 @@ class Judge:
         """Return somebody who holds a lock."""
         return next((wait for wait in self._waits if wait.believes), None)
 
-    def _excused(self, wait: Wait) -> bool:
-        """Whether an operator has removed its node, which it learns by its next heartbeat."""
+    def _excused(self, wait: Wait, paths: Container[str] | None = None) -> bool:
+        """Whether an operator has removed its node, which it learns by its next heartbeat.
+
+        :param paths: what the operator has removed; by default all that were
+        """
         path = wait.contender.path
         return any(
-            grant.node is not None and f"{path}/{grant.node.name}" in self.broken
+            grant.node is not None
+            and f"{path}/{grant.node.name}" in (self.broken if paths is None else paths)
             for grant in _grants(wait.contender)
         )
 
-    def notices(self, path: str, seconds: float) -> None:
+    def notices(self, paths: list[str]) -> None:
         """Look whether the holder of a removed node knows by now that it has lost the lock."""
         for wait in self._waits:
-            node = wait.contender.node
-            if node is not None and f"{wait.contender.path}/{node.name}" == path and wait.believes:
-                raise Violation(f"{wait} does not know after {seconds:.1f} s that it was broken")
+            if wait.believes and self._excused(wait, paths):
+                raise Violation(f"{wait} does not know that it was broken")
 
     def _check_token(self, wait: Wait) -> None:
         if wait.line.limit:

@@ -107,6 +107,7 @@ def _play(stage: Stage) -> None:
     got: list[bool] = []
     world.run(world.time + 0.01)
     caller = Caller(newcomer, 0, judge, stage.lines, stage.random, until=0.0, pace=0.0)
+    caller.longest = 0.0
 
     def come() -> None:
         newcomer.spawn("newcomer", _take_all(stage, caller, got))
