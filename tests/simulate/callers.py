@@ -66,6 +66,8 @@ class Caller:
         *,
         until: float,
         pace: float,
+        longest: float = 0.0,
+        haste: float = 1.0,
     ) -> None:
         self.process = process
         self.judge = judge
@@ -73,8 +75,8 @@ class Caller:
         self.random = random
         self.until = until
         self.pace = pace
-        #: The longest hold, in session timeouts.
-        self.longest = 2.0
+        #: The longest hold, in seconds, and how much shorter most are.
+        self.longest, self.haste = longest, haste
         #: Whether it waits, so that an exception may land there.
         self.waits = False
         self._waits: list[Wait] = []
@@ -93,6 +95,7 @@ class Caller:
         """Take a lock, hold it, and release it; return whether it got it."""
         process, world = self.process, self.process.world
         kind = self.random.choice(line.kinds)
+        self.judge.check_rest(process)
         world.say(self.thread, "wants", line.name, "as", kind, "within", timeout)
         make = partial(self._contender, line, kind, try_only=timeout == 0)
         attempt: Attempt[Any] = Attempt(make, timeout)
@@ -123,10 +126,10 @@ class Caller:
         for grant in getattr(contender, "permits", [contender]):
             grant.listen(lambda _: None)
         session = self.process.session
-        seconds = random.random() ** 4 * self.longest * session.timeout
+        seconds = random.random() ** self.haste * self.longest
         if random.random() < 0.15 and isinstance(contender, QueuedContender):
             contender.give_up_after(random.uniform(0, 2))
-            if random.random() < 0.3 and self.longest:
+            if random.random() < 0.3 and self.longest > 0:
                 yield from self._overstay(contender)
         while seconds > 0 and not contender.lost:
             step = min(seconds, random.uniform(0.05, 1.0))

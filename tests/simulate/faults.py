@@ -6,14 +6,14 @@ docs/how-to/production.md names what two faults at once can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from .callers import Torn
 from .server import TICK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from .process import Process
@@ -31,6 +31,8 @@ MOMENTS: Final = {
     "answer to multi": 2,
     "answer to delete": 2,
     "connected": 2,
+    "grant in a young line": 2,
+    "answer to a holder's sync": 2,
 }
 
 
@@ -51,6 +53,8 @@ class Fault:
     who: int = 0
     seconds: float = 0.0
     more: float = 0.0
+    #: It hits the process that the one before it with this number has hit, and after that.
+    chain: int = 0
 
     def __str__(self) -> str:
         when = f"from {self.at:.2f} s on at {self.moment!r}" if self.moment else f"at {self.at:.2f} s"
@@ -71,25 +75,62 @@ def drawn(random: Random, timeout: float, until: float, *, servers: int) -> list
             second = random.choice(("freeze", "apart", "cut", "mute", "stop", "crash", "reset"))
             moment = random.choice(("answer to sync", "answer to multi", "grant", "connected"))
             found.append(one(random, second, at + random.random() * timeout, moment, timeout))
-    if servers > 1 and random.random() < 0.15:
-        found += _deposed(random, timeout, until)
+    if random.random() < 0.3:
+        scene = random.choice(SCENES)
+        at = random.uniform(1.0, until / 2)
+        found += scene(random, at, timeout)
     return sorted(found, key=lambda fault: fault.at)
 
 
 def one(random: Random, kind: str, at: float, moment: str, timeout: float) -> Fault:
-    seconds = random.choice((0.05, 0.3, 0.7, 1.0, 1.4)) * random.uniform(0.5, 1.2) * timeout
+    """Return a fault with some numbers."""
+    seconds = random.choice((0.05, 0.3, 0.7, 1.0, 1.4, 2.0)) * random.uniform(0.5, 1.2) * timeout
     return Fault(kind, at, moment, random.randrange(12), seconds, random.random())
 
 
-def _deposed(random: Random, timeout: float, until: float) -> list[Fault]:
-    """A leader is frozen and deposed; a reply is lost; the next one to be asked is that leader."""
-    at = random.uniform(1.0, until / 2)
-    later = at + random.uniform(3.5, 5.0) * TICK
+def _late_answer(random: Random, at: float, timeout: float) -> list[Fault]:
+    """A holder stands still after a heartbeat, and its server fails when it has answered again."""
+    stop = Fault("stop", at, "answer to a holder's sync", 0, timeout * random.uniform(0.4, 0.9))
+    kind = random.choice(("freeze", "apart", "crash"))
+    moment = random.choice(("answer to multi", "answer to sync", "answer to create"))
+    # Who 1 is its own server.
     return [
-        Fault("freeze", at, "", 0, later + 1.5 - at, 0.0),
-        Fault("lost_reply", later - 0.5, "answer to create", 0, random.uniform(0.5, timeout), 0.0),
+        replace(stop, chain=1),
+        Fault(kind, at + 0.1, moment, 1, 1.5 * timeout, chain=1),
     ]
 
+
+def _deposed_with_holder(random: Random, at: float, timeout: float) -> list[Fault]:
+    """A holder and the leader, to which it may be connected, stand still for the same time."""
+    seconds = timeout / 3 + random.uniform(3, 6) * TICK
+    moment = random.choice(("grant", "answer to a holder's sync", "release"))
+    stop = Fault("stop", at, moment, 0, seconds, chain=2)
+    return [Fault("freeze", at, moment, 0, seconds - 0.02, chain=2), stop]
+
+
+def _visitor(random: Random, at: float, timeout: float) -> list[Fault]:
+    return [Fault("visitor", at, "", 0, 0.0, random.random())]
+
+
+def _longer_and_cut(random: Random, at: float, timeout: float) -> list[Fault]:
+    """Servers that grant longer timeouts come; then a holder is cut off, and the leader changes."""
+    later = at + random.uniform(3.5, 6.0)
+    return [
+        Fault("longer", at, "", random.choice((0, 1)), 0.2, 0.55, chain=3),
+        Fault("cut", later, random.choice(("", "answer to a holder's sync")), 0, 4 * timeout, 0.55),
+        Fault("crash", later + 0.1, "", 0, 0.2),
+    ]
+
+
+def _wiped_young(random: Random, at: float, timeout: float) -> list[Fault]:
+    """A line that has just begun is removed, more than once."""
+    return [
+        Fault("wipe", at + number, "grant in a young line", random.randrange(12))
+        for number in range(3)
+    ]
+
+
+SCENES: Final = (_late_answer, _deposed_with_holder, _visitor, _longer_and_cut, _wiped_young)
 
 #: How often each kind is chosen.
 KINDS: Final = {
@@ -121,6 +162,8 @@ class Faults:
         self.world = stage.world
         self.until = until
         self._armed: list[Fault] = []
+        #: The processes that chains of faults have hit.
+        self._hit: dict[int, Process] = {}
         #: Until when no other server may break.
         self._servers_until = 0.0
         #: Until when something but an operator disturbs a process.
@@ -133,14 +176,21 @@ class Faults:
         self.world.happened = self._happened
 
     def _happened(self, moment: str, process: Any) -> None:
+        if self._armed and moment == "answer to sync":
+            holder = self.stage.judge.holder()
+            if holder is not None and holder.process is process:
+                self._happened("answer to a holder's sync", process)
         for fault in self._armed:
-            if fault.moment == moment and self.world.time < self.until:
+            waits_for = self._hit.get(fault.chain, process)
+            if fault.moment == moment and waits_for is process and self.world.time < self.until:
                 self._armed.remove(fault)
                 self._begin(fault, process)
                 return
 
     def _begin(self, fault: Fault, process: Process | None) -> None:
         stage = self.stage
+        if process is None:
+            process = self._hit.get(fault.chain)
         if process is None or process.dead:
             holder = stage.judge.holder() if fault.more < 0.6 else None
             living = [one for one in stage.processes if not one.dead]
@@ -148,6 +198,8 @@ class Faults:
                 return
             process = holder.process if holder is not None else living[fault.who % len(living)]
         stage.judge.faultless = False
+        if fault.chain:
+            self._hit[fault.chain] = process
         self.world.say("fault", fault.kind, "at", process)
         if fault.kind not in ("smash", "wipe"):
             over = self.world.time + fault.seconds + 2.5 * TICK
@@ -223,14 +275,50 @@ class Faults:
         server = process.client.server_host
         return [server] if fault.more < 0.5 and server is not None else self.stage.servers
 
-    def _lost_reply(self, fault: Fault, process: Process) -> Callable[[], None]:
-        """Lose what the serving servers send to a process; then only the deposed leader is there."""
-        frozen = [one for one in self.stage.servers if one.stopped]
-        others = [one for one in self.stage.servers if one not in frozen]
-        muted = self._blocked(*[(one, process) for one in others])
-        for one in frozen:
-            self.world.after(0.3, one.go_on)
-        return muted
+    def _cut_from_running(self, fault: Fault, process: Process) -> Callable[[], None]:
+        """Cut it off from the servers that do not stand still."""
+        running = [one for one in self.stage.servers if not one.stopped]
+        both = [((process, one), (one, process)) for one in running]
+        return self._blocked(*[link for pair in both for link in pair])
+
+    def _visitor(self, fault: Fault, process: Process) -> None:
+        if self.world.time >= self._servers_until and len(self.stage.servers) > 1:
+            self._servers_until = self.until
+            self._play(self._visit())
+
+    def _play(self, scene: Iterator[None]) -> None:
+        for _ in scene:
+            self.world.after(0.02, self._play, scene)
+            return
+
+    def _visit(self) -> Iterator[None]:
+        """Let a newcomer ask a deposed leader for a node whose reply was lost.
+
+        The leader stands still, and another one is elected. The newcomer, which has seen nothing of
+        that one's, makes its node there, and loses the reply and the connection. Then there is only
+        the old leader, which goes on.
+        """
+        servers = self.stage.servers
+        leader = next((one for one in servers if one.role == "leading" and one.serving), None)
+        if leader is None:
+            return
+        visitor = self.stage.add_process(callers=0)
+        while not visitor.session.connected:
+            yield
+        leader.stop()
+        for _ in range(500):
+            elected = [one for one in servers if one.role == "leading" and one.serving]
+            if visitor.session.connected and elected not in ([leader], []):
+                break
+            yield
+        self._armed.append(Fault("cut_from_running", 0.0, "answer to create", 0, 6 * TICK, chain=9))
+        self._hit[9] = visitor
+        visitor.now("main", self.stage.add_caller, visitor, self.world.time + 0.1)
+        for _ in range(300):
+            if visitor.client.server_host is leader:
+                break
+            yield
+        leader.go_on()
 
     # --- of a server -----------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.semaphore import SemaphoreContender
 
-from .server import TICK
 from .world import Violation
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 OVERRUN = 0.5
 #: By how much earlier a waiter has come for certain, in seconds.
 EARLIER = 0.5
+#: The greatest number in a young line.
+YOUNG = 2
 
 
 class Wait:
@@ -32,6 +33,7 @@ class Wait:
         self.kind = kind
         self.contender = contender
         self.began = process.world.time
+        self.connected = process.session.connected
         self.told = False
 
     def __str__(self) -> str:
@@ -120,6 +122,8 @@ class Judge:
                     self._check_order(wait)
             self.look(wait.line)
             self.world.happened("grant", wait.process)
+            if int(wait.contender.node.name[-10:]) <= YOUNG:
+                self.world.happened("grant in a young line", wait.process)
 
     def look(self, line: Line | None = None) -> None:
         """Look whether too many believe that they hold a lock."""
@@ -171,9 +175,16 @@ class Judge:
                 and other.kind == wait.kind == "mutex"
                 and not (other.contender.granted or other.contender.left)
                 and other.began < wait.began - EARLIER
-                and other.process.session.connection == 1
+                and other.connected
             ):
                 raise Violation(f"{wait} overtook {other}")
+
+    def check_rest(self, process: Process) -> None:
+        """Look for watches that nobody needs in a process that waits for nothing."""
+        session, client = process.session, process.client
+        busy = session.contenders or session._in_flight or session._parked or client.steps
+        if session.connected and not busy and not session.watches.watchers and client.watchers:
+            raise Violation(f"watches are left in {process}: {list(client.watchers)}")
 
     # --- at the end ------------------------------------------------------------------------------
 
@@ -208,8 +219,3 @@ class Judge:
             }.items():
                 if some:
                     raise Violation(f"{name} are left in {process}: {list(some)}")
-
-
-def bound(session_timeout: float) -> float:
-    """Return the seconds in which all becomes free once nothing is broken any more."""
-    return session_timeout + 6 * TICK

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from . import faults as f
 from .callers import LINES, Caller
-from .judge import Judge, bound
+from .judge import Judge
 from .links import Links
 from .process import Process, configuration, simulated, stream
 from .server import REAP, TICK, Server
 from .world import Violation, World
+
+if TYPE_CHECKING:
+    from .world import Steps
 
 #: Until when faults happen and callers come, in seconds.
 WORKING = 20.0
@@ -41,13 +44,14 @@ class Stage:
         self.links = Links(world)
         self.judge = Judge(world)
         choice = self.random
-        self.timeout = choice.choice((3.0, 4.0, 6.0)) * TICK
+        self.timeout = choice.choice((3.0, 4.0, 6.0, 6.0)) * TICK
         size = choice.choice((1, 3, 3, 3, 3))
         self.lines = choice.sample(LINES, choice.choice((1, 1, 2)))
         if choice.random() < 0.5:
             self.lines = [LINES[0]]
         self.crowd = choice.choice((1, 2, 3))
         self.pace = choice.choice((0.2, 1.0, 3.0))
+        self.haste = choice.choice((1.0, 4.0, 8.0))
         self.conf = configuration(size, self.timeout, strict=choice.random() < 0.1)
         self.servers = [Server(world, self.links, n, stream(self._streams)) for n in range(size)]
         for server in self.servers:
@@ -56,22 +60,38 @@ class Stage:
         self.callers: list[Caller] = []
         self._names = count(1)
 
-    def add_process(self, callers: int | None = None) -> Process:
+    @property
+    def bound(self) -> float:
+        """The seconds in which all becomes free once nothing is broken any more."""
+        timeouts = [one for server in self.servers for one in server.tree.sessions.values()]
+        return max([self.timeout, *timeouts]) + 6 * TICK
+
+    def add_process(self, *, callers: int | None = None) -> Process:
         """Start a process with callers."""
-        random = stream(self._streams)
         name = f"process{next(self._names)}"
-        process = Process(self.world, self.links, self.servers, name, random, self.conf)
+        process = Process(
+            self.world, self.links, self.servers, name, stream(self._streams), self.conf
+        )
         self.processes.append(process)
-        for number in range(self.crowd if callers is None else callers):
-            options = {"until": WORKING, "pace": self.pace}
-            made = stream(self._streams)
-            process.now(
-                "main",
-                lambda number=number, made=made: self.callers.append(  # type: ignore[misc]
-                    Caller(process, number, self.judge, self.lines, made, **options)
-                ),
-            )
+        for _ in range(self.crowd if callers is None else callers):
+            process.now("main", self.add_caller, process, WORKING)
         return process
+
+    def add_caller(self, process: Process, until: float, *, longest: float | None = None) -> Caller:
+        """Start a thread that takes locks until then."""
+        caller = Caller(
+            process,
+            len(self.callers),
+            self.judge,
+            self.lines,
+            stream(self._streams),
+            until=until,
+            pace=self.pace if longest is None else 0.0,
+            longest=2 * self.timeout if longest is None else longest,
+            haste=self.haste,
+        )
+        self.callers.append(caller)
+        return caller
 
 
 def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = None) -> Result:
@@ -106,24 +126,24 @@ def _play(stage: Stage) -> None:
     newcomer = stage.add_process(callers=0)
     got: list[bool] = []
     world.run(world.time + 0.01)
-    caller = Caller(newcomer, 0, judge, stage.lines, stage.random, until=0.0, pace=0.0)
-    caller.longest = 0.0
-
-    def come() -> None:
-        newcomer.spawn("newcomer", _take_all(stage, caller, got))
-
-    newcomer.now("main", come)
-    world.run(world.time + 2 * bound(stage.timeout))
+    newcomer.now("main", _come, stage, newcomer, got)
+    world.run(world.time + 2 * stage.bound)
     if len(got) < len(stage.lines) or not all(got):
         raise Violation(f"a newcomer got {got}")
     world.run(world.time + 4 * REAP)
     judge.check_end(stage.processes, stage.servers)
 
 
-def _take_all(stage, caller, got):  # type: ignore[no-untyped-def]
-    caller.thread = stage.world.thread
-    for line in stage.lines:
-        got.append((yield from caller.call(line, bound(stage.timeout))))
+def _come(stage: Stage, newcomer: Process, got: list[bool]) -> None:
+    """Take each lock once."""
+    caller = stage.add_caller(newcomer, 0.0, longest=0.0)
+
+    def take_all() -> Steps:
+        caller.thread = stage.world.thread
+        for line in stage.lines:
+            got.append((yield from caller.call(line, stage.bound)))
+
+    newcomer.spawn("newcomer", take_all())
 
 
 def shrink(result: Result) -> Result:
