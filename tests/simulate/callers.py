@@ -131,13 +131,15 @@ class Caller:
             contender.give_up_after(random.uniform(0, 2))
             if random.random() < 0.3 and self.longest > 0:
                 yield from self._overstay(contender)
-        while seconds > 0 and not contender.lost:
+        while seconds > 0 and world.time < self.until and not contender.lost:
             step = min(seconds, random.uniform(0.05, 1.0))
             yield step
             seconds -= step
             if random.random() < 0.1:
                 found: list[Any] = []
-                session.verify(f"{contender.path}/{node.name}", lambda *a: found.append(a))
+                session.verify(
+                    f"{contender.path}/{node.name}", lambda *a, found=found: found.append(a)
+                )
                 yield 0.3
                 if found and isinstance(found[0][1], NoNode) and isinstance(contender, Grant):
                     contender.lose()

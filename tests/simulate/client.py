@@ -192,7 +192,7 @@ class Client(Requests):
             self._process.random.shuffle(servers)
             for server in servers:
                 if self.stopped:
-                    break
+                    break  # type: ignore[unreachable]  # meanwhile
                 try:
                     if (yield from self._open(server)):
                         yield from self._greet()
@@ -352,6 +352,7 @@ class Client(Requests):
         self._seen = max(self._seen, zxid)
         if reply is not None:
             reply.settle(value, error)
+            self._process.world.happened(f"{request[0]} answered", self._process)
         if request[0] in ("list", "get") and request[2] is not None and error is None:
             self.watchers.setdefault((request[1], request[0] == "list"), []).append(request[2])
 

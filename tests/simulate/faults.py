@@ -6,14 +6,15 @@ docs/how-to/production.md names what two faults at once can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .callers import Torn
 from .server import TICK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from .process import Process
@@ -32,7 +33,9 @@ MOMENTS: Final = {
     "answer to delete": 2,
     "connected": 2,
     "grant in a young line": 2,
-    "answer to a holder's sync": 2,
+    "sync answered": 2,
+    "multi answered": 2,
+    "holder's sync answered": 3,
 }
 
 
@@ -53,11 +56,15 @@ class Fault:
     who: int = 0
     seconds: float = 0.0
     more: float = 0.0
-    #: It hits the process that the one before it with this number has hit, and after that.
+    #: All faults with this number hit the same process.
     chain: int = 0
+    #: Whether another one with this number must have happened before.
+    after: bool = False
 
     def __str__(self) -> str:
-        when = f"from {self.at:.2f} s on at {self.moment!r}" if self.moment else f"at {self.at:.2f} s"
+        when = (
+            f"from {self.at:.2f} s on at {self.moment!r}" if self.moment else f"at {self.at:.2f} s"
+        )
         return f"{self.kind} {when}, for {self.seconds:.2f} s (who {self.who}, {self.more:.2f})"
 
 
@@ -75,7 +82,7 @@ def drawn(random: Random, timeout: float, until: float, *, servers: int) -> list
             second = random.choice(("freeze", "apart", "cut", "mute", "stop", "crash", "reset"))
             moment = random.choice(("answer to sync", "answer to multi", "grant", "connected"))
             found.append(one(random, second, at + random.random() * timeout, moment, timeout))
-    if random.random() < 0.3:
+    if servers > 1 and random.random() < 0.4:
         scene = random.choice(SCENES)
         at = random.uniform(1.0, until / 2)
         found += scene(random, at, timeout)
@@ -89,26 +96,27 @@ def one(random: Random, kind: str, at: float, moment: str, timeout: float) -> Fa
 
 
 def _late_answer(random: Random, at: float, timeout: float) -> list[Fault]:
-    """A holder stands still after a heartbeat, and its server fails when it has answered again."""
-    stop = Fault("stop", at, "answer to a holder's sync", 0, timeout * random.uniform(0.4, 0.9))
-    kind = random.choice(("freeze", "apart", "crash"))
-    moment = random.choice(("answer to multi", "answer to sync", "answer to create"))
-    # Who 1 is its own server.
+    """A holder stands still after a heartbeat; its server fails at the answer to the next one."""
+    asked = random.choice(("multi", "multi", "sync", "create"))
+    moment = f"{asked} answered"
+    seconds = timeout * random.uniform(0.3, 0.7)
     return [
-        replace(stop, chain=1),
-        Fault(kind, at + 0.1, moment, 1, 1.5 * timeout, chain=1),
+        Fault("stop", at, "holder's sync answered", 0, seconds, chain=1),
+        # Who 1 is its own server.
+        Fault("freeze", at + 0.1, f"answer to {asked}", 1, 1.5 * timeout, chain=1, after=True),
+        Fault("cut", at + 0.1, moment, 0, 1.2 * timeout, 0.9, chain=1, after=True),
     ]
 
 
 def _deposed_with_holder(random: Random, at: float, timeout: float) -> list[Fault]:
     """A holder and the leader, to which it may be connected, stand still for the same time."""
     seconds = timeout / 3 + random.uniform(3, 6) * TICK
-    moment = random.choice(("grant", "answer to a holder's sync", "release"))
+    moment = random.choice(("grant", "holder's sync answered", "release"))
     stop = Fault("stop", at, moment, 0, seconds, chain=2)
     return [Fault("freeze", at, moment, 0, seconds - 0.02, chain=2), stop]
 
 
-def _visitor(random: Random, at: float, timeout: float) -> list[Fault]:
+def _visitor(random: Random, at: float, _timeout: float) -> list[Fault]:
     return [Fault("visitor", at, "", 0, 0.0, random.random())]
 
 
@@ -117,12 +125,12 @@ def _longer_and_cut(random: Random, at: float, timeout: float) -> list[Fault]:
     later = at + random.uniform(3.5, 6.0)
     return [
         Fault("longer", at, "", random.choice((0, 1)), 0.2, 0.55, chain=3),
-        Fault("cut", later, random.choice(("", "answer to a holder's sync")), 0, 4 * timeout, 0.55),
+        Fault("cut", later, random.choice(("", "holder's sync answered")), 0, 4 * timeout, 0.55),
         Fault("crash", later + 0.1, "", 0, 0.2),
     ]
 
 
-def _wiped_young(random: Random, at: float, timeout: float) -> list[Fault]:
+def _wiped_young(random: Random, at: float, _timeout: float) -> list[Fault]:
     """A line that has just begun is removed, more than once."""
     return [
         Fault("wipe", at + number, "grant in a young line", random.randrange(12))
@@ -130,7 +138,14 @@ def _wiped_young(random: Random, at: float, timeout: float) -> list[Fault]:
     ]
 
 
-SCENES: Final = (_late_answer, _deposed_with_holder, _visitor, _longer_and_cut, _wiped_young)
+SCENES: Final = (
+    _late_answer,
+    _late_answer,
+    _deposed_with_holder,
+    _visitor,
+    _longer_and_cut,
+    _wiped_young,
+)
 
 #: How often each kind is chosen.
 KINDS: Final = {
@@ -176,13 +191,13 @@ class Faults:
         self.world.happened = self._happened
 
     def _happened(self, moment: str, process: Any) -> None:
-        if self._armed and moment == "answer to sync":
+        if self._armed and moment == "sync answered":
             holder = self.stage.judge.holder()
             if holder is not None and holder.process is process:
-                self._happened("answer to a holder's sync", process)
+                self._happened("holder's sync answered", process)
         for fault in self._armed:
-            waits_for = self._hit.get(fault.chain, process)
-            if fault.moment == moment and waits_for is process and self.world.time < self.until:
+            hit = self._hit.get(fault.chain, None if fault.after else process)
+            if fault.moment == moment and hit is process and self.world.time < self.until:
                 self._armed.remove(fault)
                 self._begin(fault, process)
                 return
@@ -212,7 +227,7 @@ class Faults:
     def _blocked(self, *links: tuple[Any, Any]) -> Callable[[], None]:
         for link in links:
             self.stage.links.block(*link)
-        return lambda: [self.stage.links.unblock(*link) for link in links] and None
+        return partial(_each, self.stage.links.unblock, links)
 
     # --- of a process ----------------------------------------------------------------------------
 
@@ -230,7 +245,7 @@ class Faults:
     def _kill(self, fault: Fault, process: Process) -> Callable[[], None]:
         process.kill()
         self.stage.judge.forget(process)
-        return self.stage.add_process
+        return lambda: _ignore(self.stage.add_process())
 
     def _tear(self, fault: Fault, process: Process) -> None:
         callers = [
@@ -264,12 +279,12 @@ class Faults:
 
     def _slow(self, fault: Fault, process: Process) -> Callable[[], None]:
         links = self.stage.links
-        pairs = [
+        pairs: list[tuple[Any, Any]] = [
             pair for one in self.stage.servers for pair in ((process, one), (one, process))
         ]
         for pair in pairs:
-            links.slow_down(*pair, fault.more**2 * self.stage.timeout / 2)
-        return lambda: [links.slow_down(*pair, 0.0) for pair in pairs] and None
+            links.slow_down(*pair, seconds=fault.more**2 * self.stage.timeout / 2)
+        return partial(_each, partial(links.slow_down, seconds=0.0), pairs)
 
     def _servers_of(self, fault: Fault, process: Process) -> list[Any]:
         server = process.client.server_host
@@ -328,9 +343,11 @@ class Faults:
         if time < self._servers_until:
             return None
         leader = next((one for one in stage.servers if one.role == "leading"), None)
-        server = (leader, process.client.server_host, stage.servers[fault.who % len(stage.servers)])[
-            fault.who % 3
-        ]
+        server = (
+            leader,
+            process.client.server_host,
+            stage.servers[fault.who % len(stage.servers)],
+        )[fault.who % 3]
         if server is None or server.dead or server.stopped:
             return None
         end = time + min(seconds, max(self.until - time, 0.0))
@@ -386,8 +403,10 @@ class Faults:
         links = self.stage.links
         others = [one for one in self.stage.servers if one is not server]
         for one in others:
-            links.slow_down(server, one, fault.more * 0.2)
-        return lambda: [links.slow_down(server, one, 0.0) for one in others] and None
+            links.slow_down(server, one, seconds=fault.more * 0.2)
+        return partial(
+            _each, partial(links.slow_down, seconds=0.0), [(server, one) for one in others]
+        )
 
     # --- of an operator --------------------------------------------------------------------------
 
@@ -419,3 +438,12 @@ class Faults:
         """Let the judge look whether the holder has heard of that."""
         if disturbed_until == self._disturbed_until:
             self.stage.judge.notices(paths)
+
+
+def _each(action: Callable[..., None], links: Iterable[tuple[Any, Any]]) -> None:
+    for link in links:
+        action(*link)
+
+
+def _ignore(_: object) -> None:
+    """Need no result."""

@@ -53,7 +53,7 @@ class Links:
         for connection in list(self.connections):
             connection.send_again(link)
 
-    def slow_down(self, sender: Host, receiver: Host, seconds: float) -> None:
+    def slow_down(self, sender: Host, receiver: Host, *, seconds: float) -> None:
         """Take so many seconds longer for each message; 0 for none."""
         self._slow[sender, receiver] = seconds
         self.world.say("link", sender, "to", receiver, f"takes {seconds:.3f} s longer")

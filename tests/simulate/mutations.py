@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from distlock.contenders.batch import BatchMember, BatchNode
+from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.grant import Grant
 from distlock.contenders.waiting import Attempt
@@ -50,9 +50,8 @@ def _machines(name: str, method: Callable[..., Any]) -> tuple[tuple[Any, str, An
     return tuple((one, name, method) for one in (Machine,))
 
 
-_renew, _prove, _connected = SessionDeadline.renew, Session.prove, SessionDeadline.connected
+_renew, _prove = SessionDeadline.renew, Session.prove
 _settle, _answered = Reply.settle, GuaranteedDelete._answered
-_apply, _created_in_vain = QueuedContender.apply, Machine._created_in_vain
 
 
 def _forget_contacts(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
@@ -65,13 +64,13 @@ def _renew_for_all(self: SessionDeadline, sent_at: float, session_timeout: float
     self._until = max(self._until, sent_at + session_timeout)
 
 
-def _renew_when_answered(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
+def _renew_when_answered(self: SessionDeadline, _sent_at: float, session_timeout: float) -> None:
     _renew(self, now(), session_timeout)
 
 
 def _prove_by_sync(self: Session, then: Callable[[bool], None]) -> None:
     make = self._client.proof
-    self._client.proof = lambda path, *, by_write: make(path, by_write=False)  # type: ignore[method-assign]
+    self._client.proof = lambda path, **_: make(path, by_write=False)  # type: ignore[method-assign]
     try:
         _prove(self, then)
     finally:
@@ -99,7 +98,7 @@ def _lost(self: Grant) -> bool:
     return self._lost
 
 
-def _created_and_forgotten(self: Machine, event: Any) -> None:
+def _created_and_forgotten(self: Machine, _: Any) -> None:
     self.state = State.LEFT
 
 
@@ -107,7 +106,7 @@ def _search_and_forget(self: Machine, event: Any) -> None:
     self.state = State.LEFT if type(event) is e.Disconnected else State.SEARCHING
 
 
-def _find_by_joining_anew(self: Machine, event: Any) -> None:
+def _find_by_joining_anew(self: Machine, _: Any) -> None:
     if self.state is State.FINDING:
         self._join_anew()
     else:
@@ -123,14 +122,7 @@ def _have_turn_when_any_has_gone(self: Machine, event: e.Changed) -> None:
         self._own_changed(event)
 
 
-def _found_early(self: Machine, event: e.Listed) -> None:
-    self.state = State.LEFT
-    name = self._ours(event.names)
-    if name is not None:
-        self._do(e.Delete(name, self.session.id))
-
-
-def _lose_without_deleting(self: Machine, event: Any) -> None:
+def _lose_without_deleting(self: Machine, _: Any) -> None:
     if self.state is State.HOLDING:
         self._lose(e.Loss.MAX_HOLD)
 
@@ -173,12 +165,6 @@ def _remember_watchers(self: SharedWatches, watched: Any, changed: Any) -> None:
     self._discard(watched, changed)
 
 
-def _go_on_after_a_gap(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
-    epoch = self.epoch
-    _renew(self, sent_at, session_timeout)
-    self.epoch = max(epoch, 1)
-
-
 def _judge_with_one_too_many(self: Permit, names: Any) -> None:
     _judge(self, names[:-1] if self.node is None or self.node.name != names[-1] else names[1:])
 
@@ -186,16 +172,12 @@ def _judge_with_one_too_many(self: Permit, names: Any) -> None:
 _judge = Permit._judge
 
 
-def _hear_without_catching_up(self: QueuedContender, event: e.Event) -> None:
-    self.apply(event)
-
-
 def _no_catching_up(self: QueuedContender) -> None:
     """Miss that the connection has changed."""
     self._connection = self.session.connection
 
 
-def _stand_by_number(self: Machine, event: e.LineRead) -> None:
+def _stand_by_number(self: Machine, _: e.LineRead) -> None:
     node = self.node
     local = self.local.at(node.number - 1) if node else None
     if node and local and local.follower is None:
@@ -218,12 +200,15 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "the timeout that a connection was granted is the session's",
-        ((Client, "least", lambda self, session, granted: granted),),
+        ((Client, "least", lambda *of: of[2]),),
     ),
-    Mutation("a late renewal is proved by a sync", ((Session, "prove", _prove_by_sync),)),
+    Mutation(
+        "deadline: two thirds of T after each answer, and a late renewal is proved by a sync",
+        ((SessionDeadline, "connected", _forget_contacts), (Session, "prove", _prove_by_sync)),
+    ),
     Mutation(
         "the search for a lost create begins with a sync",
-        ((Client, "syncing", lambda self, path: ("sync", path)),),
+        ((Client, "syncing", lambda _, path: ("sync", path)),),
     ),
     Mutation(
         "a node of an earlier session counts",
@@ -246,9 +231,6 @@ MUTATIONS: Final = (
     ),
     Mutation("after a lost create another one is sent", _machines("_find", _find_by_joining_anew)),
     Mutation(
-        "a list from before the loss ends the search", _machines("_found_in_vain", _found_early)
-    ),
-    Mutation(
         "the one ahead has gone, so it is our turn",
         _machines("_ahead_changed", _have_turn_when_any_has_gone),
     ),
@@ -257,31 +239,28 @@ MUTATIONS: Final = (
         _machines("_ahead_watched", _wait_for_what_is_gone),
     ),
     Mutation("max_hold without a delete", _machines("_held_too_long", _lose_without_deleting)),
-    Mutation("a holder does not watch its own node", _machines("_renewed", lambda self, _: None)),
+    Mutation("a holder does not watch its own node", _machines("_renewed", lambda *_: None)),
     Mutation(
         "a neighbour without a watch on the line",
         (
-            (LocalLine, "is_current", lambda self, local: True),
+            (LocalLine, "is_current", lambda *_: True),
             *_machines("_line_read", _stand_by_number),
         ),
     ),
-    Mutation(
-        "an answer is delivered twice", ((Reply, "settle", _settle_twice),)
-    ),
+    Mutation("an answer is delivered twice", ((Reply, "settle", _settle_twice),)),
+    Mutation("a watch fires twice", ((Client, "_fire", _fire_twice),)),
     Mutation(
         "a turn begins before the one before it ends",
         ((BatchMember, "leave", _leave_in_the_other_order),),
     ),
-    Mutation(
-        "a watch that nobody needs stays", ((SharedWatches, "_unwatch", _remember_watchers),)
-    ),
+    Mutation("a watch that nobody needs stays", ((SharedWatches, "_unwatch", _remember_watchers),)),
     Mutation(
         "a contender misses that the connection was lost",
         ((QueuedContender, "connection_changed", _no_catching_up),),
     ),
     Mutation(
         "a torn caller leaves its contender in line",
-        ((Attempt, "give_up", lambda self: None),),
+        ((Attempt, "give_up", lambda _: None),),
     ),
     Mutation("one permit too many", ((Permit, "_judge", _judge_with_one_too_many),)),
 )

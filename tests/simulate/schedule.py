@@ -36,7 +36,7 @@ class Stage:
     """Servers, links, processes and callers."""
 
     def __init__(self, seed: int, trace: list[str] | None) -> None:
-        root = random.Random(seed)
+        root = random.Random(seed)  # noqa: S311 - it repeats itself
         self._streams = stream(root)
         self.random = stream(root)
         self.world = world = World(stream(root), trace)
@@ -70,7 +70,11 @@ class Stage:
         """Start a process with callers."""
         name = f"process{next(self._names)}"
         process = Process(
-            self.world, self.links, self.servers, name, stream(self._streams), self.conf
+            name,
+            stream(self._streams),
+            links=self.links,
+            servers=self.servers,
+            conf=self.conf,
         )
         self.processes.append(process)
         for _ in range(self.crowd if callers is None else callers):
@@ -141,7 +145,8 @@ def _come(stage: Stage, newcomer: Process, got: list[bool]) -> None:
     def take_all() -> Steps:
         caller.thread = stage.world.thread
         for line in stage.lines:
-            got.append((yield from caller.call(line, stage.bound)))
+            has = yield from caller.call(line, stage.bound)
+            got.append(has)
 
     newcomer.spawn("newcomer", take_all())
 

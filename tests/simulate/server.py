@@ -206,7 +206,7 @@ class Server(Host):
         self.role, self.leader = "following", leader
         self._heard = self.clock()
         link = self._to_leader = Connection(self.links, (self, leader))
-        link.take = [lambda message: self._from_leader(link, message), _refuse(link)]
+        link.take[0] = lambda message: self._from_leader(link, message)
         leader.now(link, leader._be_followed, self, link)
 
     def _be_followed(self, server: Server, link: Connection) -> None:
@@ -318,9 +318,11 @@ class Server(Host):
 
     def _refusal(self, session: int, owner: int) -> Exception | None:
         if session not in self._expires or session in self._closing:
-            return SessionOver()
+            over: Exception = SessionOver()
+            return over
         if self._owners.setdefault(session, owner) != owner:
-            return EXCEPTIONS[_MOVED]()
+            moved: Exception = EXCEPTIONS[_MOVED]()
+            return moved
         return None
 
     # --- writes, at the leader -------------------------------------------------------------------
@@ -468,7 +470,8 @@ class Server(Host):
     def _apply(self, txn: Txn) -> None:
         self.tree.apply(txn, self._fire)
         if txn.origin is not None and txn.origin[0] == self.number:
-            self._settle(*txn.origin[1:], *txn.outcome)
+            _, number, xid = txn.origin
+            self._settle(number, xid, *txn.outcome)
         if txn.closes:
             for client in [one for one in self.clients.values() if one.session == txn.session]:
                 self._drop(client)
@@ -518,8 +521,3 @@ class Server(Host):
                 except NoNode as error:
                     return None, error
         raise AssertionError(request)
-
-
-def _refuse(link: Connection) -> Any:
-    """Return what takes the messages to one that does not listen yet."""
-    return lambda message: None

@@ -30,11 +30,14 @@ class Node(NamedTuple):
     #: How many children were ever made.
     made: int = 0
 
-    aversion = 0
+    @property
+    def aversion(self) -> int:
+        """Return the version of its ACL, which nobody changes."""
+        return 0
 
 
-#: What becomes of a path: how (``create``, ``delete``, ``write``, or ``count`` for a parent), where,
-#: and the new node.
+#: What becomes of a path: how (``create``, ``delete``, ``write``, or ``count`` for a parent), at
+#: which path, and the new node.
 Change = tuple[str, str, "Node | None"]
 
 

@@ -43,10 +43,10 @@ class World:
         self.thread: Any = None
         #: Called with each moment that a fault may wait for, and the process that it concerns.
         self.happened: Callable[[str, Any], None] = lambda *_: None
-        self._due: list[tuple[float, int, Callable[..., None], Any]] = []
+        self._due: list[tuple[float, int, Callable[..., Any], Any]] = []
         self._ties = count()
 
-    def after(self, seconds: float, action: Callable[..., None], *args: Any) -> None:
+    def after(self, seconds: float, action: Callable[..., Any], *args: Any) -> None:
         """Let an action happen after so many seconds."""
         heappush(self._due, (self.time + seconds, next(self._ties), action, args))
 
@@ -81,7 +81,7 @@ class Host:
         self.still, self._since = 0.0, 0.0
         self._life = 0
         #: By thread: what was due while it stood still.
-        self._waiting: dict[Hashable, deque[tuple[Callable[..., None], Any]]] = {}
+        self._waiting: dict[Hashable, deque[tuple[Callable[..., Any], Any]]] = {}
 
     def __str__(self) -> str:
         return self.name
@@ -90,17 +90,17 @@ class Host:
         """Return the seconds of its clock."""
         return self._began + self.world.time * self.rate
 
-    def after(self, seconds: float, thread: Hashable, action: Callable[..., None], *a: Any) -> None:
+    def after(self, seconds: float, thread: Hashable, action: Callable[..., Any], *a: Any) -> None:
         """Let a thread do something after so many seconds of its clock."""
         if self.dead:
             return  # it has died in the middle of an action
         self.world.after(max(seconds, 1e-6) / self.rate, self.run, self._life, thread, action, *a)
 
-    def now(self, thread: Hashable, action: Callable[..., None], *args: Any) -> None:
+    def now(self, thread: Hashable, action: Callable[..., Any], *args: Any) -> None:
         """Let a thread do something as soon as the host runs."""
         self.run(self._life, thread, action, *args)
 
-    def run(self, life: int, thread: Hashable, action: Callable[..., None], *args: Any) -> None:
+    def run(self, life: int, thread: Hashable, action: Callable[..., Any], *args: Any) -> None:
         if life != self._life or self.dead:
             return
         if self.stopped or thread in self._waiting:
@@ -108,7 +108,7 @@ class Host:
         else:
             self._act(thread, action, args)
 
-    def _act(self, thread: Hashable, action: Callable[..., None], args: Any) -> None:
+    def _act(self, thread: Hashable, action: Callable[..., Any], args: Any) -> None:
         world = self.world
         before = world.here, world.thread
         world.here, world.thread = self, thread
