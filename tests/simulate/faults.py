@@ -131,10 +131,10 @@ def _longer_and_cut(random: Random, at: float, timeout: float) -> list[Fault]:
 
 
 def _wiped_young(random: Random, at: float, _timeout: float) -> list[Fault]:
-    """A line that has just begun is removed, more than once."""
+    """A line that has just begun is removed, again and again."""
     return [
-        Fault("wipe", at + number, "grant in a young line", random.randrange(12))
-        for number in range(3)
+        Fault("wipe", at * number / 10, "grant in a young line", random.randrange(12))
+        for number in range(8)
     ]
 
 
@@ -369,12 +369,13 @@ class Faults:
         return server.begin  # type: ignore[no-any-return]
 
     def _longer(self, fault: Fault, process: Process) -> Callable[[], None] | None:
-        """Start a server again that grants longer timeouts."""
+        """Start a server again; from now on all grant longer timeouts to new connections."""
         server = self._server(fault, process, fault.seconds)
         if server is None:
             return None
         server.crash()
-        server.least = 4 * self.stage.timeout / TICK
+        for one in self.stage.servers:
+            one.least = int(4 * self.stage.timeout / TICK)
         return server.begin  # type: ignore[no-any-return]
 
     def _apart(self, fault: Fault, process: Process) -> Callable[[], None] | None:
