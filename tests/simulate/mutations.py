@@ -19,7 +19,6 @@ from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
 from distlock.queue import events as e
-from distlock.queue.local_line import LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.semaphore.machine import Permit, Turn
 from distlock.queue.states import State
@@ -42,7 +41,7 @@ class Mutation(NamedTuple):
 
     what: str
     replaced: tuple[tuple[Any, str, Any], ...]
-    seeds: int = 2000
+    seeds: int = 3000
 
 
 def _machines(name: str, method: Callable[..., Any]) -> tuple[tuple[Any, str, Any], ...]:
@@ -177,15 +176,6 @@ def _no_catching_up(self: QueuedContender) -> None:
     self._connection = self.session.connection
 
 
-def _stand_by_number(self: Machine, _: e.LineRead) -> None:
-    node = self.node
-    local = self.local.at(node.number - 1) if node else None
-    if node and local and local.follower is None:
-        self._stand_behind(node, local)
-    else:
-        self._look()
-
-
 MUTATIONS: Final = (
     Mutation(
         "deadline: two thirds of T after each answer, whatever the leader has counted",
@@ -240,13 +230,6 @@ MUTATIONS: Final = (
     ),
     Mutation("max_hold without a delete", _machines("_held_too_long", _lose_without_deleting)),
     Mutation("a holder does not watch its own node", _machines("_renewed", lambda *_: None)),
-    Mutation(
-        "a neighbour without a watch on the line",
-        (
-            (LocalLine, "is_current", lambda *_: True),
-            *_machines("_line_read", _stand_by_number),
-        ),
-    ),
     Mutation("an answer is delivered twice", ((Reply, "settle", _settle_twice),)),
     Mutation("a watch fires twice", ((Client, "_fire", _fire_twice),)),
     Mutation(
