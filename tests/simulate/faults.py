@@ -28,6 +28,7 @@ MOMENTS: Final = {
     "sync sent": 3,
     "answer to create": 5,
     "answer to list": 2,
+    "answer to get": 2,
     "answer to sync": 5,
     "answer to multi": 2,
     "answer to delete": 2,
@@ -138,6 +139,12 @@ def _wiped_young(random: Random, at: float, _timeout: float) -> list[Fault]:
     ]
 
 
+def _given_up(random: Random, at: float, timeout: float) -> list[Fault]:
+    """A waiter hears nothing for so long that it begins another session; the old one lives on."""
+    seconds = timeout * random.uniform(1.5, 2.5)
+    return [Fault("mute", at / 2, "answer to get", 0, seconds, 0.9)]
+
+
 SCENES: Final = (
     _late_answer,
     _late_answer,
@@ -145,6 +152,7 @@ SCENES: Final = (
     _visitor,
     _longer_and_cut,
     _wiped_young,
+    _given_up,
 )
 
 #: How often each kind is chosen.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from distlock.contenders.batch import BatchMember
 from distlock.contenders.contender import QueuedContender
-from distlock.contenders.grant import Grant
 from distlock.contenders.waiting import Attempt
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.errors import ConnectionLost
@@ -83,18 +82,6 @@ def _lose_lost_deletes(
         self._settled(path)
     else:
         _answered(self, path, session, value, error)
-
-
-def _standing(self: Any) -> bool:
-    return self.node is not None
-
-
-def _lost(self: Grant) -> bool:
-    if not (self._lost or self.left) and (
-        self.node is None or not self.session.deadline.unbroken(self.epoch)
-    ):
-        self._lose("session")
-    return self._lost
 
 
 def _created_and_forgotten(self: Machine, _: Any) -> None:
@@ -199,14 +186,6 @@ MUTATIONS: Final = (
     Mutation(
         "the search for a lost create begins with a sync",
         ((Client, "syncing", lambda _, path: ("sync", path)),),
-    ),
-    Mutation(
-        "a node of an earlier session counts",
-        (
-            (Machine, "standing", property(_standing)),
-            (Grant, "standing", property(_standing)),
-            (Grant, "lost", property(_lost)),
-        ),
     ),
     Mutation(
         "a delete whose answer was lost is not repeated",
