@@ -218,4 +218,4 @@ class Judge:
                 "steps": session._parked or process.client.steps,
             }.items():
                 if some:
-                    raise Violation(f"{name} are left in {process}: {list(some)}")
+                    raise Violation(f"{len(some)} {name} are left in {process}")

@@ -137,16 +137,6 @@ def _leave_in_the_other_order(self: BatchMember) -> None:
 _leave_batch = BatchMember.leave
 
 
-def _fire_twice(self: Client, event: str, path: str) -> None:
-    for watched in [(path, False), (path, True)]:
-        for changed in self.watchers.get(watched, []):
-            changed(event == "deleted")
-    _fire(self, event, path)
-
-
-_fire = Client._fire
-
-
 def _remember_watchers(self: SharedWatches, watched: Any, changed: Any) -> None:
     self._discard(watched, changed)
 
@@ -210,7 +200,6 @@ MUTATIONS: Final = (
     Mutation("max_hold without a delete", _machines("_held_too_long", _lose_without_deleting)),
     Mutation("a holder does not watch its own node", _machines("_renewed", lambda *_: None)),
     Mutation("an answer is delivered twice", ((Reply, "settle", _settle_twice),)),
-    Mutation("a watch fires twice", ((Client, "_fire", _fire_twice),)),
     Mutation(
         "a turn begins before the one before it ends",
         ((BatchMember, "leave", _leave_in_the_other_order),),
