@@ -38,7 +38,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -253,12 +253,17 @@ class Heartbeat:
         if not self._running.acquire(blocking=False):
             return  # two callers started one each, or the start of the first was interrupted
         this_thread.ours = True
+        for bell, seconds in self._beats():
+            bell.wait(seconds)
+
+    def _beats(self) -> Iterator[tuple[Bell, float | None]]:
+        """Look and beat, and yield what to wait for in between, and for how many seconds."""
         alive = False
         while not self._stopped:
             if self._resting:
-                self._needed.wait()
+                yield self._needed, None
                 self._resting = False
-            self._wake.wait(self._pause(alive))
+            yield self._wake, self._pause(alive)
             alive = self._deadline.running  # before looking for losses: a look may just miss one
             self._was_at_risk = self._deadline.at_risk
             self._report()

@@ -1,0 +1,266 @@
+"""Safety measures of distlock, each taken back: some schedule shows the harm.
+
+``python -m tests.simulate --mutations`` tells after how many seeds. A mutation replaces attributes
+of classes; most are of distlock, and two of the simulated client, which keeps the rules of
+`distlock.engine.zookeeper.connection`.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from distlock.contenders.batch import BatchMember
+from distlock.contenders.contender import QueuedContender
+from distlock.contenders.waiting import Attempt
+from distlock.engine.deadline import SessionDeadline, now
+from distlock.engine.errors import ConnectionLost
+from distlock.engine.reply import Reply
+from distlock.queue import events as e
+from distlock.queue.machine import Machine
+from distlock.queue.semaphore.machine import Permit, Turn
+from distlock.queue.states import State
+from distlock.session.guaranteed_delete import GuaranteedDelete
+from distlock.session.session import Session
+from distlock.session.watches import SharedWatches
+
+from .client import Client
+from .schedule import Result, run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Mutation(NamedTuple):
+    """What is replaced, by what, and where the harm shows.
+
+    :ivar seeds: within how many seeds it is found, with a reserve
+    """
+
+    what: str
+    replaced: tuple[tuple[Any, str, Any], ...]
+    seeds: int = 3000
+
+
+def _machines(name: str, method: Callable[..., Any]) -> tuple[tuple[Any, str, Any], ...]:
+    """Replace a method of the machine, which finds its methods by a table."""
+    return tuple((one, name, method) for one in (Machine,))
+
+
+_renew, _prove = SessionDeadline.renew, Session.prove
+_settle, _answered = Reply.settle, GuaranteedDelete._answered
+
+
+def _forget_contacts(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
+    self._counted = None
+    self._until = min(self._until, sent_at + session_timeout)
+
+
+def _renew_for_all(self: SessionDeadline, sent_at: float, session_timeout: float) -> None:
+    _renew(self, sent_at, session_timeout)
+    self._until = max(self._until, sent_at + session_timeout)
+
+
+def _renew_when_answered(self: SessionDeadline, _sent_at: float, session_timeout: float) -> None:
+    _renew(self, now(), session_timeout)
+
+
+def _prove_by_sync(self: Session, then: Callable[[bool], None]) -> None:
+    make = self._client.proof
+    self._client.proof = lambda path, **_: make(path, by_write=False)  # type: ignore[method-assign]
+    try:
+        _prove(self, then)
+    finally:
+        self._client.proof = make  # type: ignore[method-assign]
+
+
+def _lose_lost_deletes(
+    self: GuaranteedDelete, path: str, session: int, value: Any, error: BaseException | None
+) -> None:
+    if isinstance(error, ConnectionLost):
+        self._settled(path)
+    else:
+        _answered(self, path, session, value, error)
+
+
+def _created_and_forgotten(self: Machine, _: Any) -> None:
+    self.state = State.LEFT
+
+
+def _search_and_forget(self: Machine, event: Any) -> None:
+    self.state = State.LEFT if type(event) is e.Disconnected else State.SEARCHING
+
+
+def _find_by_joining_anew(self: Machine, _: Any) -> None:
+    if self.state is State.FINDING:
+        self._join_anew()
+    else:
+        self._do(e.List(sync=True))
+
+
+def _have_turn_when_any_has_gone(self: Machine, event: e.Changed) -> None:
+    if event.name == self._watched and event.deleted and self.standing:
+        self._have_turn()
+    elif event.name == self._watched:
+        self._look()
+    else:
+        self._own_changed(event)
+
+
+def _lose_without_deleting(self: Machine, _: Any) -> None:
+    if self.state is State.HOLDING:
+        self._lose(e.Loss.MAX_HOLD)
+
+
+def _wait_for_what_is_gone(self: Machine, event: e.Watched) -> None:
+    if event.name != self._watched:
+        self._own_read(event)
+
+
+def _settle_twice(self: Reply, value: Any, error: BaseException | None) -> None:
+    done = self._done
+    _settle(self, value, error)
+    if done is not None:
+        done(value, error)
+
+
+def _leave_in_the_other_order(self: BatchMember) -> None:
+    batch = self._batch
+    if batch is not None and self.granted and not (self.left or self.lost):
+        follower = batch.reserve_behind(self)
+        if follower is not None:
+            follower.begin()
+    _leave_batch(self)
+
+
+_leave_batch = BatchMember.leave
+
+
+def _remember_watchers(self: SharedWatches, watched: Any, changed: Any) -> None:
+    self._discard(watched, changed)
+
+
+def _judge_with_one_too_many(self: Permit, names: Any) -> None:
+    _judge(self, names[:-1] if self.node is None or self.node.name != names[-1] else names[1:])
+
+
+_judge = Permit._judge
+
+
+def _no_catching_up(self: QueuedContender) -> None:
+    """Miss that the connection has changed."""
+    self._connection = self.session.connection
+
+
+MUTATIONS: Final = (
+    Mutation(
+        "deadline: two thirds of T after each answer, whatever the leader has counted",
+        ((SessionDeadline, "connected", _forget_contacts),),
+    ),
+    Mutation(
+        "deadline: the whole of T after each answer", ((SessionDeadline, "renew", _renew_for_all),)
+    ),
+    Mutation(
+        "deadline: from the answer, not from the request",
+        ((SessionDeadline, "renew", _renew_when_answered),),
+    ),
+    Mutation(
+        "the timeout that a connection was granted is the session's",
+        ((Client, "least", lambda *of: of[2]),),
+    ),
+    Mutation(
+        "deadline: two thirds of T after each answer, and a late renewal is proved by a sync",
+        ((SessionDeadline, "connected", _forget_contacts), (Session, "prove", _prove_by_sync)),
+    ),
+    Mutation(
+        "the search for a lost create begins with a sync",
+        ((Client, "syncing", lambda _, path: ("sync", path)),),
+    ),
+    Mutation(
+        "a delete whose answer was lost is not repeated",
+        ((GuaranteedDelete, "_answered", _lose_lost_deletes),),
+    ),
+    Mutation(
+        "a create that is answered after its caller has left is forgotten",
+        _machines("_created_in_vain", _created_and_forgotten),
+    ),
+    Mutation(
+        "a lost create of one who has left is forgotten", _machines("_search", _search_and_forget)
+    ),
+    Mutation("after a lost create another one is sent", _machines("_find", _find_by_joining_anew)),
+    Mutation(
+        "the one ahead has gone, so it is our turn",
+        _machines("_ahead_changed", _have_turn_when_any_has_gone),
+    ),
+    Mutation(
+        "the one ahead had gone before it was watched, and nobody looks",
+        _machines("_ahead_watched", _wait_for_what_is_gone),
+    ),
+    Mutation("max_hold without a delete", _machines("_held_too_long", _lose_without_deleting)),
+    Mutation("a holder does not watch its own node", _machines("_renewed", lambda *_: None)),
+    Mutation("an answer is delivered twice", ((Reply, "settle", _settle_twice),)),
+    Mutation(
+        "a turn begins before the one before it ends",
+        ((BatchMember, "leave", _leave_in_the_other_order),),
+    ),
+    Mutation("a watch that nobody needs stays", ((SharedWatches, "_unwatch", _remember_watchers),)),
+    Mutation(
+        "a contender misses that the connection was lost",
+        ((QueuedContender, "connection_changed", _no_catching_up),),
+    ),
+    Mutation(
+        "a torn caller leaves its contender in line",
+        ((Attempt, "give_up", lambda _: None),),
+    ),
+    Mutation("one permit too many", ((Permit, "_judge", _judge_with_one_too_many),)),
+)
+
+
+@contextmanager
+def put_back(mutation: Mutation) -> Iterator[None]:
+    """Let a safety measure be missing."""
+    kept = [(one, name, vars(one).get(name, one)) for one, name, _ in mutation.replaced]
+    machines = Machine, Turn, Permit
+    try:
+        for one, name, value in mutation.replaced:
+            setattr(one, name, value)
+        for one in machines:
+            one.__init_subclass__()
+        yield
+    finally:
+        for one, name, value in kept:
+            if value is one:
+                delattr(one, name)
+            else:
+                setattr(one, name, value)
+        for one in machines:
+            one.__init_subclass__()
+
+
+def find(mutation: Mutation, first: int = 0) -> Result | None:
+    """Return the first schedule that shows the harm, None if none does."""
+    with put_back(mutation):
+        for seed in range(first, first + mutation.seeds):
+            try:
+                result = run(seed)
+            except Exception as error:  # noqa: BLE001 - a mutation may break anything
+                return Result(seed, repr(error), [], 0)
+            if result.violation:
+                return result
+    return None
+
+
+def main(only: str) -> int:
+    """Print for each mutation, whose name has this text, after how many seeds it is found."""
+    missed = 0
+    for mutation in MUTATIONS:
+        if only in mutation.what:
+            began = time.monotonic()
+            found = find(mutation)
+            missed += found is None
+            seconds = time.monotonic() - began
+            seeds = f"{found.seed + 1:5}" if found else f">{mutation.seeds:4}"
+            print(f"{seeds}  {seconds:6.1f} s  {mutation.what}")  # noqa: T201
+            print(f"       {found.violation if found else 'missed'}", flush=True)  # noqa: T201
+    return missed

@@ -1,0 +1,162 @@
+"""One schedule: everything follows from its seed, and from which of its faults happen."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+from . import faults as f
+from .callers import LINES, Caller
+from .judge import Judge
+from .links import Links
+from .process import Process, configuration, simulated, stream
+from .server import REAP, TICK, Server
+from .world import Violation, World
+
+if TYPE_CHECKING:
+    from .world import Steps
+
+#: Until when faults happen and callers come, in seconds.
+WORKING = 20.0
+#: For how long a call may go on after that.
+PATIENCE = 40.0
+
+
+class Result(NamedTuple):
+    """How a schedule ended."""
+
+    seed: int
+    violation: str
+    faults: list[f.Fault]
+    grants: int
+
+
+class Stage:
+    """Servers, links, processes and callers."""
+
+    def __init__(self, seed: int, trace: list[str] | None) -> None:
+        root = random.Random(seed)  # noqa: S311 - it repeats itself
+        self._streams = stream(root)
+        self.random = stream(root)
+        self.world = world = World(stream(root), trace)
+        self.names = stream(root)
+        self.links = Links(world)
+        self.judge = Judge(world)
+        choice = self.random
+        self.timeout = choice.choice((3.0, 4.0, 6.0, 6.0)) * TICK
+        size = choice.choice((1, 3, 3, 3, 3))
+        self.lines = choice.sample(LINES, choice.choice((1, 1, 2)))
+        if choice.random() < 0.5:
+            self.lines = [LINES[0]]
+        self.crowd = choice.choice((1, 2, 3))
+        self.pace = choice.choice((0.2, 1.0, 3.0))
+        self.haste = choice.choice((1.0, 4.0, 8.0))
+        self.conf = configuration(size, self.timeout, strict=choice.random() < 0.1)
+        self.servers = [Server(world, self.links, n, stream(self._streams)) for n in range(size)]
+        for server in self.servers:
+            server.ensemble = self.servers
+        self.processes: list[Process] = []
+        self.callers: list[Caller] = []
+        self._names = count(1)
+
+    @property
+    def bound(self) -> float:
+        """The seconds in which all becomes free once nothing is broken any more."""
+        timeouts = [one for server in self.servers for one in server.tree.sessions.values()]
+        return max([self.timeout, *timeouts]) + 6 * TICK
+
+    def add_process(self, *, callers: int | None = None) -> Process:
+        """Start a process with callers."""
+        name = f"process{next(self._names)}"
+        process = Process(
+            name,
+            stream(self._streams),
+            links=self.links,
+            servers=self.servers,
+            conf=self.conf,
+        )
+        self.processes.append(process)
+        for _ in range(self.crowd if callers is None else callers):
+            process.now("main", self.add_caller, process, WORKING)
+        return process
+
+    def add_caller(self, process: Process, until: float, *, longest: float | None = None) -> Caller:
+        """Start a thread that takes locks until then."""
+        caller = Caller(
+            process,
+            len(self.callers),
+            self.judge,
+            self.lines,
+            stream(self._streams),
+            until=until,
+            pace=self.pace if longest is None else 0.0,
+            longest=2 * self.timeout if longest is None else longest,
+            haste=self.haste,
+        )
+        self.callers.append(caller)
+        return caller
+
+
+def run(seed: int, only: list[f.Fault] | None = None, trace: list[str] | None = None) -> Result:
+    """Run a schedule.
+
+    :param only: the faults that happen, by default those that follow from the seed
+    """
+    stage = Stage(seed, trace)
+    drawn = f.drawn(stage.random, stage.timeout, WORKING, servers=len(stage.servers))
+    faults = drawn if only is None else only
+    world, judge = stage.world, stage.judge
+    violation = ""
+    with simulated(world, stage.names):
+        for _ in range(stage.random.choice((2, 2, 3))):
+            stage.add_process()
+        f.Faults(stage, faults, WORKING)
+        try:
+            _play(stage)
+        except Violation as found:
+            violation = str(found)
+            world.say("violation", violation)
+    return Result(seed, violation, faults, judge.grants)
+
+
+def _play(stage: Stage) -> None:
+    world, judge = stage.world, stage.judge
+    world.run(WORKING)
+    while any(not (one.thread.over or one.process.dead) for one in stage.callers):
+        world.run(world.time + 1.0)
+        if world.time > WORKING + PATIENCE:
+            break
+    newcomer = stage.add_process(callers=0)
+    got: list[bool] = []
+    world.run(world.time + 0.01)
+    newcomer.now("main", _come, stage, newcomer, got)
+    world.run(world.time + 2 * stage.bound)
+    if len(got) < len(stage.lines) or not all(got):
+        raise Violation(f"a newcomer got {got}")
+    world.run(world.time + 4 * REAP)
+    judge.check_end(stage.processes, stage.servers)
+
+
+def _come(stage: Stage, newcomer: Process, got: list[bool]) -> None:
+    """Take each lock once."""
+    caller = stage.add_caller(newcomer, 0.0, longest=0.0)
+
+    def take_all() -> Steps:
+        caller.thread = stage.world.thread
+        for line in stage.lines:
+            has = yield from caller.call(line, stage.bound)
+            got.append(has)
+
+    newcomer.spawn("newcomer", take_all())
+
+
+def shrink(result: Result) -> Result:
+    """Leave out the faults without which the schedule is harmful, too."""
+    faults = list(result.faults)
+    for fault in list(faults):
+        fewer = [one for one in faults if one is not fault]
+        again = run(result.seed, fewer)
+        if again.violation:
+            faults, result = fewer, again
+    return result

@@ -1,0 +1,58 @@
+"""Many schedules harm nobody; with any one safety measure missing, some schedule does.
+
+For longer runs there is ``python -m tests.simulate --minutes M``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulate.mutations import MUTATIONS, Mutation, find
+from tests.simulate.schedule import run, shrink
+
+
+@pytest.mark.parametrize("first", range(0, 100, 20))
+def test_no_schedule_harms(first: int) -> None:
+    for seed in range(first, first + 20):
+        result = run(seed)
+        assert not result.violation, f"python -m tests.simulate --seed {seed}: {shrink(result)}"
+
+
+def test_a_seed_replays_everything() -> None:
+    traces: list[list[str]] = [[], []]
+    for trace in traces:
+        run(7, trace=trace)
+    assert len(traces[0]) > 50
+    assert traces[0] == traces[1]
+
+
+def test_a_seed_replays_everything_in_another_process() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulate", "--seed", "11"],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+@pytest.mark.deep
+def test_more_schedules_harm_nobody() -> None:
+    for seed in range(10_000, 12_000):
+        result = run(seed)
+        assert not result.violation, f"python -m tests.simulate --seed {seed}: {shrink(result)}"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.what)
+def test_without_a_safety_measure_a_schedule_harms(mutation: Mutation) -> None:
+    found = find(mutation)
+    assert found is not None
+    assert not run(found.seed).violation

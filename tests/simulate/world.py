@@ -1,0 +1,206 @@
+"""True time, what is to happen in it, and the hosts on which it happens.
+
+Everything that happens is an action in one heap, by its true time and a number that settles ties.
+A host runs its own actions: it may stand still, and then what was due comes in some order of its
+threads, or it may die.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Hashable
+
+    #: Yields the seconds to wait to be woken; None has no end.
+    Steps = Generator[float | None, None, Any]
+
+#: The longest time that a thread waits for its turn on the processor, usually and at times.
+TURN, LATE_TURN = 0.0005, 0.03
+
+
+class Violation(BaseException):
+    """Something happened that must not. No code of distlock takes it for an error of its own."""
+
+
+class World:
+    """The true time, and what is to happen in it.
+
+    :param random: of what happens by chance to all together
+    :param trace: takes what happens, line by line; None is quicker
+    """
+
+    def __init__(self, random: Random, trace: list[str] | None = None) -> None:
+        self.time = 0.0
+        self.random = random
+        self.trace = trace
+        #: The host, and the thread, that runs now.
+        self.here: Any = None
+        self.thread: Any = None
+        #: Called with each moment that a fault may wait for, and the process that it concerns.
+        self.happened: Callable[[str, Any], None] = lambda *_: None
+        self._due: list[tuple[float, int, Callable[..., Any], Any]] = []
+        self._ties = count()
+
+    def after(self, seconds: float, action: Callable[..., Any], *args: Any) -> None:
+        """Let an action happen after so many seconds."""
+        heappush(self._due, (self.time + seconds, next(self._ties), action, args))
+
+    def run(self, until: float) -> None:
+        """Let all happen that is due until then."""
+        due = self._due
+        while due and due[0][0] <= until:
+            self.time, _, action, args = heappop(due)
+            action(*args)
+        self.time = until
+
+    def say(self, who: object, *what: object) -> None:
+        """Add a line to the trace."""
+        if self.trace is not None:
+            self.trace.append(f"{self.time:10.6f} {who}: {' '.join(map(str, what))}")
+
+
+class Host:
+    """What stands still and dies as one, and has a clock: a process, or a server.
+
+    :param rate: how fast its clock runs
+    """
+
+    def __init__(self, world: World, name: str, random: Random, rate: float = 1.0) -> None:
+        self.world = world
+        self.name = name
+        self.random = random
+        self.rate = rate
+        self._began = random.uniform(0, 1000)
+        self.stopped = self.dead = False
+        #: For how long it stood still, and since when it does.
+        self.still, self._since = 0.0, 0.0
+        self._life = 0
+        #: By thread: what was due while it stood still.
+        self._waiting: dict[Hashable, deque[tuple[Callable[..., Any], Any]]] = {}
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clock(self) -> float:
+        """Return the seconds of its clock."""
+        return self._began + self.world.time * self.rate
+
+    def after(self, seconds: float, thread: Hashable, action: Callable[..., Any], *a: Any) -> None:
+        """Let a thread do something after so many seconds of its clock."""
+        if self.dead:
+            return  # it has died in the middle of an action
+        self.world.after(max(seconds, 1e-6) / self.rate, self.run, self._life, thread, action, *a)
+
+    def now(self, thread: Hashable, action: Callable[..., Any], *args: Any) -> None:
+        """Let a thread do something as soon as the host runs."""
+        self.run(self._life, thread, action, *args)
+
+    def run(self, life: int, thread: Hashable, action: Callable[..., Any], *args: Any) -> None:
+        if life != self._life or self.dead:
+            return
+        if self.stopped or thread in self._waiting:
+            self._waiting.setdefault(thread, deque()).append((action, args))
+        else:
+            self._act(thread, action, args)
+
+    def _act(self, thread: Hashable, action: Callable[..., Any], args: Any) -> None:
+        world = self.world
+        before = world.here, world.thread
+        world.here, world.thread = self, thread
+        action(*args)
+        world.here, world.thread = before
+
+    def stop(self) -> None:
+        """Stand still, as after SIGSTOP."""
+        if not (self.stopped or self.dead):
+            self.stopped, self._since = True, self.world.time
+            self.world.say(self, "stands still")
+
+    def go_on(self) -> None:
+        """Go on, each thread as soon as it gets its turn."""
+        if self.stopped and not self.dead:
+            self.stopped = False
+            self.still += self.world.time - self._since
+            self.world.say(self, "goes on")
+            for thread in self._waiting:
+                self.world.after(self.random.uniform(0, LATE_TURN), self._catch_up, thread)
+
+    def _catch_up(self, thread: Hashable) -> None:
+        waiting = self._waiting.get(thread)
+        while waiting and not self.stopped:
+            self._act(thread, *waiting.popleft())
+        if not waiting:
+            self._waiting.pop(thread, None)
+
+    def die(self) -> None:
+        """End at once, as after SIGKILL."""
+        self.world.say(self, "dies")
+        self.dead = True
+        self._end_life()
+
+    def _end_life(self) -> None:
+        self.stopped = False
+        self._life += 1
+        self._waiting.clear()
+
+    def stood_still(self) -> float:
+        """Return for how many seconds it has stood still."""
+        return self.still + (self.world.time - self._since if self.stopped else 0.0)
+
+
+class Thread:
+    """Drives steps on a host: they yield the seconds for which they wait to be woken."""
+
+    def __init__(self, host: Host, name: str, steps: Steps) -> None:
+        self.host = host
+        self.name = name
+        self.over = False
+        self._steps = steps
+        self._rung = False
+        self._wait = 0
+        self._turn()
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.name}"
+
+    def wake(self) -> None:
+        """End the wait of now, or the next one."""
+        if not self._rung:
+            self._rung = True
+            self._turn()
+
+    def _turn(self) -> None:
+        random = self.host.random
+        late = random.random() < 0.01
+        self.host.after(random.random() * (LATE_TURN if late else TURN), self, self._go, self._wait)
+
+    def _go(self, wait: int) -> None:
+        if wait == self._wait and not self.over:
+            self._step(next)
+
+    def throw(self, error: BaseException, waits: Callable[[], bool]) -> None:
+        """Let an exception land in its wait, unless that is over by then."""
+
+        def land() -> None:
+            if waits() and not self.over:
+                self._step(lambda steps: steps.throw(error))
+
+        self.host.now(self, land)
+
+    def _step(self, go_on: Callable[[Steps], float | None]) -> None:
+        self._wait += 1
+        self._rung = False
+        try:
+            seconds = go_on(self._steps)
+        except StopIteration:
+            self.over = True
+            return
+        if self._rung:
+            self._turn()
+        elif seconds is not None:
+            self.host.after(seconds, self, self._go, self._wait)
