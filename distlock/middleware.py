@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
 
 from .conf import warn_unless_installed
-from .locks.leftovers import held_by, release_leftovers
+from .locks.held_permits import held_by, release_leftovers
 from .logs.loggers import safe
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal

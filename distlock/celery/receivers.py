@@ -17,7 +17,7 @@ from celery import current_task, signals
 from distlock import decorators
 from distlock.exceptions import LockUnavailable
 from distlock.history.recorder import flush
-from distlock.locks.leftovers import held_by, release_leftovers
+from distlock.locks.held_permits import held_by, release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
 from distlock.session.registry import close_sessions, session_for

@@ -1,4 +1,4 @@
-"""Keeps the semaphore permits that this process holds.
+"""Keeps the semaphore permits that this process holds, and releases what code has left held.
 
 A permit has no owner, so any thread may release what another one has acquired. Only the permits of
 a ``with`` block are kept apart, for its owner: a block releases its own.
@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from distlock import process
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from logging import Logger
+
     from distlock.owner.hold import Held
     from distlock.owner.owner import Owner
 
@@ -68,6 +71,39 @@ def count(using: str, name: str) -> int:
 def clear() -> None:
     """Forget all permits, when their sessions are over."""
     _held.clear()
+
+
+# --- leftovers ----------------------------------------------------------------------------------
+
+
+def held_by(owner: Owner) -> Collection[object]:
+    """Return what an owner holds, for `release_leftovers`."""
+    return {*owner.held, *of_blocks(owner)}
+
+
+def release_leftovers(
+    owner: Owner, name: object, *, keep: Collection[object], logger: Logger
+) -> None:
+    """Release the locks that a request or a task has left held: its successor would re-enter them.
+
+    A permit is left by a ``with`` block whose end was interrupted at its first instruction.
+
+    :param name: of the request or the task, for the log
+    :param keep: what `held_by` returned before: leave that alone
+    """
+    keys = owner.release_all(keep=keep)
+    for held in of_blocks(owner):
+        if held not in keep and forget(held):
+            held.grant.leave()
+            held.announce_end()
+            keys.append(held.hold.key)
+    for key in keys:
+        logger.error(
+            "%s left the lock %r held, and it is released now. Use `with zk_lock(…)`, which "
+            "always releases.",
+            name,
+            key,
+        )
 
 
 @process.in_child

@@ -17,7 +17,7 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
-    from distlock.engine.member import Member
+    from distlock.engine.protocol import Member
 
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from distlock.engine.member import Member
+from distlock.engine.protocol import Member
 from distlock.text import printable
 
 from .address import address, where

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from distlock.engine.member import Member
+from distlock.engine.protocol import Member
 from distlock.text import printable
 
 from .credentials import tls_context

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.conf import Configuration
-    from distlock.engine.member import Member
+    from distlock.engine.protocol import Member
 
 HELP = "Look at settings, servers, session, clock and permissions, and say what to do."
 
