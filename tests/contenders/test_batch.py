@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -13,13 +13,9 @@ from distlock.exceptions import StaleToken
 from distlock.fencing import token_of
 from distlock.session.registry import session_for
 from tests.contenders.tools import KEY, Waiter, await_seats, served
-from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, settle
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("patient", "tree")
 
@@ -240,45 +236,6 @@ def test_many_keys_leave_nothing_behind() -> None:
     assert not session.local_nodes
     assert not session.newest
     assert not session.contenders
-
-
-# A child is forked while a thread of the parent waits for a turn.
-FORKS = """
-def child():
-    found = {"held": lock.held}
-    with zk_lock("another", handoff=2, timeout=5) as own:
-        own.verify()
-        found["own session"] = session_for().id != parents
-    with timed(found, "busy"):
-        with zk_lock("key", handoff=2, timeout=0):
-            pass
-    del found["busy took"]
-    return found
-
-lock = zk_lock("key", handoff=2)
-with lock as hold:
-    parents = await_connection().id
-    def wait():
-        with lock:
-            pass
-    thread = threading.Thread(target=wait)
-    thread.start()
-    tell(in_a_child(child))
-    hold.verify()
-thread.join()
-"""
-
-
-def test_a_forked_child_starts_anew(tree: Tree, zookeeper: ZooKeeper) -> None:
-    with program(FORKS, zookeeper.hosts, tree.namespace) as process:
-        assert heard(process) == {
-            "held": False,
-            "own session": True,
-            "busy": "LockBusy",
-            "status": 0,
-        }
-        _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, errors
 
 
 # --- what is asked for ---------------------------------------------------------------------------

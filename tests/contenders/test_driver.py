@@ -29,38 +29,6 @@ def contender(request: pytest.FixtureRequest, session: FakeSession) -> Any:
     return KINDS[request.param](session, LINE, key="stock:42", data=b"", settled=lambda: None)
 
 
-def _disconnect(session: FakeSession) -> None:
-    session.connected = False
-    session.connection += 1
-
-
-def test_without_a_connection_it_joins_as_soon_as_there_is_one(
-    session: FakeSession, contender: Any
-) -> None:
-    _disconnect(session)
-    contender.join()
-    assert not session.tree.sent
-    session.connected = True
-    session.reconnect()
-    session.tree.answer_one()
-    assert session.contenders
-    assert session.tree.sent["create"] == 1
-
-
-def test_who_has_left_before_there_is_a_connection_asks_for_nothing(
-    session: FakeSession, contender: Any
-) -> None:
-    """Or else a crowd that gave up in an outage would create its nodes just to delete them."""
-    _disconnect(session)
-    contender.join()
-    contender.leave()
-    session.connected = True
-    session.reconnect()
-    session.tree.answer()
-    assert not session.tree.sent
-    assert not session.contenders
-
-
 def test_a_contender_that_joins_hears_of_no_heartbeat_yet(
     session: FakeSession, contender: QueuedContender | SemaphoreContender
 ) -> None:

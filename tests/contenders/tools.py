@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tests.kit.fake_session import Counting
 
 KEY = "key"
-#: The last sequence number.
-LAST = 2**31 - 1
 
 
 def holds(place: Counting) -> bool:

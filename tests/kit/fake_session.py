@@ -20,7 +20,7 @@ from distlock.engine.errors import ConnectionLost, NoNode, NotConnected, NotEmpt
 from distlock.exceptions import LockUnavailable
 from distlock.keys.limits import MAX_INT, signed
 from distlock.keys.znodes import REVOKE
-from distlock.queue.events import Changed, Problem, Watched
+from distlock.queue.events import Changed
 from distlock.queue.policies import FAIR, MUTEX, UNFAIR
 
 if TYPE_CHECKING:
@@ -166,11 +166,6 @@ class CountingContender(Counting, QueuedContender):
         """Hear of a change of the one ahead, if that is watched."""
         if self.machine._watched in self._watchers:
             self.hear(Changed(self.machine._watched, deleted=False))
-
-    def hear_that_it_is_gone(self, name: str) -> None:
-        """Hear that a node is gone, by the watch and by the answer to it."""
-        self.hear(Changed(name, deleted=True))
-        self.hear(Watched(name, error=Problem.MISSING))
 
 
 class CountingBatchMember(Counting, BatchMember):

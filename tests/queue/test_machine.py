@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.keys.znodes import REVOKE, WORN
+from distlock.keys.znodes import REVOKE, WORN, WRITE
 from distlock.queue import events as e
 from distlock.queue import local_line, policies
 from distlock.queue.local_line import LocalLine
@@ -94,50 +94,6 @@ def own(contender: Machine) -> str:
 # --- one after the other -------------------------------------------------------------------------
 
 
-def test_an_uncontended_grant_takes_one_round_trip() -> None:
-    line = Line()
-    contender = line.contender()
-    assert contender.apply(e.Join()) == [e.Create("_c_1-lock-"), e.List()]
-    assert line.create(contender) == []
-    assert contender.apply(e.Listed([own(contender)])) == [e.Grant()]
-    assert contender.valid
-    assert contender.apply(e.Leave()) == [e.Delete("_c_1-lock-0000000000", 1)]
-    assert contender.state is State.LEFT
-
-
-def test_a_neighbour_gets_the_lock_without_asking_the_server() -> None:
-    line = Line()
-    holder = line.joined()
-    after = line.contender()
-    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-")]
-    assert line.create(after) == []
-    left = e.NeighbourLeft(own(holder), 1)
-    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
-    assert after.apply(left) == [e.Grant()]
-    after.apply(e.Leave())
-    line.local.forget("_c_2-lock-0000000001")
-    assert not line.local.nodes
-
-
-def test_a_neighbour_that_comes_late_finds_the_lock_that_was_left_for_it() -> None:
-    line = Line()
-    holder, after = line.joined(), line.contender()
-    after.apply(e.Join(follows=True))
-    holder.apply(e.Leave())
-    assert line.create(after) == [e.Grant()]
-
-
-def test_a_line_that_may_have_begun_anew_is_watched_before_a_neighbour_counts() -> None:
-    line = Line()
-    line.joined()
-    line.local.lines.clear()
-    after = line.contender()
-    after.apply(e.Join(follows=True))
-    assert line.create(after) == [e.WatchLine()]
-    assert after.apply(e.LineRead(token=1)) == []
-    assert after.state is State.BEHIND
-
-
 def test_a_line_that_has_begun_anew_is_listed() -> None:
     line = Line()
     line.joined()
@@ -146,67 +102,6 @@ def test_a_line_that_has_begun_anew_is_listed() -> None:
     after.apply(e.Join(follows=True))
     line.create(after)
     assert after.apply(e.LineRead(token=line.zxid)) == [e.List()]
-
-
-def test_one_whose_node_is_gone_does_not_take_the_place_of_its_follower() -> None:
-    line = Line()
-    holder = line.joined()
-    line.local.lines.clear()
-    broken = line.contender()
-    broken.apply(e.Join(follows=True))
-    line.create(broken)
-    after = line.joined(policies.MUTEX, own(holder))
-    assert broken.apply(e.LineRead(token=1)) == [e.List()]
-    left = e.NeighbourLeft(own(holder), 1)
-    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
-
-
-def test_one_who_only_tries_lists_the_line_though_it_follows() -> None:
-    line = Line()
-    holder, after = line.joined(), line.contender(try_only=True)
-    assert after.apply(e.Join(follows=True)) == [e.Create("_c_2-lock-"), e.List()]
-    line.create(after)
-    assert after.apply(e.Listed([own(holder), own(after)])) == [e.Busy()]
-
-
-def test_a_holder_without_a_neighbour_leaves_nothing() -> None:
-    line = Line()
-    holder = line.joined()
-    node = holder.node
-    assert node is not None
-    holder.apply(e.Leave())
-    line.local.forget(node.name)
-    assert not line.local.nodes
-
-
-def test_the_only_one_ahead_is_not_asked_for_again() -> None:
-    contender = Line(1).joined(policies.MUTEX, other())
-    assert contender.state is State.WAITING
-    assert contender.apply(e.Changed(other(), deleted=True)) == [e.Grant()]
-
-
-def test_one_of_several_ahead_may_have_given_up() -> None:
-    contender = Line(2).joined(policies.MUTEX, other(0), other(1))
-    assert contender.apply(e.Changed(other(1), deleted=True)) == [e.List()]
-
-
-def test_a_session_is_proven_before_a_grant() -> None:
-    line = Line()
-    line.session.running = False
-    contender = line.joined()
-    assert contender.state is State.PROVING
-    line.session.running = True
-    assert contender.apply(e.Proved()) == [e.List()]
-
-
-def test_without_a_connection_it_waits_for_one() -> None:
-    line = Line()
-    line.session.connected = False
-    contender = line.contender()
-    assert contender.apply(e.Join()) == []
-    assert contender.state is State.PARKED
-    line.session.connected = True
-    assert contender.apply(e.Connected()) == [e.Create("_c_1-lock-"), e.List()]
 
 
 def test_whoever_is_interrupted_in_its_join_deletes_no_node_of_others() -> None:
@@ -310,62 +205,11 @@ def test_a_request_to_leave_is_heard_after_a_cut() -> None:
     assert contender.apply(e.Connected()) == [e.Watch(own(contender))]
 
 
-def test_a_holder_watches_its_node_from_the_first_heartbeat_on() -> None:
-    contender = Line().joined()
-    assert contender.apply(e.Renewed()) == [e.Watch(own(contender))]
-    assert contender.apply(e.Renewed()) == []
-    lost = contender.apply(e.Changed(own(contender), deleted=True))
-    assert lost == [e.Lose(e.Loss.BROKEN), e.Delete(own(contender), 1)]
-    assert contender.state is State.LOST
-
-
 def test_a_node_that_its_holder_finds_gone_is_deleted_all_the_same() -> None:
     """A failover of Redis may bring it back."""
     contender = Line().joined()
     lost = contender.apply(e.FoundBroken())
     assert lost == [e.Lose(e.Loss.BROKEN), e.Delete(own(contender), 1)]
-
-
-def test_a_hold_that_takes_too_long_is_lost_before_its_node_is_deleted() -> None:
-    contender = Line().joined()
-    lost = contender.apply(e.HeldTooLong())
-    assert lost == [e.Lose(e.Loss.MAX_HOLD), e.Delete(own(contender), 1)]
-
-
-def test_a_hold_that_was_lost_before_is_given_up_all_the_same() -> None:
-    line = Line()
-    contender = line.joined()
-    line.session.epoch = 2
-    contender.apply(e.Lapsed())
-    assert contender.apply(e.HeldTooLong()) == [e.Delete(own(contender), 1)]
-
-
-def test_a_lapse_in_the_session_deadline_ends_a_grant_for_good() -> None:
-    line = Line()
-    contender = line.joined()
-    line.session.epoch = 2
-    assert not contender.valid
-    assert contender.apply(e.Lapsed()) == [e.Lose(e.Loss.SESSION)]
-    assert line.session.running
-
-
-def test_a_new_session_ends_a_grant() -> None:
-    line = Line()
-    contender = line.joined()
-    contender.apply(e.Disconnected())
-    line.session.id = 2
-    assert contender.apply(e.Connected()) == [e.Lose(e.Loss.SESSION)]
-
-
-def test_a_lost_lock_is_not_handed_over() -> None:
-    line = Line()
-    holder = line.joined()
-    after = line.joined(policies.MUTEX, own(holder))
-    assert after.state is State.BEHIND
-    line.session.epoch = 2
-    left = e.NeighbourLeft(own(holder), None)
-    assert holder.apply(e.Leave())[-1] == e.Tell(after.me, left)
-    assert after.apply(left) == [e.List()]
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -411,14 +255,36 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
 # --- the table -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("state", State)
-def test_leaving_twice_is_leaving_once(state: State) -> None:
-    line = Line()
-    contender = line.contender()
-    contender.apply(e.Join())
-    contender.state, contender._watched = state, other()
-    contender.apply(e.Leave())
-    left = contender.state
-    assert left in (State.LEAVING, State.SEARCHING, State.LEFT)
-    assert contender.apply(e.Leave()) == ()
-    assert contender.state is left
+# --- other recipes -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "state"),
+    [
+        (OURS, None, State.WAITING),
+        (REVOKE, None, State.WAITING),
+        (b"10.0.0.1", None, State.REFUSED),
+        (b"", e.Problem.MISSING, State.WAITING),
+        (b"", OSError(), State.REFUSED),
+    ],
+)
+def test_a_node_of_the_other_family_is_read_first(data: bytes, error: Any, state: State) -> None:
+    line = Line(1)
+    writer = other(0, WRITE)
+    contender = line.joined(policies.MUTEX, writer)
+    assert contender.state is State.JUDGING
+    contender.apply(e.NodeRead(writer, node_of(writer, 1, 9), data, error))
+    if state is State.WAITING:
+        contender.apply(e.Listed([writer, own(contender)]))
+    assert contender.state is state
+
+
+def test_a_mutex_lists_the_line_when_a_writer_ahead_has_gone() -> None:
+    """CURATOR-621: the writer may read on, in its very spot."""
+    line = Line(1)
+    writer = other(0, WRITE)
+    contender = line.joined(policies.MUTEX, writer)
+    contender.apply(e.NodeRead(writer, node_of(writer, 1, 9), OURS))
+    contender.apply(e.Listed([writer, own(contender)]))
+    assert contender.state is State.WAITING
+    assert contender.apply(e.Changed(writer, deleted=True)) == [e.List()]

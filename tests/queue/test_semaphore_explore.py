@@ -11,9 +11,8 @@ import pytest
 from tests.queue.semaphore_explore import SCOPES, Scope, explore
 from tests.queue.semaphore_mutations import MUTATIONS, Mutation
 
-pytestmark = pytest.mark.deep
 
-
+@pytest.mark.deep
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 def test_nothing_that_can_happen_breaks_a_semaphore(scope: Scope) -> None:
     found = explore(scope.beginning(), scope.depth)

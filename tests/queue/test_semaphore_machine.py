@@ -15,7 +15,7 @@ from distlock.keys.znodes import WORN
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
 from distlock.queue.policies import FAIR
-from distlock.queue.semaphore.limits import Limit, setting
+from distlock.queue.semaphore.limits import Limit
 from distlock.queue.semaphore.machine import Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_world import LEASES, LOCKS, At, Bugs, Taker
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 OTHER = "_c_x-lease-0000000001"
 AHEAD = "_c_x-lock-0000000003"
-OWN = "_c_A1-lock-0000000004"
 
 
 def at_locks(*effects: e.Effect) -> list[At]:
@@ -125,102 +124,7 @@ def deleted(effects: Sequence[Any]) -> list[str]:
 # --- one after the other --------------------------------------------------------------------------
 
 
-def test_a_permit_takes_two_round_trips() -> None:
-    semaphore = Semaphore()
-    assert semaphore.at_head() == making()
-    semaphore.create(1)
-    assert semaphore.list(1) == [*at_locks(e.Delete(OWN, 1)), e.GRANT]
-    assert semaphore.taker.valid
-    assert deleted(semaphore.apply(e.Leave())) == ["_c_A2-lease-0000000005"]
-
-
-def test_several_permits_are_made_in_one_go() -> None:
-    semaphore = Semaphore(3, wanted=2)
-    assert semaphore.at_head() == [*making(2), *making(3, 2)]
-    semaphore.create(1)
-    assert semaphore.list(1, OTHER) == []
-    semaphore.create(2)
-    assert semaphore.list(2, OTHER)[-1] == e.GRANT
-    assert [permit.policy.shared for permit in semaphore.taker.permits] == [True, True]
-
-
-def test_it_comes_to_the_queue_when_there_is_a_connection() -> None:
-    semaphore = Semaphore(joined=False)
-    semaphore.session.connected = False
-    assert semaphore.apply(e.Join()) == []
-    semaphore.session.connected = True
-    assert semaphore.apply(e.Connected()) == coming()
-
-
-def test_who_has_waited_in_the_queue_reads_the_limit_again() -> None:
-    semaphore = Semaphore()
-    semaphore.read()
-    semaphore.create(0)
-    assert semaphore.list(0, AHEAD) == at_locks(e.Watch(AHEAD))
-    assert semaphore.taker.queue.ahead == 1
-    again = semaphore.apply(e.Changed(AHEAD, deleted=True))
-    assert again == at_locks(e.ReadLimit(), e.LIST)
-    semaphore.read(0, setting(2))
-    assert semaphore.list(0) == making()
-    assert semaphore.limit.now == 2
-
-
-def test_a_permit_that_is_given_back_wakes_the_first() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    assert semaphore.taker.permits[0].ahead == 1
-    assert semaphore.apply(e.Changed(e.NAMES, deleted=False)) == of_permit(1, e.LIST)
-    granted = semaphore.list(1)
-    assert granted == [*of_permit(1, e.Unwatch(e.LIMIT)), *at_locks(e.Delete(OWN, 1)), e.GRANT]
-
-
-def test_one_who_is_woken_in_vain_watches_again() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    semaphore.apply(e.Changed(e.NAMES, deleted=False))
-    assert semaphore.list(1, OTHER) == of_permit(1, e.WatchNames())
-
-
-def test_a_permit_is_lost_for_itself() -> None:
-    semaphore = Semaphore(2, wanted=2)
-    semaphore.at_head()
-    for number in (1, 2):
-        semaphore.create(number)
-        semaphore.list(number)
-    one, other = semaphore.taker.permits
-    assert one.apply(e.HeldTooLong())[0] == e.Lose(e.Loss.MAX_HOLD)
-    assert other.valid
-
-
 # --- the limit ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("told", [2, 3])
-def test_a_raised_limit_wakes_the_first(told: int) -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    look = of_permit(1, e.WatchLimit(), e.LIST)
-    assert semaphore.apply(e.Changed(e.LIMIT, deleted=False)) == look
-    semaphore.read(2, setting(told), number=1)
-    assert semaphore.list(1, OTHER)[-1] == e.GRANT
-
-
-def test_one_who_wants_more_than_a_lowered_limit_is_refused() -> None:
-    semaphore = Semaphore(2, wanted=2)
-    semaphore.at_head()
-    for number in (1, 2):
-        semaphore.create(number)
-        semaphore.list(number, OTHER)
-    semaphore.read(3, setting(1), number=2)
-    assert semaphore.list(2, OTHER) == [e.Refuse(e.Why.BEYOND_LIMIT)]
-    assert len(deleted(semaphore.apply(e.Leave()))) == 3
-
-
-def test_one_who_wants_more_than_the_limit_is_refused_in_the_queue() -> None:
-    semaphore = Semaphore(3, wanted=3)
-    semaphore.read(0, setting(2))
-    semaphore.create(0)
-    assert semaphore.list(0, AHEAD) == [e.Refuse(e.Why.BEYOND_LIMIT)]
 
 
 def test_the_limit_in_the_code_is_written_where_none_is() -> None:
@@ -241,32 +145,6 @@ def test_missing_nodes_are_made_with_the_limit_in_the_code() -> None:
 
 
 # --- one who only tries ---------------------------------------------------------------------------
-
-
-def test_one_who_tries_makes_no_node_that_could_be_too_many() -> None:
-    semaphore = Semaphore(2, wanted=2, tries=True)
-    semaphore.read(1)
-    semaphore.create(0)
-    assert semaphore.list(0) == [e.Busy()]
-    assert semaphore.taker.queue.ahead == 1
-
-
-def test_one_who_tries_waits_in_the_queue_where_permits_are_free() -> None:
-    semaphore = Semaphore(tries=True)
-    semaphore.read()
-    semaphore.create(0)
-    assert semaphore.list(0, AHEAD) == at_locks(e.Watch(AHEAD))
-    semaphore.apply(e.Changed(AHEAD, deleted=True))
-    semaphore.read(1)
-    assert semaphore.list(0) == [e.Busy()]
-
-
-def test_one_who_tries_does_not_wait_for_a_permit() -> None:
-    semaphore = Semaphore(tries=True)
-    semaphore.at_head()
-    semaphore.create(1)
-    assert semaphore.list(1, OTHER) == [e.Busy()]
-    assert deleted(semaphore.apply(e.Leave())) == ["_c_A2-lease-0000000005", OWN]
 
 
 # --- faults ---------------------------------------------------------------------------------------
@@ -299,59 +177,6 @@ def test_an_unknown_error_is_for_the_caller(when: str) -> None:
     assert len(leases) == (when in ("list", "watch"))
 
 
-def test_a_permit_that_an_operator_breaks_is_made_anew() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    semaphore.apply(e.Changed(e.NAMES, deleted=False))
-    anew = semaphore.answer(1, e.Listed([OTHER]))
-    assert list(anew[-2:]) == making(3)
-
-
-def test_one_whose_turn_is_broken_comes_to_the_queue_anew() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    assert semaphore.apply(e.Renewed()) == at_locks(e.Watch(OWN))
-    anew = semaphore.apply(e.Changed(OWN, deleted=True))
-    assert anew[:5] == [
-        *at_locks(e.Delete(OWN, 1)),  # a failover may have brought it back
-        *of_permit(1, e.Unwatch(e.LIMIT), e.Unwatch(e.NAMES)),
-        *of_permit(1, e.Delete("_c_A2-lease-0000000005", 1)),
-        *at_locks(e.Delete(OWN, 1)),
-    ]
-    assert [at.what for at in anew[5:8]] == [at.what for at in coming(3)]
-
-
-def test_a_short_cut_keeps_the_turn_though_the_deadline_has_passed() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    semaphore.apply(e.Disconnected())
-    semaphore.session.epoch = 2
-    assert semaphore.apply(e.Connected()) == of_permit(1, e.LIST)
-    semaphore.list(1, OTHER)
-    assert semaphore.states == [State.HOLDING, State.WAITING]
-
-
-def test_one_whose_session_has_ended_comes_to_the_queue_anew() -> None:
-    semaphore = Semaphore()
-    semaphore.waiting()
-    semaphore.apply(e.Disconnected())
-    semaphore.session.id = 2
-    assert coming(3)[1].what in [
-        getattr(one, "what", one) for one in semaphore.apply(e.Connected())
-    ]
-
-
-def test_a_session_is_proven_before_a_grant() -> None:
-    semaphore = Semaphore()
-    semaphore.at_head()
-    semaphore.create(1)
-    semaphore.session.running = False
-    assert semaphore.list(1) == of_permit(1, e.Prove())
-    semaphore.session.running = True
-    assert semaphore.answer(1, e.Proved()) == of_permit(1, e.LIST)
-    assert semaphore.list(1)[-1] == e.GRANT
-
-
 def test_a_worn_queue_begins_anew() -> None:
     semaphore = Semaphore(number=WORN)
     assert semaphore.at_head()[-1:] == at_locks(e.ReadLine())
@@ -362,16 +187,6 @@ def test_a_worn_queue_begins_anew() -> None:
 
 
 # --- leaving --------------------------------------------------------------------------------------
-
-
-def test_one_who_leaves_before_the_answers_deletes_each_node() -> None:
-    semaphore = Semaphore(2, wanted=2)
-    semaphore.at_head()
-    semaphore.create(1)
-    assert deleted(semaphore.apply(e.Leave())) == ["_c_A2-lease-0000000005", OWN]
-    assert semaphore.states == [State.LEAVING]
-    assert deleted(semaphore.create(2)) == ["_c_A3-lease-0000000006"]
-    assert semaphore.states == []
 
 
 def test_whoever_is_interrupted_in_its_join_leaves_nothing() -> None:

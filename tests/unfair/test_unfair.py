@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockBusy, LockLost, LockUnavailable, zk_lock
+from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.engine.deadline import Heartbeat
 from distlock.session.registry import session_for
-from tests.kit.helpers import eventually, spawn_python
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, expire, forgets_all
+from tests.kit.helpers import eventually
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -98,33 +97,10 @@ def test_who_queues_comes_before_who_does_not(
 
 
 @pytest.mark.usefixtures("patient", "holder")
-def test_a_wait_ends_at_its_deadline_and_names_the_holder(tree: Tree) -> None:
-    theirs = zk_lock("key").holder()
-    with pytest.raises(LockBusy) as busy:
-        zk_lock("key", fair=False, timeout=0.5).__enter__()
-    assert busy.value.holder == theirs
-    assert busy.value.waited >= 0.5
-    tree.await_line("key", 1)
-
-
-@pytest.mark.usefixtures("patient", "holder")
 def test_a_try_watches_nobody(tree: Tree, requests: list[str]) -> None:
     assert not zk_lock("key", fair=False).acquire(blocking=False)
     assert "GetData" not in requests
     tree.await_line("key", 1)
-
-
-@pytest.mark.usefixtures("patient", "holder")
-def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    owners, lock = [make_owner() for _ in range(10)], zk_lock("key", fair=False)
-    for timeout in (0.0, 0.01, 0.02, 0.05, 0.1) * 2:
-        waits = [owner.submit(lock.acquire, timeout=timeout) for owner in owners]
-        assert not any(wait.result(PATIENCE) for wait in waits)
-    tree.await_line("key", 1)
-    tree.await_watches()
-    forgets_all(session_for())
 
 
 @pytest.mark.usefixtures("patient")
@@ -141,55 +117,6 @@ def test_who_gives_up_takes_no_watch_from_others_of_its_process(
     holder.now(zk_lock("key", using="other").release)
     assert granted.result(PATIENCE)
     stays.now(lock.release)
-
-
-# Waits in its main thread, says how that ended, and lives on: its session must not clean up for it.
-WAITS = """
-import signal, sys
-from tests.kit.tools import MakeOwner, set_up
-set_up(sys.argv[1], sys.argv[2])
-from distlock import zk_lock
-
-def soft_limit(number, frame):
-    raise SystemExit("a soft time limit")
-
-signal.signal(signal.SIGTERM, soft_limit)
-try:
-    zk_lock("key", fair=False).acquire(timeout=None)
-except BaseException as error:
-    print(type(error).__name__)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.usefixtures("holder")
-def test_an_exception_from_a_signal_in_a_wait_leaves_nothing(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    with spawn_python(WAITS, zookeeper.hosts, tree.namespace) as process:
-        tree.await_watches(head_of(tree))
-        tree.await_line("key", 1)
-        process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "SystemExit\n"
-        tree.await_watches()
-        tree.await_line("key", 1)
-        process.communicate(timeout=PATIENCE)
-
-
-@pytest.mark.usefixtures("holder")
-def test_a_cancelled_task_leaves_nothing(tree: Tree) -> None:
-    async def wait_and_be_cancelled() -> None:
-        waiting = asyncio.create_task(zk_lock("key", fair=False).aacquire(timeout=None))
-        await asyncio.to_thread(tree.await_watches, head_of(tree))
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(wait_and_be_cancelled())
-    tree.await_watches()
-    tree.await_line("key", 1)
-    forgets_all(session_for())
 
 
 def test_a_task_waits_and_is_granted(tree: Tree, holder: Owner) -> None:
@@ -276,33 +203,4 @@ def test_a_wait_without_a_server_ends_with_unavailable(
     with suppress(LockLost):  # the restart may take longer than the lease
         holder.now(zk_lock("key", using="other").release)
     assert waiter.now(zk_lock("key", fair=False).acquire, timeout=PATIENCE)
-    waiter.now(zk_lock("key").release)
-
-
-def test_a_waiter_whose_session_expires_waits_on(
-    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter = make_owner()
-    granted = let_wait(tree, waiter)
-    before = session_for().id
-    expire(zookeeper.hosts, session_for())
-    eventually(lambda: session_for().id != before, PATIENCE, "a new session")
-    tree.await_watches(head_of(tree))
-    assert not granted.done()
-    holder.now(zk_lock("key", using="other").release)
-    assert granted.result(PATIENCE)
-    waiter.now(zk_lock("key").release)
-
-
-def test_a_holder_whose_session_expires_makes_way(
-    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    holder, waiter, lock = make_owner(), make_owner(), zk_lock("key", using="other", fair=False)
-    holder.now(lock.acquire)
-    granted = let_wait(tree, waiter)
-    before = expire(zookeeper.hosts, session_for("other"))
-    assert granted.result(PATIENCE)
-    eventually(lambda: session_for("other").id != before, PATIENCE, "a new session")
-    with pytest.raises(LockLost):
-        holder.now(lock.release)
     waiter.now(zk_lock("key").release)
