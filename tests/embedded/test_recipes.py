@@ -8,10 +8,7 @@ from tests.kit.borrowed import RECIPES, borrow
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
-#: They want a fixture of their module.
-NOT_EMBEDDED = (
-    "test_a_process_that_dies_keeps_its_locks_until_its_session_ends",
-    "test_a_process_that_ends_in_order_frees_its_locks_at_once",
-)
+#: Its tests want a fixture of their module.
+MUTEX = RECIPES["mutex"].replace(" test_processes", "")
 
-globals().update(borrow(RECIPES, but=NOT_EMBEDDED))
+globals().update(borrow({**RECIPES, "mutex": MUTEX}))

@@ -24,11 +24,10 @@ RECIPES = {
     "leader": "test_leader test_run",
     "lease": "test_bad_input test_blocks test_expiry test_leases",
     "multilock": "test_mistakes test_multilock test_ports test_processes",
-    "mutex": "test_curator_ports test_fairness test_kazoo_ports test_processes test_recovery"
-    " test_reentrancy test_signals_and_looking test_timeouts",
-    "rwlock": "test_downgrade test_ports test_processes test_rwlock test_upgrade",
-    "semaphore": "test_curator_ports test_kazoo_ports test_limits test_mistakes test_semaphore"
-    " test_semaphore_mutex",
+    "mutex": "test_fairness test_processes test_recovery test_reentrancy test_signals_and_looking"
+    " test_timeouts",
+    "rwlock": "test_downgrade test_processes test_rwlock test_upgrade",
+    "semaphore": "test_limits test_mistakes test_semaphore test_semaphore_mutex",
 }
 
 

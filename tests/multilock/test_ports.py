@@ -6,23 +6,17 @@ Where Curator makes a lock of its own that fails, these tests do it to one of ou
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from distlock import LockLost, Mutex, zk_lock, zk_multilock
+from distlock import Mutex, zk_lock, zk_multilock
 from distlock.locks.lock import Options
-from distlock.session.registry import session_for
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
+    from tests.kit.tools import Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-PATHS = ("our-lock-1", "our-lock-2")
 
 
 class Foo(Exception):
@@ -102,79 +96,3 @@ def test_some_locks_fail_to_lock(tree: Tree) -> None:
 
 
 # --- TestInterProcessMutexBase, which it extends -------------------------------------------------
-
-
-def test_waiting_process_killed_session(
-    tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    """testKilledSession: the session of the holder and the waiter expires; the waiter is served."""
-    both, waiter = zk_multilock(*PATHS), make_owner()
-    assert both.acquire()
-    granted = waiter.submit(both.acquire, timeout=PATIENCE)
-    tree.await_line(PATHS[0], 2)
-    expire(zookeeper.hosts, session_for())
-    assert granted.result(PATIENCE)
-    with pytest.raises(LockLost):
-        both.release()
-    for path in PATHS:
-        assert len(tree.await_line(path, 1)) == 1
-    waiter.now(both.release)
-
-
-def test_locker() -> None:
-    """testWithNamespace and others use a Locker: held in its block, and not after it."""
-    both, locks = zk_multilock(*PATHS), [zk_lock(path) for path in PATHS]
-    with both:
-        assert [lock.held for lock in locks] == [True, True]
-    assert [lock.held for lock in locks] == [False, False]
-    eventually(lambda: not any(lock.locked() for lock in locks), PATIENCE)
-
-
-def test_reentrant() -> None:
-    """testReentrant: functions that all take both call each other."""
-    depths: list[int] = []
-
-    def take(depth: int) -> None:
-        with zk_multilock(*PATHS, timeout=2):
-            depths.append(depth)
-            if depth < 3:
-                take(depth + 1)
-
-    take(1)
-    assert depths == [1, 2, 3]
-    forgets_all(session_for())
-
-
-def test_reentrant_single_lock(make_owner: MakeOwner) -> None:
-    """testReentrantSingleLock: ten threads share one object; one is inside, at each depth."""
-    both, inside, together = zk_multilock(*PATHS, timeout=PATIENCE), [], threading.Barrier(10)
-
-    def take() -> None:
-        together.wait(PATIENCE)
-        for depth in range(3):
-            assert both.acquire()
-            inside.append(threading.get_ident())
-            assert set(inside) == {threading.get_ident()}
-            assert len(inside) == depth + 1
-        for _ in range(3):
-            inside.pop()
-            both.release()
-
-    threads = [make_owner().submit(take) for _ in range(10)]
-    for thread in threads:
-        thread.result(2 * PATIENCE)
-    assert not inside
-
-
-def test_2_clients(tree: Tree, make_owner: MakeOwner) -> None:
-    """test2Clients: two sessions take both in turn; one is not in before the other is out."""
-    owners = {"default": make_owner(), "other": make_owner()}
-    both = {using: zk_multilock(*PATHS, using=using) for using in owners}
-    assert owners["default"].now(both["default"].acquire)
-    for using, rival in [("default", "other"), ("other", "default")] * 3:
-        granted = owners[rival].submit(both[rival].acquire, timeout=PATIENCE)
-        tree.await_line(PATHS[0], 2)
-        assert not granted.done()
-        owners[using].now(both[using].release)
-        assert granted.result(PATIENCE)
-    owners["default"].now(both["default"].release)

@@ -11,12 +11,10 @@ __all__ = ["waiting_for"]
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 
-#: They speak to a server with kazoo's own client, or count what ZooKeeper's servers send; the last
-#: looks into another namespace.
+#: They speak to a server with kazoo's own client, or count what ZooKeeper's servers send.
 NOT_IN_REDIS = (
     "test_a_kazoo_lock_in_the_line_is_refused",
     "test_a_release_sends_something_to_one_waiting_client_only",
-    "test_with_namespace",
 )
 
 globals().update(borrow(RECIPES, but=NOT_IN_REDIS))

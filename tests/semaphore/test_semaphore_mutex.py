@@ -7,8 +7,6 @@ opens two clients in one JVM, these tests use two aliases: two sessions.
 from __future__ import annotations
 
 import asyncio
-import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from django.db import transaction
@@ -22,14 +20,8 @@ from distlock import (
     zk_semaphore_mutex,
 )
 from distlock.session.registry import session_for
-from tests.kit.helpers import eventually, raw_client
-from tests.kit.permits import KEY, Inside, Permits
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
+from tests.kit.permits import KEY, Inside
+from tests.kit.tools import PATIENCE, MakeOwner
 
 pytestmark = pytest.mark.usefixtures("permits")
 
@@ -130,90 +122,3 @@ def test_it_is_not_taken_in_an_open_transaction() -> None:
 
 
 # --- TestInterProcessMutexBase -------------------------------------------------------------------
-
-
-def test_locker(permits: Permits) -> None:
-    """testLocker: the block holds in its body and not after it."""
-    lock = zk_semaphore_mutex(KEY)
-    with lock:
-        assert [lock.held, lock.locked()] == [True, True]
-    permits.await_(0, 0)
-    assert [lock.held, lock.locked()] == [False, False]
-
-
-def test_waiting_process_killed_server(
-    own_zookeeper: ZooKeeper, namespace: str, make_owner: MakeOwner
-) -> None:
-    """testWaitingProcessKilledServer: the server dies under a holder and a waiter, and is back."""
-    (server,) = own_zookeeper.servers
-    lock, other = zk_semaphore_mutex(KEY), zk_semaphore_mutex(KEY, using="other")
-    with raw_client(own_zookeeper.hosts) as client:
-        permits = Permits(Tree(client, namespace))
-        assert lock.acquire()
-        waiting = make_owner().submit(other.acquire, timeout=2 * PATIENCE)
-        permits.await_(2, 1)
-        server.kill()
-        eventually(lambda: not session_for().connected, PATIENCE)
-        assert not waiting.done()
-        server.start()
-        lock.release()
-        assert waiting.result(2 * PATIENCE)
-        eventually(lambda: client.connected, PATIENCE)
-        permits.await_(1, 0)
-        other.release()
-        permits.await_(0, 0)
-
-
-def test_killed_session(zookeeper: ZooKeeper, make_owner: MakeOwner) -> None:
-    """testKilledSession: a session ends under a holder, and the waiter comes in."""
-    lock, other = zk_semaphore_mutex(KEY), zk_semaphore_mutex(KEY, using="other")
-    assert lock.acquire()
-    waiting = make_owner().submit(other.acquire, timeout=PATIENCE)
-    old = expire(zookeeper.hosts, await_connection())
-    eventually(lambda: session_for().id not in (0, old), PATIENCE, "a new session")
-    assert waiting.result(PATIENCE)
-    with pytest.raises(LockLost):
-        lock.release()
-    other.release()
-
-
-def test_container_cleanup(tree: Tree) -> None:
-    """testContainerCleanup: the parents of an idle lock are removed, and made again."""
-    lock = zk_semaphore_mutex("fresh")
-    with lock:
-        pass
-    eventually(lambda: not tree.client.exists(tree.path("fresh")), 2 * PATIENCE, "no parents")
-    with lock:
-        assert len(Permits(tree, "fresh").names()) == 1
-
-
-def test_with_namespace(two_sessions: Settings, tree: Tree, permits: Permits) -> None:
-    """testWithNamespace: the nodes are under the namespace, and another one is another lock."""
-    elsewhere = {**two_sessions.DISTLOCK["default"], "NAMESPACE": f"{tree.namespace}/elsewhere"}
-    two_sessions.DISTLOCK = {"default": two_sessions.DISTLOCK["default"], "other": elsewhere}
-    with zk_semaphore_mutex(KEY) as hold, zk_semaphore_mutex(KEY, using="other", timeout=5):
-        assert hold.path.startswith(f"{permits.path}/")
-        assert len(permits.names()) == 1
-
-
-def test_2_clients(make_owner: MakeOwner) -> None:
-    """test2Clients: two clients take turns, and the second comes in when the first has left."""
-    first_in, leave = threading.Event(), threading.Event()
-    order: list[str] = []
-
-    def first() -> None:
-        with zk_semaphore_mutex(KEY):
-            first_in.set()
-            assert leave.wait(PATIENCE)
-            order.append("first")
-
-    def second() -> None:
-        assert first_in.wait(PATIENCE)
-        assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0)
-        leave.set()
-        with zk_semaphore_mutex(KEY, using="other", timeout=PATIENCE):
-            order.append("second")
-
-    for one in [make_owner().submit(first), make_owner().submit(second)]:
-        one.result(2 * PATIENCE)
-    assert order == ["first", "second"]
