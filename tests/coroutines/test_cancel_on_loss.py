@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +16,6 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from distlock import (
-    LockBusy,
     LockLost,
     zk_leader,
     zk_lock,
@@ -32,6 +30,8 @@ from distlock.session.registry import session_for
 from tests.kit.tools import PATIENCE, Tree, expire, forgets_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distlock import Hold
     from distlock_chaos.server import ZooKeeper
 
@@ -237,50 +237,6 @@ def test_a_loss_at_the_end_of_the_block_cancels_nothing_after_it() -> None:
     asyncio.run(main())
 
 
-def test_a_timeout_around_the_block_is_another_thing() -> None:
-    async def main() -> None:
-        async def body() -> None:
-            async with zk_lock(KEY, cancel_on_loss=True, max_hold=LIMIT):
-                await asyncio.sleep(PATIENCE)
-
-        with pytest.raises(LockLost):
-            await asyncio.wait_for(body(), PATIENCE)
-
-        async def slow() -> None:
-            async with zk_lock(KEY, cancel_on_loss=True):
-                await asyncio.sleep(PATIENCE)
-
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(slow(), LIMIT)
-
-    asyncio.run(main())
-
-
-if sys.version_info >= (3, 11):  # TaskGroup and timeout() are new there
-
-    def test_the_children_of_the_body_end_with_it() -> None:
-        ended: list[str] = []
-
-        async def child() -> None:
-            try:
-                await asyncio.sleep(PATIENCE)
-            finally:
-                ended.append("child")
-
-        async def main() -> None:
-            async with asyncio.timeout(PATIENCE):
-                with pytest.raises(LockLost):
-                    async with (
-                        zk_lock(KEY, cancel_on_loss=True, max_hold=LIMIT),
-                        asyncio.TaskGroup() as group,
-                    ):
-                        group.create_task(child())
-            assert cancelling() == 0
-
-        asyncio.run(main())
-        assert ended == ["child"]
-
-
 def test_a_decorated_coroutine_is_cancelled() -> None:
     @zk_locked("<name>", cancel_on_loss=True, max_hold=LIMIT)
     async def work(name: str) -> None:
@@ -289,17 +245,6 @@ def test_a_decorated_coroutine_is_cancelled() -> None:
 
     with pytest.raises(LockLost):
         asyncio.run(work(KEY))
-
-
-def test_a_block_that_is_busy_cancels_nothing() -> None:
-    async def main() -> None:
-        async with zk_lock(KEY, using="other"):
-            with pytest.raises(LockBusy):
-                async with zk_lock(KEY, timeout=0, cancel_on_loss=True):
-                    raise AssertionError
-        assert not cancellation._blocks
-
-    asyncio.run(main())
 
 
 # --- where there is nothing to cancel ------------------------------------------------------------

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import NotOwner, zk_lock, zk_rwlock, zk_semaphore
+from distlock import zk_lock, zk_rwlock, zk_semaphore
 from distlock.contenders import waiting
-from tests.fork.tools import heard, program
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
@@ -46,29 +44,6 @@ def test_tasks_of_several_loops_take_turns() -> None:
         for done in [loop.submit(asyncio.run, main()) for loop in (one, other, third)]:
             done.result(PATIENCE)
     assert times == 15
-
-
-def test_one_lock_object_serves_several_loops_one_after_the_other() -> None:
-    lock = zk_lock(KEY, timeout=PATIENCE)
-
-    async def main() -> int:
-        async with lock as hold:
-            return hold.token
-
-    tokens = [asyncio.run(main()) for _ in range(3)]
-    assert tokens == sorted(set(tokens))
-
-
-def test_another_loop_cannot_release_what_a_task_has() -> None:
-    lock = zk_lock(KEY)
-
-    async def main() -> None:
-        async with lock:
-            with Owner() as thread, pytest.raises(NotOwner):
-                thread.now(asyncio.run, lock.arelease())
-            assert lock.held
-
-    asyncio.run(main())
 
 
 @pytest.mark.usefixtures("holder")
@@ -187,54 +162,3 @@ def test_a_waiter_in_a_loop_that_stands_still_gives_up_after_its_time(
         assert holder.now(rival.acquire, timeout=PATIENCE)
         assert loop.run_until_complete(task) is False
         holder.now(rival.release)
-
-
-# A loop of the parent's, a child that makes its own while the parent's task holds.
-FORKS_IN_A_TASK = """
-import asyncio
-
-async def take(key):
-    async with zk_lock(key, timeout=0):
-        pass
-
-def child():
-    found = {"held": lock.held}
-    calls = {"own": take("key"), "release": lock.arelease(), "another": take("another")}
-    for name, call in calls.items():
-        with timed(found, name):
-            asyncio.run(call)
-        del found[f"{name} took"]
-    tell(found)
-
-async def main():
-    async with lock as hold:
-        pid = os.fork()
-        if pid == 0:
-            try:
-                child()
-            finally:
-                os._exit(0)
-        await asyncio.to_thread(os.waitpid, pid, 0)
-        hold.check()
-        await asyncio.to_thread(hold.verify)
-        tell("held")
-
-lock = zk_lock("key")
-await_connection()
-asyncio.run(main())
-"""
-
-
-def test_a_child_of_a_task_that_holds_has_nothing_of_it(tree: Tree, zookeeper: ZooKeeper) -> None:
-    with program(FORKS_IN_A_TASK, zookeeper.hosts, tree.namespace) as process:
-        assert heard(process) == {
-            "held": False,
-            "own": "LockBusy",
-            "release": "NotOwner",
-            "another": "done",
-        }
-        assert heard(process) == "held"
-        process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0
-    tree.await_line(KEY, 0)
-    tree.await_line("another", 0)

@@ -82,21 +82,6 @@ def test_a_sync_block_enters_what_the_task_took_by_the_async_call(
 
 
 @pytest.mark.usefixtures("tree")
-@reentrant
-def test_either_call_releases_what_the_other_took(make: Callable[[], Any]) -> None:
-    async def main() -> None:
-        lock = make()
-        assert await lock.aacquire()
-        lock.release()
-        assert lock.acquire()
-        await lock.arelease()
-        with pytest.raises(NotOwner):
-            lock.release()
-
-    run(main())
-
-
-@pytest.mark.usefixtures("tree")
 @pytest.mark.parametrize("recipe", [name for name in REENTRANT if name != "reader"])
 def test_the_thread_is_another_owner_than_the_task_it_runs(recipe: str) -> None:
     make = REENTRANT[recipe]

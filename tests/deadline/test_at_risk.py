@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +26,9 @@ from tests.kit.tools import PATIENCE, MakeOwner, Owner, await_connection
 from tests.mutex.test_signals_and_looking import received
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from distlock_chaos.proxy import TcpProxy
     from tests.kit.losses import SetOptions
 

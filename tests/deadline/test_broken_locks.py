@@ -11,11 +11,10 @@ from kazoo.protocol.states import KazooState
 
 from distlock import LockLost, zk_lock
 from distlock.contenders.contender import QueuedContender
-from distlock.keys.znodes import in_line
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.losses import Loss, SetOptions, await_own_watch
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all, inside, settle, within
+from tests.kit.losses import Loss, await_own_watch
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, inside, within
 
 KEY = "key"
 T = 4.0
@@ -105,48 +104,3 @@ def test_a_watch_that_went_with_the_connection_comes_back(tree: Tree) -> None:
         with within(0.5):
             tree.client.delete(hold.path)
             eventually(lambda: hold.lost)
-
-
-def test_a_waiter_whose_node_is_broken_takes_a_new_place_and_is_granted(
-    tree: Tree, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    head, broken = tree.await_line(KEY, 2)
-    tree.client.delete(f"{tree.path(KEY)}/{broken}")
-    assert tree.await_line(KEY, 1) == [head]
-    holder.now(zk_lock(KEY, using="other").release)
-    assert granted.result(PATIENCE)
-    assert tree.line(KEY) != [broken]
-    waiter.now(zk_lock(KEY).release)
-
-
-def test_the_key_of_a_broken_lock_can_be_taken_again(tree: Tree) -> None:
-    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
-        await_own_watch(tree, hold)
-        with within(0.5):
-            tree.client.delete(hold.path)
-            eventually(lambda: hold.lost)
-    with zk_lock(KEY) as another:
-        assert another.token > hold.token
-        another.verify()
-
-
-def test_a_line_that_is_removed_and_begun_anew_has_one_holder(
-    tree: Tree, set_options: SetOptions, make_owner: MakeOwner
-) -> None:
-    set_options(SESSION_TIMEOUT=20)  # the first heartbeat, which would notice, comes after all this
-    former, newcomer, rival = (make_owner() for _ in range(3))
-    lock, rivals = zk_lock(KEY), zk_lock(KEY, using="other")
-    former.now(lock.acquire)
-    tree.client.delete(tree.path(KEY), recursive=True)
-    assert rival.now(rivals.acquire)
-    granted = newcomer.submit(lock.acquire, timeout=PATIENCE)
-    assert [in_line([name])[0].sequence for name in tree.await_line(KEY, 2)] == [0, 1]
-    settle(session_for())
-    former.now(lock.release)
-    settle(session_for())
-    assert not granted.done()
-    rival.now(rivals.release)
-    assert granted.result(PATIENCE)
-    newcomer.now(lock.release)

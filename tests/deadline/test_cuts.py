@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockLost, LockUnavailable, zk_lock
+from distlock import LockLost, zk_lock
 from distlock.engine import deadline
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all, within
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
     from distlock_chaos.proxy import TcpProxy
@@ -134,14 +134,6 @@ def test_a_loss_that_nobody_looked_at_is_for_good(tree: Tree, shift_clock: Shift
     tree.await_line(KEY, 0)
 
 
-def test_an_exception_of_the_body_is_not_masked_by_the_loss(zookeeper: ZooKeeper) -> None:
-    with pytest.raises(KeyError, match="the body's"), zk_lock(KEY) as hold:  # noqa: PT012
-        expire(zookeeper.hosts, session_for())
-        eventually(lambda: hold.lost)
-        raise KeyError("the body's")
-    assert not zk_lock(KEY).held
-
-
 def test_a_task_is_told_too(tree: Tree, zookeeper: ZooKeeper, losses: list[Loss]) -> None:
     async def lose_it(error: Exception | None) -> None:
         async with zk_lock(KEY) as hold:
@@ -190,20 +182,3 @@ def test_the_inner_block_of_a_lost_hold_raises_no_masking_error(zookeeper: ZooKe
             eventually(lambda: hold.lost)
         steps.append("the outer block goes on to its end")
     assert steps
-
-
-def test_a_verification_without_an_answer_is_no_loss(
-    tree: Tree, broken_link: TcpProxy, set_options: SetOptions
-) -> None:
-    set_options(SESSION_TIMEOUT=15)
-    await_connection()
-    with zk_lock(KEY) as hold:
-        hold.verify()
-        broken_link.black_hole()
-        with within(0.8), pytest.raises(LockUnavailable):
-            hold.verify(timeout=0.3)
-        hold.check()
-        broken_link.pass_through()
-        eventually(lambda: session_for().connected)
-        hold.verify(timeout=PATIENCE)
-    tree.await_line(KEY, 0)

@@ -5,7 +5,6 @@ A deposed leader answers a `sync`; that it answers no write is in `test_partitio
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +24,8 @@ from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection, inside
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.kit.losses import SetOptions
 
 KEY = "key"

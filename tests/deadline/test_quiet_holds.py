@@ -14,9 +14,9 @@ import pytest
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.losses import Loss, SetOptions, await_own_watch, beneficiaries, pass_time, watchers
+from tests.kit.losses import Loss, SetOptions, await_own_watch, beneficiaries, pass_time
 from tests.kit.stopwatch import Stopwatch
-from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
 
 if TYPE_CHECKING:
     from distlock_chaos.proxy import TcpProxy
@@ -118,22 +118,6 @@ def test_a_session_that_nobody_needs_sends_no_heartbeat(tree: Tree, requests: li
     assert requests == []
 
 
-def test_a_short_hold_costs_no_heartbeat_and_no_watch(
-    tree: Tree, set_options: SetOptions, requests: list[str]
-) -> None:
-    set_options(SESSION_TIMEOUT=12)  # on any machine the hold is over before a sixth of it
-    with zk_lock(KEY):  # makes the parents
-        tree.client.create(f"{tree.path(KEY)}/keeps-the-parents", b"")
-    session = session_for()
-    eventually(lambda: session.heartbeat._resting, PATIENCE)
-    requests.clear()
-    with zk_lock(KEY):
-        pass
-    eventually(lambda: session.heartbeat._resting, PATIENCE)
-    assert requests == ["Create2", "GetChildren", "Delete"]
-    forgets_all(session)
-
-
 def test_the_next_hold_gets_its_heartbeats_after_an_idle_time(requests: list[str]) -> None:
     with zk_lock(KEY):
         pass
@@ -146,13 +130,6 @@ def test_the_next_hold_gets_its_heartbeats_after_an_idle_time(requests: list[str
         hold.check()
         assert beneficiaries(session) == 1
     assert beneficiaries(session) == 0
-
-
-def test_the_own_watch_is_on_no_node_after_the_release(tree: Tree) -> None:
-    with zk_lock(KEY) as hold:
-        await_own_watch(tree, hold)
-    eventually(lambda: not watchers(tree, hold.path))
-    forgets_all(session_for())
 
 
 def test_a_waiter_keeps_the_lease_too(holder: Owner, tree: Tree, make_owner: MakeOwner) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockLost, zk_lock, zk_rwlock, zk_semaphore
+from distlock import LockLost, zk_lock
 from distlock.contenders.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.contenders.tools import Waiter
@@ -17,22 +16,11 @@ from tests.kit.losses import watchers
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kazoo.client import TransactionRequest
 
 KEY = "key"
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-#: Locks of one key that exclude each other.
-KINDS: dict[str, Callable[..., Any]] = {
-    "mutex": zk_lock,
-    "batch": lambda key, **options: zk_lock(key, handoff=3, **options),
-    "unfair": lambda key, **options: zk_lock(key, fair=False, **options),
-    "writer": lambda key, **options: zk_rwlock(key, **options).write,
-    "reader": lambda key, **options: zk_rwlock(key, **options).read,
-}
 
 
 def remove_line(tree: Tree) -> None:
@@ -102,27 +90,6 @@ def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
         holder.now(others.release)
 
 
-def test_a_waiting_coroutine_joins_the_next_line_too(tree: Tree, make_owner: MakeOwner) -> None:
-    holder, others = make_owner(), zk_lock(KEY, using="other")
-    holder.now(others.acquire)
-
-    async def work() -> None:
-        async with zk_lock(KEY, timeout=PATIENCE) as hold:
-            hold.check()
-            assert len(tree.line(KEY)) == 1
-
-    async def main() -> None:
-        waiter = asyncio.ensure_future(work())
-        await asyncio.to_thread(await_watch_on_second, tree)
-        remove_line(tree)
-        hear_of_it()  # before the event loop runs again
-        await waiter
-
-    asyncio.run(main())
-    with pytest.raises(LockLost):
-        holder.now(others.release)
-
-
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.usefixtures("patient")  # no heartbeat says that the nodes are gone
 def test_a_line_that_one_transaction_begins_anew_is_another_one(
@@ -147,47 +114,3 @@ def test_a_line_that_one_transaction_begins_anew_is_another_one(
     assert not late.granted.done()
     rival.release()
     late.release()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_all_waiters_of_a_removed_line_have_their_turn(
-    tree: Tree, make_owner: MakeOwner, kind: str
-) -> None:
-    holder, others, served = make_owner(), zk_rwlock(KEY, using="other").write, []
-    holder.now(others.acquire)
-
-    def work(number: int) -> None:
-        with KINDS[kind](KEY, timeout=PATIENCE, using=["default", "other"][number % 2]):
-            served.append(number)
-
-    waiters = [make_owner().submit(work, number) for number in range(4)]
-    eventually(
-        lambda: session_for().watches.watchers and session_for("other").watches.watchers, PATIENCE
-    )
-    remove_line(tree)
-    for waiter in waiters:
-        waiter.result(PATIENCE)
-    assert sorted(served) == [0, 1, 2, 3]
-    with suppress(LockLost):  # it knows from its first heartbeat on
-        holder.now(others.release)
-
-
-def test_all_waiters_of_a_removed_semaphore_have_their_turn(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    holder, others, served = make_owner(), zk_semaphore(KEY, 1, using="other"), []
-    holder.now(others.acquire)
-
-    def work(number: int) -> None:
-        using = ["default", "other"][number % 2]
-        with zk_semaphore(KEY, 1, timeout=PATIENCE, using=using):
-            served.append(number)
-
-    waiters = [make_owner().submit(work, number) for number in range(4)]
-    eventually(lambda: len(tree.children(f"{tree.path(KEY)}/locks")) == 4, PATIENCE)
-    remove_line(tree)
-    for waiter in waiters:
-        waiter.result(PATIENCE)
-    assert sorted(served) == [0, 1, 2, 3]
-    with suppress(LockLost):  # it knows from its first heartbeat on
-        holder.now(others.release)

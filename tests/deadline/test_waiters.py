@@ -12,7 +12,7 @@ import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.helpers import eventually
 from tests.kit.losses import await_waiter, beneficiaries
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import (
@@ -87,22 +87,6 @@ def test_a_new_session_goes_to_the_end_of_the_line_within_the_same_time(
     assert beneficiaries(session_for()) == 0
 
 
-def test_a_waiter_is_granted_when_the_cut_ends_before_its_deadline(
-    tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter = make_owner()
-    await_connection()
-    with within(6 + OVERRUN):
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=6)
-        await_waiter(tree, KEY)
-        broken_link.cut()
-        holder.now(zk_lock(KEY, using="other").release)
-        tree.await_line(KEY, 1)
-        broken_link.pass_through()
-        assert granted.result(PATIENCE)
-    waiter.now(zk_lock(KEY).release)
-
-
 @pytest.mark.parametrize("fault", ["cut", "black_hole"])
 def test_a_waiter_whose_time_ends_in_an_outage_is_told_so_at_its_deadline(
     tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner, fault: str
@@ -124,34 +108,3 @@ def test_a_waiter_whose_time_ends_in_an_outage_is_told_so_at_its_deadline(
     tree.await_line(KEY, 1)
     assert holder.now(lambda: zk_lock(KEY, using="other").held)
     forgets_all(session)
-
-
-@pytest.mark.parametrize("stays_down", [True, False])
-def test_a_restart_of_the_server_ends_in_a_grant_or_at_the_deadline(
-    own_zookeeper: ZooKeeper, make_owner: MakeOwner, namespace: str, stays_down: bool
-) -> None:
-    (server,) = own_zookeeper.servers
-    timeout, waiter = (4 if stays_down else 15), make_owner()
-    lock = zk_lock(KEY, using="other")
-    with raw_client(own_zookeeper.hosts) as client:
-        tree = Tree(client, namespace)
-        lock.acquire()
-        with Stopwatch() as watch:
-            granted = waiter.submit(zk_lock(KEY).acquire, timeout=timeout)
-            line = tree.await_line(KEY, 2)
-            server.kill()
-            if stays_down:
-                with pytest.raises(LockUnavailable):
-                    granted.result(PATIENCE)
-        if stays_down:
-            assert watch.taken < timeout + OVERRUN
-            server.start()
-            lock.release()
-        else:
-            server.start()
-            eventually(lambda: client.connected and tree.line(KEY) == line, PATIENCE)
-            lock.release()
-            assert granted.result(PATIENCE)
-            waiter.now(zk_lock(KEY).release)
-        eventually(lambda: client.connected, PATIENCE)
-        tree.await_line(KEY, 0)

@@ -77,14 +77,6 @@ def test_a_malformed_request_closes_the_connection(
     assert "closes the connection" in caplog.text
 
 
-def test_an_unknown_request_is_refused(embedded: EmbeddedZooKeeper) -> None:
-    with RawClient(embedded.port) as raw:
-        raw.greet(30)
-        # The reply to 22, ZooKeeper's multiRead, could be as large as its client likes.
-        for kind in (0, 16, 22, 107, 999, -10):
-            assert raw.ask(kind)[0] == -6
-
-
 @pytest.mark.parametrize("half", [b"", b"\0", pack_buffer(bytes(44))[:-1]])
 def test_a_client_that_asks_for_no_session_in_time_is_disconnected(
     embedded: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch, half: bytes
@@ -164,13 +156,3 @@ def test_a_slow_reader_gets_every_reply(embedded: EmbeddedZooKeeper, client: Kaz
         raw.greet(30)
         raw.send(*[pack_integer(xid) + request_ for xid in range(40)])
         assert [raw.receive().integer() for _ in range(40)] == list(range(40))
-
-
-def test_clients_before_zookeeper_3_4_hear_nothing_of_reading_only(
-    embedded: EmbeddedZooKeeper,
-) -> None:
-    with RawClient(embedded.port) as raw:
-        raw.send(bytes(4 + 8 + 4 + 8) + pack_buffer(bytes(16)))
-        reply = raw.receive()
-        reply.integer(), reply.integer(), reply.long(), reply.buffer()
-        assert reply.at_end

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from distlock import zk_lock
 from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
-from tests.kit.helpers import eventually, raw_client
+from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.kit.tools import MakeOwner
 
 
 def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:
@@ -65,20 +59,6 @@ def test_it_ends_by_itself_when_nobody_is_connected() -> None:
         assert server.wait(PATIENCE)
 
 
-def test_empty_containers_go_by_themselves(
-    embedded: EmbeddedZooKeeper, client: KazooClient
-) -> None:
-    embedded.tree.reap_after = 0.05
-    embedded.tree.create("/container", container=True)
-    embedded.tree.create("/new-container", container=True)
-    client.create("/container/child")
-    client.delete("/container/child")
-    eventually(
-        lambda: sorted(client.get_children("/")) == ["new-container", "zookeeper"],
-        PATIENCE,
-    )
-
-
 @pytest.mark.parametrize(
     ("word", "answer"),
     [
@@ -105,10 +85,6 @@ def test_it_answers_four_letter_words(client: KazooClient, word: bytes, answer: 
     assert answer.format(port=port, session=session) in client.command(word)
 
 
-def test_kazoo_can_read_its_version(client: KazooClient) -> None:
-    assert client.server_version() == (3, 8, 0)
-
-
 def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     tree = MemoryTree()
     tree.create("/container", container=True)
@@ -120,17 +96,3 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tree_module, "time", clock)
         tree.reap_when_due()
         assert ("container" in tree.children("/")) is there
-
-
-def test_a_lock_excludes_another_session(
-    embedded: EmbeddedZooKeeper, settings: Settings, make_owner: MakeOwner
-) -> None:
-    options = {"HOSTS": embedded.hosts, "SESSION_TIMEOUT": 4}
-    settings.DISTLOCK = {"default": options, "other": options}
-    lock, other = zk_lock("key"), zk_lock("key", using="other")
-    rival = make_owner()
-    with lock:
-        assert not rival.now(other.acquire, timeout=0)
-        waiting = rival.submit(other.acquire, timeout=PATIENCE)
-    assert waiting.result(PATIENCE)
-    rival.now(other.release)

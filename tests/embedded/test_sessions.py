@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,16 +35,6 @@ def test_a_silent_client_is_disconnected_and_its_ephemeral_nodes_go(
         assert raw.ask(CREATE, EPHEMERAL)[0] == 0
         assert raw.closed()
     assert not client.exists("/mine")
-
-
-def test_pings_keep_a_session(embedded: EmbeddedZooKeeper, client: KazooClient) -> None:
-    with RawClient(embedded.port) as raw:
-        raw.greet(0.5)
-        raw.ask(CREATE, EPHEMERAL)
-        until = time.monotonic() + 1.5
-        while time.monotonic() < until:
-            assert raw.ask(PING, xid=-2)[0] == 0
-        assert client.exists("/mine")
 
 
 def test_a_session_outlives_its_connection_until_its_time_is_over(
@@ -84,13 +73,6 @@ def test_another_password_does_not_get_a_session(
         assert thief.greet(30, began.session_id, password) == (0, 0, bytes(16))
         assert thief.closed()
         assert owner.ask(PING)[0] == 0
-
-
-def test_a_session_that_is_over_does_not_go_on(embedded: EmbeddedZooKeeper) -> None:
-    with RawClient(embedded.port) as former, RawClient(embedded.port) as later:
-        began = former.greet(30)
-        former.ask(CLOSE)
-        assert later.greet(30, began.session_id, began.password).session_id == 0
 
 
 def test_watches_are_set_again_and_missed_events_are_told(

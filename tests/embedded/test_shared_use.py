@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock import zk_lock
-from tests.fork.tools import heard, program
-from tests.fork.workers import STARTS_WORKERS
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.embedded import kill
 from tests.kit.helpers import eventually, spawn_python
-from tests.kit.losses import tell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,34 +47,6 @@ def test_commands_see_and_respect_the_lock_of_another_process() -> None:
         assert (status, [lock["key"] for lock in json.loads(said)["locks"]]) == (0, ["key"])
         assert distlock("run", "--lock", "key", "--timeout", "0", "--", "true")[0] != 0
     assert distlock("run", "--lock", "key", "--", "true") == (0, "")
-
-
-def test_the_doctor_says_what_the_server_is() -> None:
-    status, said = distlock("doctor")
-    assert status == 0, said
-    assert "for development: one process, nothing on disk, no replication" in " ".join(said.split())
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_children_of_multiprocessing_share_it(method: str) -> None:
-    with program(STARTS_WORKERS, "embedded", "/shared", method) as process:
-        told = heard(process)
-        assert told["exits"] == [0, 0, 0]
-        assert [found["busy"] for found in told["found"]] == ["LockBusy"] * 3
-        assert len({found["token"] for found in told["found"]}) == 3
-        tell(process)
-        process.communicate(timeout=PATIENCE)
-
-
-def test_celery_workers_share_it(redis: Redis, tmp_path: Path, settings: Settings) -> None:
-    embedded: Any = SimpleNamespace(hosts="embedded")
-    with fleet(embedded, tmp_path, redis.new_database()) as troupe, troupe.worker(concurrency=2):
-        settings.DISTLOCK = troupe.distlock
-        task = troupe.task("refuse", "tests.testproject.locked_tasks")
-        with zk_lock("key"):
-            refused = task.delay("key", "actor").get(timeout=PATIENCE, propagate=False)
-            assert type(refused).__name__ == "LockBusy"
-        assert task.delay("key", "actor").get(timeout=PATIENCE) == "actor"
 
 
 def test_the_session_reaper_finds_it(redis: Redis, tmp_path: Path, settings: Settings) -> None:

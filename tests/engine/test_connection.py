@@ -16,6 +16,7 @@ from distlock.engine.reply import ignore
 from distlock.engine.zookeeper.connection import Connection
 from distlock.engine.zookeeper.handler import Handler
 from distlock.session.registry import close_sessions, session_for
+from tests.kit.engines import first_then_deep
 from tests.kit.frames import FrameProxy, frame
 from tests.kit.helpers import eventually
 from tests.kit.tools import expire, inside
@@ -146,7 +147,7 @@ def test_a_first_answer_that_is_wrong_is_not_the_last(altered: FrameProxy, name:
     assert session_for() is session
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_then_deep(range(4)))
 def test_no_garbage_ends_the_connection_thread(altered: FrameProxy, seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - not for secrets
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import gc
 import queue
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock.engine import deadline as heartbeat
 from distlock.engine.deadline import Heartbeat, SessionDeadline
 from tests.engine.conftest import T
 from tests.kit.helpers import eventually
@@ -111,50 +109,6 @@ def make_line() -> Iterator[Callable[[SessionDeadline, float], Line]]:
 MakeLine = Callable[..., Line]
 
 
-def test_nothing_runs_before_somebody_needs_it(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    assert not line.runs()
-    line.heartbeat.attend(line.place)
-    assert line.runs()
-    assert line.beats == 0  # the first one comes a sixth of the timeout later
-
-
-def test_a_heartbeat_comes_every_sixth_of_the_session_timeout(make_line: MakeLine) -> None:
-    deadline = SessionDeadline()
-    deadline.renew(heartbeat.now(), 1000)
-    line = make_line(deadline, 0.6)
-    began = time.monotonic()
-    line.heartbeat.attend(line.place)
-    for _ in range(5):
-        line.answer()
-    assert 0.5 <= time.monotonic() - began < SOON
-
-
-def test_an_answer_is_told_to_those_who_need_the_deadline(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    line.heartbeat.attend(line.place)
-    line.step()
-    assert line.place.renewals == []
-    line.answer()
-    assert len(line.place.renewals) == 1
-
-
-def test_one_heartbeat_is_under_way_at_a_time(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    line.heartbeat.attend(line.place)
-    line.step(5)
-    assert line.beats == 1
-    line.answer()
-    line.step(5)
-    assert line.beats == 2
-
-
 def test_a_connection_that_is_silent_for_a_third_of_the_timeout_is_dropped(
     clock: Clock, deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
@@ -176,47 +130,6 @@ def test_a_connection_that_is_silent_for_a_third_of_the_timeout_is_dropped(
     assert line.beats == 2
 
 
-def test_a_heartbeat_that_fails_at_once_is_followed_by_another(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    line.connected = False
-    line.heartbeat.attend(line.place)
-    line.step(3)
-    assert line.sent.qsize() >= 3
-    assert line.drops == 0
-    assert line.place.renewals == []
-
-
-def test_the_thread_wakes_when_the_deadline_runs_out(make_line: MakeLine) -> None:
-    deadline = SessionDeadline()
-    deadline.renew(heartbeat.now(), 0.3)  # 0.2 s; the next heartbeat would come in 100 s
-    line = make_line(deadline)
-    began = time.monotonic()
-    line.heartbeat.attend(line.place)
-    assert line.place.looked.acquire(timeout=SOON)
-    assert time.monotonic() - began < SOON / 2
-    assert line.place.threads == {"the-heartbeat"}
-
-
-def test_the_thread_sleeps_when_nobody_needs_it(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    line.heartbeat.attend(line.place)
-    line.step()
-    line.heartbeat.dismiss(line.place)
-    line.heartbeat.dismiss(line.place)
-    line.heartbeat.hurry()
-    eventually(lambda: line.heartbeat._resting, SOON)
-    line.heartbeat.hurry()
-    assert line.beats == 1
-    line.answer()
-    line.heartbeat.attend(line.place)
-    line.step()
-    assert line.beats == 2
-
-
 def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
     deadline: SessionDeadline, make_line: MakeLine
 ) -> None:
@@ -229,22 +142,6 @@ def test_nobody_is_forgotten_who_comes_while_the_thread_goes_to_sleep(
         line.heartbeat.hurry()
     eventually(lambda: not line.heartbeat._resting, SOON)
     line.step()
-
-
-def test_the_first_answer_after_a_cut_is_reported_at_once(
-    deadline: SessionDeadline, make_line: MakeLine
-) -> None:
-    line = make_line(deadline)
-    line.heartbeat.attend(line.place)
-    deadline.cut()
-    line.step()
-    assert deadline.at_risk
-    deadline.renew(1000.0, T)
-    line.answer()
-    assert line.place.looked.acquire(timeout=SOON)
-    line.step()
-    line.answer()
-    assert not line.place.looked.acquire(timeout=0.1)
 
 
 def test_a_thread_that_sleeps_keeps_nobody_alive(

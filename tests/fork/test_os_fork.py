@@ -1,7 +1,7 @@
 """``os.fork`` while the parent holds, waits or connects (promise 8).
 
-In a child of plain kazoo every call hangs, and everything seems held (kazoo 519, 554, 628). More of
-it is in tests/mutex/test_processes.py, gunicorn ``--preload`` in tests/servers.
+In a child of plain kazoo every call hangs, and everything seems held (kazoo 519, 554, 628).
+gunicorn's ``--preload`` is in tests/servers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from tests.kit.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Callable, Iterator
 
 #: By how much a call may overrun its time (promise 7), and what else a child does, in seconds.
 SLACK = 0.5

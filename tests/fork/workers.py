@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import multiprocessing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.fork.tools import timed
 from tests.kit.tools import set_up
+
+if TYPE_CHECKING:
+    import multiprocessing
 
 #: A program that starts three children while it holds the lock.
 STARTS_WORKERS = """

@@ -87,15 +87,6 @@ def test_it_waits_for_ever_unless_a_timeout_is_given() -> None:
     assert limit(zk_leader(NAME, timeout=timedelta(seconds=2))) == 2
 
 
-def test_a_candidate_gives_up_after_its_timeout(make_owner: MakeOwner) -> None:
-    leading, owner = zk_leader(NAME, using="other"), make_owner()
-    assert owner.now(leading.acquire)
-    with pytest.raises(LockBusy, match="held by"), zk_leader(NAME, timeout=0.1):
-        pytest.fail("led beside the leader")
-    assert leading.is_leader
-    owner.now(leading.release)
-
-
 def test_an_async_leader() -> None:
     leader = zk_leader(NAME)
 
@@ -170,11 +161,6 @@ def test_a_leader_is_shown_under_its_key() -> None:
     assert repr(leader) == "zk_leader('Ärger um 5', using='default')"
 
 
-def test_names_lead_apart() -> None:
-    with zk_leader(NAME), zk_leader("another", timeout=0, using="other"):
-        pass
-
-
 @pytest.mark.parametrize("name", ["", None, "\ud800"], ids=["empty", "None", "surrogate"])
 def test_a_name_must_name_something(name: str) -> None:
     with pytest.raises(LockKeyError):
@@ -217,15 +203,6 @@ def test_stop_ends_an_async_wait(tree: Tree, make_owner: MakeOwner) -> None:
     with pytest.raises(LockBusy, match="stop"):
         waiting.result(PATIENCE)
     await_line(tree, 1)
-    boss.now(leading.release)
-
-
-def test_a_stopped_candidate_does_not_wait_again(make_owner: MakeOwner) -> None:
-    leading, leader, boss = zk_leader(NAME, using="other"), zk_leader(NAME), make_owner()
-    assert boss.now(leading.acquire)
-    leader.stop()
-    with pytest.raises(LockBusy, match="stop"):
-        make_owner().now(leader.acquire)
     boss.now(leading.release)
 
 

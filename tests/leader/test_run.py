@@ -17,7 +17,7 @@ from distlock import Hold, LockBusy, LockLost, LockUnavailable, zk_leader, zk_lo
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import await_own_watch, said, tell
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, within
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,12 +84,6 @@ def test_stop_ends_a_run_that_waits_in_line(tree: Tree, make_owner: MakeOwner) -
     boss.now(leading.release)
 
 
-def test_a_stopped_leader_does_not_run(make_owner: MakeOwner) -> None:
-    leader = zk_leader(NAME)
-    leader.stop()
-    make_owner().now(leader.run, lambda _: pytest.fail("worked after stop()"))
-
-
 def test_a_grant_that_comes_with_the_stop_is_given_back_unused(
     monkeypatch: pytest.MonkeyPatch, make_owner: MakeOwner
 ) -> None:
@@ -128,14 +122,6 @@ def test_the_busy_lock_of_a_work_is_not_taken_for_the_leaders(make_owner: MakeOw
     with pytest.raises(LockBusy, match="stock"):
         make_owner().now(leader.run, work)
     boss.now(zk_lock("stock", using="other").release)
-
-
-def test_a_run_with_a_timeout_gives_up_when_its_turn_does_not_come(make_owner: MakeOwner) -> None:
-    leading, boss = zk_leader(NAME, using="other"), make_owner()
-    assert boss.now(leading.acquire)
-    with pytest.raises(LockBusy):
-        make_owner().now(zk_leader(NAME, timeout=0.1).run, lambda _: None)
-    boss.now(leading.release)
 
 
 # --- loss ----------------------------------------------------------------------------------------
@@ -203,12 +189,6 @@ def test_a_leader_stays_for_as_long_as_it_says() -> None:
         assert leader.stay(0.3)
         assert time.monotonic() - started >= 0.3
         assert leader.stay(0)
-
-
-def test_who_does_not_lead_does_not_stay() -> None:
-    leader = zk_leader(NAME)
-    with within(PATIENCE):
-        assert not leader.stay(100)
 
 
 def test_stop_ends_a_stay(make_owner: MakeOwner) -> None:

@@ -27,7 +27,6 @@ from tests.deadline.test_every_step import (
     PACKAGE,
     SoftLimit,
     SoftTimeLimit,
-    cancel_everywhere,
     interrupt_everywhere,
 )
 from tests.kit.helpers import eventually
@@ -171,15 +170,6 @@ def test_an_exception_before_any_line_of_a_refused_block_leaves_nothing(
 async def block_async() -> None:
     async with zk_lease(KEY, LONG, timeout=5):
         await asyncio.sleep(0)
-
-
-@pytest.mark.parametrize("late", [False, True])
-def test_a_task_cancelled_at_any_of_its_awaits_leaves_nothing(
-    tree: Tree, link: TcpProxy, late: bool
-) -> None:
-    await_connection()
-    link.delay(0.02)  # no answer is there before the task awaits it
-    assert cancel_everywhere(tree, block_async, late=late, after=lambda: None) >= 2
 
 
 def test_a_block_interrupted_in_an_outage_is_given_back_after_it(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease, zk_lock
+from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease
 from distlock.fencing import token_of
 from distlock.lease.hold import _kept, _known
 from distlock.session.lease_clock import stamp
@@ -67,26 +67,6 @@ def test_one_release_ends_it_however_often_it_was_acquired_and_a_second_is_refus
     assert not lease.held
     with pytest.raises(NotOwner, match="it is free"):
         lease.release()
-
-
-def test_another_owners_lease_is_not_released(tree: Tree) -> None:
-    assert zk_lease("key", LONG, owner="me").acquire()
-    with pytest.raises(NotOwner, match="it is held by me"):
-        zk_lease("key", LONG, owner="you").release()
-    assert owner_of(tree, "key") == "me"
-
-
-def test_a_mutex_on_the_same_key_is_another_lock(tree: Tree) -> None:
-    with zk_lease("key", LONG), zk_lock("key", timeout=PATIENCE):
-        assert len(tree.line("key")) == 1
-        assert said(tree, "key")
-
-
-@pytest.mark.parametrize("key", ["@leases", "a/b", "x" * 500, "naïve ⌘"])
-def test_any_key_of_a_lock_may_be_that_of_a_lease(tree: Tree, key: str) -> None:
-    with zk_lease(key, LONG) as hold:
-        assert hold.path == node_path(tree, key)
-        assert zk_lease(key, LONG, owner="you").locked()
 
 
 def test_the_parents_go_with_the_last_node(tree: Tree) -> None:
@@ -213,17 +193,6 @@ def test_a_waiter_goes_on_waiting_when_the_owner_renews(tree: Tree, make_owner: 
     assert waiting.result(PATIENCE)
 
 
-def test_a_refused_waiter_leaves_nothing_behind(tree: Tree, told: Told) -> None:
-    assert zk_lease("key", LONG, owner="me").acquire()
-    session = await_connection()
-    for timeout in (0, 0.1, 0.2):
-        assert not zk_lease("key", LONG, owner="you").acquire(timeout=timeout)
-    tree.await_watches()
-    forgets_all(session)
-    assert not session.heartbeat._beneficiaries
-    assert [name for name, _ in told] == ["acquired", "contended", "contended", "contended"]
-
-
 def test_busy_says_who_has_it_and_until_when() -> None:
     assert zk_lease("key", LONG, owner="user:42").acquire()
     with pytest.raises(LockBusy, match=r"held by user:42 \(.+\) until .+ UTC") as busy:
@@ -284,20 +253,6 @@ def test_waiting_tasks_cost_no_threads_and_all_get_their_turn(tree: Tree) -> Non
     asyncio.run(use())
     assert len(turns) == 30
     assert turns == sorted(set(turns))
-
-
-def test_a_cancelled_task_leaves_nothing_behind(tree: Tree) -> None:
-    async def use() -> None:
-        task = asyncio.create_task(zk_lease("key", LONG, owner="you").aacquire(timeout=None))
-        await asyncio.to_thread(eventually, lambda: session_for().watches.watchers, PATIENCE)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    assert zk_lease("key", LONG, owner="me").acquire()
-    asyncio.run(use())
-    tree.await_watches()
-    forgets_all(session_for())
 
 
 def test_a_waiter_that_leaves_while_its_watch_is_about_to_be_sent_leaves_none_behind(

@@ -316,17 +316,6 @@ def test_no_call_outlives_its_time(connected: TcpProxy, fault: Any, call: str) -
     assert raised.value.key == "key"
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=["cut", "silent", "answers lost"])
-@pytest.mark.usefixtures("as_shipped")
-def test_nor_does_a_try_or_a_task(connected: TcpProxy, fault: Any) -> None:
-    lease = zk_lease("key", LONG, owner="me", timeout=None)
-    fault(connected)
-    with within(OVERRUN), pytest.raises(LockUnavailable):
-        lease.acquire(timeout=0)
-    with in_a_hurry(), within(HURRY + OVERRUN), pytest.raises(LockUnavailable):
-        asyncio.run(lease.aacquire())
-
-
 def test_a_block_that_cannot_be_released_in_time_was_still_held(
     connected: TcpProxy, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,19 +326,6 @@ def test_a_block_that_cannot_be_released_in_time_was_still_held(
         lease.__exit__(None, None, None)
     assert "could not be released. It ends by itself at" in caplog.text
     assert hold.valid_for() > 0
-
-
-def test_a_block_whose_time_is_up_while_its_release_waits_was_still_held(
-    connected: TcpProxy, caplog: pytest.LogCaptureFixture
-) -> None:
-    lease = zk_lease("key", LONG)
-    hold = lease.__enter__()
-    lease.renew(HURRY * 0.8)
-    connected.black_hole("to_server")
-    with in_a_hurry():
-        lease.__exit__(None, None, None)
-    assert "could not be released. It ends by itself at" in caplog.text
-    assert hold.lost
 
 
 def test_a_block_that_cannot_be_released_after_its_time_is_lost(connected: TcpProxy) -> None:

@@ -14,7 +14,7 @@ from distlock_chaos.install import ServerNotInstalled
 from distlock_chaos.site import Site
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said, tell
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
+from tests.kit.tools import PATIENCE, Tree, await_connection
 from tests.lease.tools import LONG, SHORT, await_end, owner_of
 
 if TYPE_CHECKING:
@@ -60,33 +60,6 @@ def take(ttl: float) -> LeaseHold:
     return lease.renew()
 
 
-def test_who_has_looked_before_a_step_takes_no_live_lease(server: Server) -> None:
-    hold = take(LONG)
-    yours = zk_lease("key", LONG, owner="you", using="other")
-    assert not yours.acquire(timeout=0)
-    set_clock(server.folder, STEP)
-    assert not yours.acquire(timeout=0)
-    assert yours.holder() is not None
-    assert sweep("other").removed == 0
-    hold.check()
-    hold.verify()
-
-
-def test_who_waits_during_a_step_goes_on_waiting(server: Server, make_owner: MakeOwner) -> None:
-    hold = take(LONG)
-    yours = zk_lease("key", LONG, owner="you", using="other")
-    waiting = make_owner().submit(yours.acquire, timeout=PATIENCE)
-    session = session_for("other")
-    eventually(lambda: len(session.lease_clock._readings) > 0, PATIENCE)
-    set_clock(server.folder, STEP)
-    zk_lease("key", LONG, owner="me").renew()  # which lets the waiter look again
-    eventually(lambda: len(session.lease_clock._readings) > 1, PATIENCE)
-    assert not yours.acquire(timeout=0)
-    hold.check()
-    zk_lease("key", LONG, owner="me").release()
-    assert waiting.result(PATIENCE)
-
-
 FRESH = """
 import sys
 from tests.kit.tools import set_up
@@ -115,15 +88,6 @@ def test_a_process_that_begins_after_a_step_takes_no_live_lease_of_this_machine(
     hold.check()
 
 
-def test_a_lease_that_was_taken_before_a_step_ends_after_its_time(server: Server) -> None:
-    hold = take(1)
-    yours = zk_lease("key", LONG, owner="you", using="other")
-    assert not yours.acquire(timeout=0)
-    set_clock(server.folder, STEP)
-    assert yours.acquire(timeout=PATIENCE)
-    assert hold.lost
-
-
 # --- back ----------------------------------------------------------------------------------------
 
 
@@ -140,23 +104,6 @@ def test_who_has_looked_before_a_step_back_takes_what_has_ended(server: Server, 
     set_clock(server.folder, -2 * STEP)
     assert yours.acquire(timeout=0)
     assert owner_of(tree, "key") == "you"
-
-
-def test_who_begins_after_a_step_back_waits_no_longer_than_the_lease_lasts(server: Server) -> None:
-    hold = take(1)
-    set_clock(server.folder, -STEP)
-    assert zk_lease("key", LONG, owner="you", using="other").acquire(timeout=PATIENCE)
-    assert hold.lost
-
-
-def test_what_is_taken_after_a_step_ends_after_its_time(server: Server) -> None:
-    for ahead in (STEP, -STEP):
-        set_clock(server.folder, ahead)
-        hold = take(SHORT)
-        yours = zk_lease("key", LONG, owner="you", using="other")
-        assert yours.acquire(timeout=PATIENCE)
-        assert hold.lost
-        yours.release()
 
 
 # --- another leader ------------------------------------------------------------------------------

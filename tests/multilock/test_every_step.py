@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockBusy, zk_lock, zk_multilock, zk_rwlock, zk_semaphore
-from distlock.locks import held_permits
+from distlock import LockBusy, zk_lock, zk_multilock
 from distlock.locks.multilock import MultiLock
 from tests.deadline import test_every_step as technique
 from tests.deadline.test_every_step import (
@@ -25,8 +24,6 @@ from tests.deadline.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -80,12 +77,6 @@ def acquire_and_release() -> None:
             raise
 
 
-def block_of_several_kinds() -> None:
-    semaphore = zk_semaphore("key-3", 1, timeout=0)
-    with suppress(LockBusy), zk_multilock(zk_rwlock(KEY).write, semaphore, timeout=0):
-        pass
-
-
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only at the lines of the multi-lock itself: they are fewer."""
@@ -107,24 +98,6 @@ def test_an_exception_before_any_line_of_a_refused_call_leaves_nothing(
     assert len(interrupt_everywhere(tree, block, SoftLimit)) > 60
     tree.await_line("key-2", 1)
     holder.now(lock.release)
-
-
-@pytest.mark.usefixtures("keys", "here")
-def test_an_exception_before_any_line_leaves_no_lease_of_a_semaphore(tree: Tree) -> None:
-    with zk_semaphore("key-3", 1):
-        tree.client.create(f"{tree.path('key-3')}/locks/keeps-the-parents", b"", makepath=True)
-        tree.client.create(f"{tree.path('key-3')}/keeps-the-parents", b"")
-    leases = f"{tree.path('key-3')}/leases"
-    eventually(lambda: not tree.children(leases), PATIENCE)
-
-    def call() -> None:
-        try:
-            block_of_several_kinds()
-        finally:
-            assert not any(held_permits._held.values())
-
-    interrupt_everywhere(tree, call, SoftLimit)
-    eventually(lambda: not tree.children(leases), PATIENCE)
 
 
 async def block_async() -> None:

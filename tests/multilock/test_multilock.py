@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +22,6 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from distlock.conf import UNSET
 from distlock.locks.multilock import _time_left
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
@@ -32,8 +30,6 @@ from tests.kit.losses import pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
 
 if TYPE_CHECKING:
-    from pytest_django import Settings
-
     from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
@@ -101,17 +97,6 @@ def test_reading_and_writing_one_key_takes_both(make_owner: MakeOwner) -> None:
         assert read.token == write.token
         assert not other.now(lock.read.acquire, timeout=0)
     assert not held()
-
-
-def test_readers_take_several_read_locks_together(make_owner: MakeOwner) -> None:
-    def several() -> Any:
-        return zk_multilock(zk_rwlock("a").read, zk_rwlock("b").read, timeout=0)
-
-    other = make_owner()
-    with several():
-        assert other.now(lambda: several().acquire())
-        other.now(lambda: several().release())
-        assert not other.now(zk_multilock(zk_rwlock("b").write).acquire, timeout=0)
 
 
 def test_a_multi_lock_in_another_is_its_locks() -> None:
@@ -261,20 +246,6 @@ def test_a_short_timeout_gets_free_locks(tree: Tree) -> None:
         with zk_multilock("a", "b", timeout=0):
             pass
         tree.await_line("a", 0)
-
-
-def test_the_timeout_is_that_of_the_call_then_of_the_object_then_of_the_setting(
-    two_sessions: Settings,
-) -> None:
-    aliases = two_sessions.DISTLOCK
-    two_sessions.DISTLOCK = {**aliases, "other": {**aliases["other"], "TIMEOUT": 7}}
-    # That of its locks does not count.
-    lock = zk_multilock(zk_lock("a", timeout=3), using="other", timeout=timedelta(seconds=2))
-    assert lock._wait_limit(True, 1) == 1
-    assert lock._wait_limit(True, UNSET) == 2
-    assert lock._wait_limit(False, 9) == 0
-    assert zk_multilock(zk_lock("a", timeout=3), using="other")._wait_limit(True, UNSET) == 7
-    assert zk_multilock("a", timeout=None)._wait_limit(True, UNSET) is None
 
 
 # --- releasing -----------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ looks again, and does not believe that it holds.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -88,26 +87,6 @@ def line_up(
     return waiters
 
 
-def test_each_waiter_watches_its_predecessor_and_nobody_else(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    lock = zk_lock("key", using="other")
-    lock.acquire()
-    waiters = line_up(tree, make_owner, ["default", "other"] * 3)
-    line = tree.line("key")
-    watched = [f"{tree.path('key')}/{name}" for name in line[:-1]]
-    tree.await_watches(*watched)
-
-    lock.release()
-    for number, (owner, granted) in enumerate(waiters):
-        assert granted.result(PATIENCE)
-        # Nobody else has moved: not granted, and still on the same watch.
-        assert not any(later.done() for _, later in waiters[number + 1 :])
-        tree.await_watches(*watched[number + 1 :])
-        using = ("default", "other")[number % 2]
-        owner.now(zk_lock("key", using=using).release)
-
-
 def test_a_release_sends_something_to_one_waiting_client_only(
     tree: Tree, two_sessions: Settings, make_owner: MakeOwner
 ) -> None:
@@ -137,41 +116,3 @@ def packets(tree: Tree) -> dict[int, int]:
         int(sid, 16): int(sent)
         for sent, sid in re.findall(r"sent=(\d+),sid=(0x[0-9a-f]+)", connections)
     }
-
-
-def test_the_successor_of_one_who_gave_up_in_the_middle_goes_on_waiting(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    holder, successor = make_owner(), make_owner()
-    lock, other = zk_lock("key"), zk_lock("key", using="other")
-
-    async def give_up_in_the_middle() -> Future[bool]:
-        quitter = asyncio.create_task(lock.aacquire(timeout=None))
-        await asyncio.to_thread(tree.await_line, "key", 2)
-        granted = successor.submit(other.acquire, timeout=PATIENCE)
-        await asyncio.to_thread(tree.await_line, "key", 3)
-        quitter.cancel()
-        return granted
-
-    holder.now(lock.acquire)
-    granted = asyncio.run(give_up_in_the_middle())
-    head, _ = tree.await_line("key", 2)
-    tree.await_watches(f"{tree.path('key')}/{head}")
-    assert not granted.done()
-    holder.now(lock.release)
-    assert granted.result(PATIENCE)
-    successor.now(other.release)
-
-
-def test_a_try_does_not_disturb_the_line(tree: Tree, make_owner: MakeOwner) -> None:
-    lock, waiting = zk_lock("key"), make_owner()
-    rival = make_owner()
-    lock.acquire()
-    granted = waiting.submit(lock.acquire, timeout=PATIENCE)
-    tree.await_line("key", 2)
-    for _ in range(5):
-        assert not rival.now(zk_lock("key", using="other").acquire, blocking=False)
-    tree.await_line("key", 2)
-    lock.release()
-    assert granted.result(PATIENCE)
-    waiting.now(lock.release)

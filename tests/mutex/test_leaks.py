@@ -13,12 +13,12 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
-from distlock import LockBusy, zk_lock
+from distlock import zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.timeouts import async_timeout
@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-
-@pytest.mark.usefixtures("holder")
-@pytest.mark.parametrize(
-    "how", [{"timeout": 0.2}, {"timeout": 0}, {"blocking": False}], ids=["waited", "tried", "once"]
-)
-def test_a_refused_acquire_leaves_no_node(tree: Tree, how: dict[str, Any]) -> None:
-    assert not zk_lock("key").acquire(**how)
-    tree.await_line("key", 1)
-
-
-@pytest.mark.usefixtures("holder")
-def test_a_refused_block_leaves_no_node(tree: Tree) -> None:
-    with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
-        pass
-    tree.await_line("key", 1)
 
 
 @pytest.mark.usefixtures("holder")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +26,9 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets
 from tests.mutex.test_signals_and_looking import received
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.usefixtures("tree")

@@ -15,12 +15,10 @@ from distlock.session.registry import session_for
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import (
-    OVERRUN,
     PATIENCE,
     MakeOwner,
     Owner,
     Tree,
-    await_connection,
     expire,
     forgets_all,
     within,
@@ -150,23 +148,6 @@ def test_the_process_does_not_block_itself_after_a_release_in_an_outage(
 # --- a cut within the session --------------------------------------------------------------------
 
 
-def test_a_short_cut_keeps_the_hold_and_the_place_in_line(
-    tree: Tree, connected: TcpProxy, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter, elsewhere = make_owner(), zk_lock("elsewhere")
-    with elsewhere as hold:
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-        line = tree.await_line(KEY, 2)
-        cut_and_heal(connected)
-        await_connection()
-        hold.check()
-        hold.verify()
-        assert tree.line(KEY) == line
-        holder.now(zk_lock(KEY, using="other").release)
-        assert granted.result(PATIENCE)
-    waiter.now(zk_lock(KEY).release)
-
-
 def test_a_release_that_happens_while_the_waiter_is_cut_off_is_noticed(
     tree: Tree, connected: TcpProxy, holder: Owner, make_owner: MakeOwner
 ) -> None:
@@ -183,62 +164,6 @@ def test_a_release_that_happens_while_the_waiter_is_cut_off_is_noticed(
 
 
 # --- true expiry ---------------------------------------------------------------------------------
-
-
-def test_a_waiter_whose_session_expired_takes_a_new_place_and_is_granted(
-    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter, lock = make_owner(), zk_lock(KEY)
-    granted = waiter.submit(lock.acquire, timeout=PATIENCE)
-    line = tree.await_line(KEY, 2)
-    expired = expire(zookeeper.hosts, session_for())
-    eventually(lambda: len(new := tree.line(KEY)) == 2 and new[1] != line[1])
-    assert not granted.done()
-    holder.now(zk_lock(KEY, using="other").release)
-    assert granted.result(PATIENCE)
-    (node,) = tree.line(KEY)
-    owner_of_node = tree.client.get(f"{tree.path(KEY)}/{node}")[1].ephemeralOwner
-    assert owner_of_node == session_for().id != expired
-    waiter.now(lock.release)
-
-
-def test_an_expiry_does_not_start_the_time_of_a_waiter_anew(
-    tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner
-) -> None:
-    waiter = make_owner()
-    with within(4 + OVERRUN):
-        granted = waiter.submit(zk_lock(KEY).acquire, timeout=4)
-        line = tree.await_line(KEY, 2)
-        expire(zookeeper.hosts, session_for())
-        eventually(lambda: len(new := tree.line(KEY)) == 2 and new[1] != line[1])
-        assert granted.result(PATIENCE) is False
-    assert holder.now(lambda: zk_lock(KEY, using="other").held)
-
-
-def test_the_old_holder_is_told_that_its_lock_is_lost(zookeeper: ZooKeeper) -> None:
-    with pytest.raises(LockLost) as raised, zk_lock(KEY) as hold:  # noqa: PT012 - the block is the subject
-        hold.check()
-        expire(zookeeper.hosts, session_for())
-        eventually(lambda: hold.lost)
-        with pytest.raises(LockLost):
-            hold.check()
-        assert zk_lock(KEY).held  # until it is released
-    assert raised.value.hold is hold
-    assert hold.lost
-    assert not zk_lock(KEY).held
-
-
-def test_a_lost_lock_is_not_entered_again_until_it_was_released(zookeeper: ZooKeeper) -> None:
-    lock = zk_lock(KEY)
-    lock.acquire()
-    expired = expire(zookeeper.hosts, session_for())
-    eventually(lambda: session_for().id != expired)
-    with pytest.raises(LockLost):
-        lock.acquire()
-    with pytest.raises(LockLost):
-        lock.release()
-    assert lock.acquire()
-    lock.release()
 
 
 def test_the_next_in_line_of_the_same_process_is_granted_with_a_higher_token(
@@ -258,48 +183,6 @@ def test_the_next_in_line_of_the_same_process_is_granted_with_a_higher_token(
 
 # A list may go on showing the node of an expired session (a lagging server). Here a node of the
 # very same name, owned by a session that is not ours, stands in for it, as long as the test wants.
-
-
-def test_a_waiter_is_never_granted_on_the_node_of_an_earlier_session(
-    tree: Tree, connected: TcpProxy, holder: Owner, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    stale = tree.await_line(KEY, 2)[1]
-    connected.cut()
-    expire(zookeeper.hosts, session_for())
-    with raw_client(zookeeper.hosts) as ghost:
-        ghost.create(f"{tree.path(KEY)}/{stale}", b"", ephemeral=True)
-        holder.now(zk_lock(KEY, using="other").release)
-        tree.await_line(KEY, 1)
-        connected.pass_through()
-        line = tree.await_line(KEY, 2)
-        assert line[0] == stale
-        tree.await_watches(f"{tree.path(KEY)}/{stale}")
-        assert not granted.done()
-    assert granted.result(PATIENCE)
-    assert tree.line(KEY) == line[1:]
-    waiter.now(zk_lock(KEY).release)
-
-
-def test_the_search_after_a_lost_reply_does_not_adopt_the_node_of_an_earlier_session(
-    tree: Tree, connected: TcpProxy, zookeeper: ZooKeeper, make_owner: MakeOwner
-) -> None:
-    connected.black_hole("to_client")
-    waiter = make_owner()
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    (stale,) = tree.await_line(KEY, 1)
-    connected.cut()
-    expire(zookeeper.hosts, session_for())
-    with raw_client(zookeeper.hosts) as ghost:
-        ghost.create(f"{tree.path(KEY)}/{stale}", b"", ephemeral=True)
-        connected.pass_through()
-        line = tree.await_line(KEY, 2)
-        assert line[0] == stale
-        tree.await_watches(f"{tree.path(KEY)}/{stale}")
-        assert not granted.done()
-    assert granted.result(PATIENCE)
-    waiter.now(zk_lock(KEY).release)
 
 
 # --- a server that is restarted ------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import threading
 
 import pytest
@@ -42,17 +41,6 @@ def test_a_sibling_is_refused_over_a_call(thread_sensitive: bool) -> None:
         async with zk_lock("k"):
             call = sync_to_async(try_once, thread_sensitive=thread_sensitive)
             assert not any(await asyncio.gather(call(), call()))
-
-    run(main)
-
-
-def test_a_sibling_coroutine_is_refused() -> None:
-    async def main() -> None:
-        async def sibling() -> bool:
-            return await zk_lock("k").aacquire(blocking=False)
-
-        async with zk_lock("k"):
-            assert await asyncio.create_task(sibling()) is False
 
     run(main)
 
@@ -148,29 +136,6 @@ def test_a_call_whose_task_was_cancelled_keeps_its_lock_to_the_end_of_its_block(
     run(main)
 
 
-if sys.version_info >= (3, 11):  # TaskGroup is new there
-
-    def test_children_of_a_task_group_take_turns_and_never_re_enter() -> None:
-        inside: list[object] = []
-
-        async def work(number: int) -> None:
-            async with zk_lock("k", timeout=15):
-                inside.append(number)
-                await asyncio.sleep(0)
-                assert inside == [number]
-                inside.pop()
-
-        async def main() -> None:
-            async with zk_lock("k"), asyncio.TaskGroup() as group:
-                child = group.create_task(zk_lock("k").aacquire(blocking=False))
-            assert child.result() is False
-            async with asyncio.TaskGroup() as group:
-                for number in range(5):
-                    group.create_task(work(number))
-
-        run(main)
-
-
 def test_a_task_that_outlives_its_parent_waits_for_it_and_keeps_its_own_lock() -> None:
     async def main() -> None:
         async def child() -> str:
@@ -187,25 +152,6 @@ def test_a_task_that_outlives_its_parent_waits_for_it_and_keeps_its_own_lock() -
 
         left = await asyncio.create_task(parent())
         assert await left == "held it"
-
-    run(main)
-
-
-def test_tasks_that_wait_for_each_other_hold_one_at_a_time() -> None:
-    inside: list[object] = []
-
-    async def work(number: int) -> None:
-        async with zk_lock("k", timeout=15):
-            inside.append(number)
-            assert len(inside) == 1
-            if number % 2:
-                await sync_to_async(try_once)()
-            else:
-                await asyncio.sleep(0)
-            inside.pop()
-
-    async def main() -> None:
-        await asyncio.gather(*(work(number) for number in range(12)))
 
     run(main)
 

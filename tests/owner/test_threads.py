@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 
-from distlock import NotOwner, zk_lock
+from distlock import zk_lock
 from distlock.conf import Configuration
 from distlock.owner.owner import Owner, current, label
 from tests.kit.helpers import logged
@@ -41,10 +41,6 @@ def test_an_owner_whose_making_was_interrupted_ends_without_an_error(
     monkeypatch.setattr(sys, "unraisablehook", ignored.append)
     Owner.__new__(Owner)
     assert not ignored
-
-
-def test_two_threads_are_two_owners() -> None:
-    assert in_a_thread(current) is not current()
 
 
 def test_a_thread_with_the_number_of_one_that_has_ended_is_another_owner() -> None:
@@ -124,13 +120,6 @@ def test_a_job_whose_first_lock_is_taken_in_a_copied_context_is_one_owner() -> N
     assert in_a_thread(lambda: copy_context().run(current) is current())
 
 
-def test_an_owner_has_a_text_of_its_own() -> None:
-    other = in_a_thread(current)
-    assert isinstance(other, Owner)
-    assert current().id == current().id
-    assert len({current().id, other.id}) == 2
-
-
 def test_the_label_ends_with_its_block_and_stays_in_its_thread() -> None:
     with label("GET /buy/42"):
         assert json.loads(current().describe())["label"] == "GET /buy/42"
@@ -181,15 +170,6 @@ def test_a_forked_child_is_another_owner_and_holds_nothing() -> None:
 
 
 @pytest.mark.usefixtures("distlock_settings")
-def test_a_lock_is_not_reentrant_for_another_thread() -> None:
-    with zk_lock("k"):
-        assert zk_lock("k").acquire(blocking=False)
-        zk_lock("k").release()
-        assert in_a_thread(lambda: zk_lock("k").acquire(blocking=False)) is False
-        assert in_a_thread(lambda: zk_lock("k").held) is False
-
-
-@pytest.mark.usefixtures("distlock_settings")
 def test_a_lock_that_a_job_leaves_held_keeps_the_next_job_out_and_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -200,11 +180,3 @@ def test_a_lock_that_a_job_leaves_held_keeps_the_next_job_out_and_is_logged(
     (said,) = (line for line in logged(caplog) if "has ended" in line)
     assert "The job in the thread ThreadPoolExecutor" in said
     assert "left the lock 'k' held" in said
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_lock_is_not_released_by_another_thread() -> None:
-    with zk_lock("k") as hold:
-        with pytest.raises(NotOwner):
-            in_a_thread(lambda: zk_lock("k").release())
-        hold.verify()

@@ -57,14 +57,6 @@ def await_no_nodes(server: Redis, **how: Any) -> None:
     eventually(lambda: not lock_nodes(server, **how), PATIENCE, "a tree without lock nodes")
 
 
-def test_a_closed_port(use: Callable[..., None]) -> None:
-    (port,) = free_ports(1)
-    use(f"redis://:{PASSWORD}@127.0.0.1:{port}/0")
-    said = refusal()
-    assert f"Redis at 127.0.0.1:{port}" in said
-    assert "Is it running, and reachable?" in said
-
-
 def test_a_password(use: Callable[..., None], run: Callable[..., Redis]) -> None:
     server = run("--requirepass", PASSWORD)
     use(server.hosts)
@@ -74,14 +66,6 @@ def test_a_password(use: Callable[..., None], run: Callable[..., Redis]) -> None
     use(f"redis://:{PASSWORD}@127.0.0.1:{server.port}/0")
     locks_and_releases()
     await_no_nodes(server, password=PASSWORD)
-
-
-def test_a_database_that_the_server_does_not_have(
-    use: Callable[..., None], run: Callable[..., Redis]
-) -> None:
-    server = run()
-    use(f"redis://127.0.0.1:{server.port}/{Redis.DATABASES}")
-    assert "DB index is out of range" in refusal()
 
 
 def test_a_replica(use: Callable[..., None], run: Callable[..., Redis]) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis import Redis as RedisPy
 
-from distlock import kazoo_client
 from distlock.conf import configuration
-from distlock.engine.redis.server import facts
 from distlock.management.subcommands.doctor import diagnose
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
@@ -94,11 +91,6 @@ def test_a_server_that_forgets_at_a_restart_is_a_warning(own_redis: str) -> None
     assert found.advice == "Set appendonly yes."
 
 
-def test_a_limit_of_zookeepers_messages_is_no_subject(own_redis: str, settings: Settings) -> None:
-    set_options(settings, HOSTS=own_redis, MAX_NODE_BYTES=2_000_000)
-    assert findings()["settings"].level == "ok"
-
-
 def test_replicas_that_are_missing_are_an_error(own_redis: str, settings: Settings) -> None:
     set_options(settings, REPLICAS=1)
     found = findings()["replicas"]
@@ -151,15 +143,6 @@ def test_a_server_that_is_not_there_is_an_error(settings: Settings) -> None:
     assert SECRET not in out
 
 
-def test_a_server_that_is_silent_is_an_error(settings: Settings) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        settings.DISTLOCK = {"default": {"HOSTS": f"redis://127.0.0.1:{port}/0"}}
-        member = facts(configuration(), 0.2).member
-    assert not member.reachable
-    assert member.error
-
-
 def test_a_user_that_may_not_ask_gets_what_there_is(own_redis: str, settings: Settings) -> None:
     with administrator(own_redis) as client:
         client.acl_setuser(
@@ -182,8 +165,3 @@ def test_a_user_that_may_not_ask_gets_what_there_is(own_redis: str, settings: Se
     assert "may not see more" in found["server"].message
     assert "persistence" not in found
     assert "does not let this user do what locks need" in found["session"].message
-
-
-def test_there_is_no_client_of_kazoo(own_redis: str) -> None:  # noqa: ARG001
-    with pytest.raises(RuntimeError, match=r"DISTLOCK\['default'\] uses Redis"):
-        kazoo_client()

@@ -19,6 +19,7 @@ from distlock.engine.redis.requests import beginning, call, session_arguments
 from distlock.session.registry import close_sessions
 from distlock_chaos.proxy import TcpProxy
 from tests.interrupts.recipes import RECIPES
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.services import Redis
 from tests.kit.tools import PATIENCE, await_connection, within
@@ -93,7 +94,9 @@ def test_a_new_server_that_may_have_forgotten_grants_after_the_session_timeout(
     eventually(grants, 3 * SESSION_TIMEOUT, "a grant")
 
 
-@pytest.mark.parametrize("recipe", ["mutex", "handoff", "semaphore", "multilock", "lease"])
+@pytest.mark.parametrize(
+    "recipe", first_then_deep(["mutex", "handoff", "semaphore", "multilock", "lease"])
+)
 def test_a_caller_that_has_the_time_waits_until_the_server_grants(
     server: Redis, recipe: str
 ) -> None:

@@ -45,7 +45,7 @@ def pack_command(command):
 
 requests.hiredis = SimpleNamespace(pack_command=pack_command)
 lock = zk_lock("key")
-for _ in range(1000):
+for _ in range(300):
     armed = True
     try:
         lock.acquire()
@@ -64,7 +64,7 @@ def test_a_handler_may_raise_wherever_a_request_is_packed(redis: Redis) -> None:
     with spawn_python(INTERRUPTED, redis.new_database()) as process:
         said, errors = process.communicate(timeout=6 * PATIENCE)
     assert process.returncode == 0, errors
-    assert int(said) > 500
+    assert int(said) > 150
 
 
 def test_the_library_packs_only_bytes(

@@ -176,16 +176,6 @@ def test_a_client_without_a_certificate_is_refused(
     assert "cannot be used with TLS" in refusal()
 
 
-def test_a_server_without_tls_on_that_port(server: Server, use: Callable[[str], None]) -> None:
-    use(server.url().replace(str(server.port), str(server.redis.port)))
-    assert "Is it running, and reachable, with TLS on that port?" in refusal()
-
-
-def test_a_client_without_tls_is_refused(server: Server, use: Callable[[str], None]) -> None:
-    use(f"redis://127.0.0.1:{server.port}")
-    refusal()
-
-
 @pytest.mark.parametrize(
     "change", [{"ssl_ca_certs": "/nowhere"}, {"ssl_password": f"{SECRET}-wrong"}]
 )
@@ -200,11 +190,6 @@ def test_files_that_cannot_be_read_are_named(
     ca = change.get("ssl_ca_certs", server.authority.pem)
     assert f"(ssl_ca_certs {ca}, ssl_certfile {server.client}" in message
     assert SECRET not in message
-
-
-def test_a_socket_that_is_not_there(use: Callable[[str], None]) -> None:
-    use(f"unix://:{QUOTED}@/nowhere/redis.sock")
-    assert "Redis at /nowhere/redis.sock did not answer" in refusal()
 
 
 # --- Sentinels -----------------------------------------------------------------------------------
@@ -248,29 +233,3 @@ def test_sentinels_want_a_password_of_their_own_and_tls_too(
     with zk_lock("key") as hold:
         hold.verify()
     assert session_for().server == f"127.0.0.1:{guarded.server.port}"
-
-
-@pytest.mark.parametrize("password", [None, f"{SECRET}-of-nobody"])
-def test_a_sentinel_that_wants_another_password_says_so(
-    guarded: Guarded, use: Callable[[str], None], password: str | None
-) -> None:
-    use(guarded.url(sentinel_password=password))
-    assert "sentinel_password=" in refusal()
-
-
-def test_a_sentinel_without_tls_says_so(guarded: Guarded, use: Callable[[str], None]) -> None:
-    use(guarded.url(tls=False, sentinel_password=SENTINEL_PASSWORD))
-    assert "sentinel_ssl=false" in refusal()
-
-
-def test_a_sentinel_whose_certificate_is_not_trusted_says_so(
-    guarded: Guarded, use: Callable[[str], None], stranger: Authority
-) -> None:
-    trusting = guarded.url(sentinel_password=SENTINEL_PASSWORD)
-    use(trusting.replace(str(guarded.server.authority.pem), str(stranger.pem)))
-    assert "Check the ssl_ options in HOSTS" in refusal()
-
-
-def test_a_service_that_no_sentinel_knows(guarded: Guarded, use: Callable[[str], None]) -> None:
-    use(guarded.url(service="others", sentinel_password=SENTINEL_PASSWORD))
-    assert "the Sentinels know no primary of this name that is up" in refusal()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.security import make_acl
 
-from distlock import Hold, LockLost, LockUnavailable, revoke, zk_lock
+from distlock import Hold, LockUnavailable, revoke, zk_lock
 from distlock.keys.znodes import REVOKE
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
@@ -74,35 +74,6 @@ def test_a_request_of_the_time_without_a_connection_is_heard_after_it(
         asked.times(1)
 
 
-def test_a_request_that_was_told_is_not_told_again_after_a_reconnection(
-    link: TcpProxy, tree: Tree, asked: Asked
-) -> None:
-    with zk_lock("key", on_revoke=asked) as hold:
-        for number in range(1, 3):
-            assert ask_holder()
-            asked.times(number)
-            cut(link)
-            heal(link)
-            await_watch_again(tree, hold)
-            asked.times(number)
-
-
-def test_a_waiter_is_asked_after_a_reconnection(
-    link: TcpProxy, tree: Tree, holder: Owner, make_owner: MakeOwner, asked: Asked
-) -> None:
-    waiter, lock = make_owner(), zk_lock("key", on_revoke=asked)
-    granted = waiter.submit(lock.acquire, timeout=PATIENCE * 2)
-    line = tree.await_line("key", 2)
-    cut(link)
-    assert revoke(zk_lock("key", using="other").participants()[1], using="other")
-    heal(link)
-    asked.times(1)
-    assert tree.line("key") == line
-    holder.now(zk_lock("key", using="other").release)
-    assert granted.result(PATIENCE)
-    waiter.now(lock.release)
-
-
 def test_a_waiter_whose_session_expired_is_asked_on_its_new_node(
     tree: Tree, zookeeper: ZooKeeper, holder: Owner, make_owner: MakeOwner, asked: Asked
 ) -> None:
@@ -123,19 +94,6 @@ def test_a_waiter_whose_session_expired_is_asked_on_its_new_node(
     waiter.now(lock.release)
 
 
-def test_one_whose_lock_is_lost_is_not_asked(
-    tree: Tree, zookeeper: ZooKeeper, asked: Asked
-) -> None:
-    lock = zk_lock("key", on_revoke=asked)
-    with pytest.raises(LockLost), lock as hold:  # noqa: PT012 - leaving the block raises
-        mine = lock.holder()
-        expire(zookeeper.hosts, session_for())
-        eventually(lambda: hold.lost, PATIENCE, "a lost hold")
-        tree.await_line("key", 0)
-        assert not revoke(mine, using="other")
-    assert not asked
-
-
 def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper) -> None:
     with zk_lock("key"):
         mine = zk_lock("key").holder()
@@ -145,6 +103,7 @@ def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper) -> None:
 
 
 @pytest.mark.usefixtures("link", "holder")
+@pytest.mark.usefixtures("as_shipped")
 def test_what_could_not_be_asked_in_time_is_not_asked_later(link: TcpProxy, tree: Tree) -> None:
     (theirs,) = zk_lock("key").participants()
     cut(link)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockBusy, Mutex, revoke, zk_lease, zk_lock, zk_locked
+from distlock import Mutex, revoke, zk_lock, zk_locked
 from distlock.engine.deadline import Heartbeat
-from distlock.keys.znodes import Participant, asks_to_leave
+from distlock.keys.znodes import asks_to_leave
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
@@ -168,24 +167,6 @@ def test_each_request_is_told_once_however_often_the_node_changes(tree: Tree, as
     asked.times(3)
 
 
-def test_a_fair_waiter_behind_it_is_not_confused_by_the_request(
-    tree: Tree, make_owner: MakeOwner, asked: Asked
-) -> None:
-    holder, waiter = make_owner(), make_owner()
-    holder.now(zk_lock("key", on_revoke=asked).acquire)
-    granted = waiter.submit(zk_lock("key", using="other").acquire, timeout=PATIENCE)
-    head, _ = tree.await_line("key", 2)
-    for number in range(1, 4):
-        assert ask_holder()
-        asked.times(number)
-    # The watch of the one who waits fires at each request, and is set anew.
-    tree.await_watches(f"{tree.path('key')}/{head}")
-    assert not granted.done()
-    holder.now(zk_lock("key").release)
-    assert granted.result(PATIENCE)
-    waiter.now(zk_lock("key", using="other").release)
-
-
 def test_a_callback_that_fails_is_logged_and_the_lock_is_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -200,22 +181,6 @@ def test_a_callback_that_fails_is_logged_and_the_lock_is_kept(
 # --- who is there --------------------------------------------------------------------------------
 
 
-def test_one_who_was_asked_is_still_a_participant(asked: Asked) -> None:
-    lock = zk_lock("key", on_revoke=asked)
-    with lock as hold:
-        before = lock.holder()
-        assert before is not None
-        assert not before.revoked
-        assert ask_holder()
-        after = lock.holder()
-        assert after is not None
-        assert (after.revoked, after.peer) == (True, False)
-        assert replace(after, revoked=False) == before  # its name, too
-        assert hold.token == after.token
-        with pytest.raises(LockBusy, match=r"MainThread, who was asked to leave"):
-            zk_lock("key", using="other", timeout=0).__enter__()
-
-
 def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
     lock = zk_lock("key", on_revoke=asked)
     with lock:
@@ -224,21 +189,6 @@ def test_whoever_has_left_cannot_be_asked(tree: Tree, asked: Asked) -> None:
     assert not revoke(mine)
     assert not revoke(lock.holder())  # nobody
     assert not asked
-
-
-def test_a_lease_cannot_be_asked_and_stays_as_it_was() -> None:
-    """The request takes the place of the data, without which a lease never ends."""
-    lease = zk_lease("key", 600, owner="me")
-    assert lease.acquire()
-    holder = lease.holder()
-    assert holder is not None
-    stranger = Participant(path=holder.path, sequence=0, token=0, session_id=0)
-    for participant in (holder, stranger):  # as shown by `holder()`, and where it was not readable
-        with pytest.raises(TypeError, match=r"A lease.*cannot be asked"):
-            revoke(participant)
-    assert lease.holder() == holder
-    lease.release()
-    assert lease.acquire()
 
 
 # --- what is left, and what it costs --------------------------------------------------------------
@@ -314,19 +264,6 @@ def test_a_decorated_function_is_asked(asked: Asked, fair: bool) -> None:
 
     work("key")
     assert asked[0].lock.key == "key"
-
-
-def test_a_lock_that_does_not_queue_is_revocable(
-    tree: Tree, holder: Owner, make_owner: MakeOwner, asked: Asked
-) -> None:
-    waiter, lock = make_owner(), zk_lock("key", fair=False, on_revoke=asked)
-    granted = waiter.submit(lock.acquire, timeout=PATIENCE)
-    eventually(tree.watches, PATIENCE, "a waiter's watch")
-    holder.now(zk_lock("key", using="other").release)
-    assert granted.result(PATIENCE)
-    assert ask_holder()
-    asked.times(1)
-    waiter.now(lock.release)
 
 
 async def _coroutine_function(lock: Mutex) -> None:

@@ -60,12 +60,6 @@ def test_a_certificate_of_another_authority_is_refused(
     assert "CERTIFICATE_VERIFY_FAILED" in message
 
 
-def test_an_empty_dict_is_tls_with_all_checks(
-    secure_server: SecureServer, configure: Configure
-) -> None:
-    assert "CERTIFICATE_VERIFY_FAILED" in refusal(configure, secure_server.tls, {})
-
-
 def test_without_an_authority_the_systems_own_count(
     secure_server: SecureServer, configure: Configure
 ) -> None:
@@ -105,20 +99,6 @@ def test_a_client_without_a_certificate_is_refused(
 ) -> None:
     tls = secure_server.tls_options(cert=None, key=None, key_password=None)
     assert "TLS" in refusal(configure, secure_server.tls, tls)
-
-
-def test_a_client_with_a_certificate_of_another_authority_is_refused(
-    secure_server: SecureServer, configure: Configure, another_authority: Authority
-) -> None:
-    stranger = str(another_authority.issue("stranger"))
-    tls = secure_server.tls_options(cert=stranger, key=stranger, key_password=None)
-    assert "TLS" in refusal(configure, secure_server.tls, tls)
-
-
-def test_a_client_without_tls_is_refused(secure_server: SecureServer, configure: Configure) -> None:
-    configure(HOSTS=secure_server.tls, TIMEOUT=2)
-    with pytest.raises(LockUnavailable):
-        zk_lock("key").acquire()
 
 
 def test_one_file_may_hold_the_certificate_and_the_key(

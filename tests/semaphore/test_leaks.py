@@ -5,13 +5,10 @@ On an interrupt, on a time-out, and when threads release at once; outages are in
 
 from __future__ import annotations
 
-import asyncio
-import random
 import signal
 import sys
 import threading
-import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,7 +20,6 @@ from distlock.queue.semaphore.machine import Permit
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.permits import KEY, Permits
-from tests.kit.timeouts import async_timeout
 from tests.kit.tools import PATIENCE, MakeOwner, forgets_all
 
 if TYPE_CHECKING:
@@ -96,89 +92,6 @@ def test_an_interrupted_wait_leaves_nothing(zookeeper: ZooKeeper, permits: Permi
         assert process.stdout.readline() == "KeyboardInterrupt\n"
         permits.await_(1, 0)
         process.communicate(timeout=PATIENCE)
-
-
-# An alarm goes off at a random moment of each round, inside acquire, the body or release.
-HAMMERED = """
-import random, signal, sys
-from contextlib import suppress
-from tests.kit.tools import await_connection, set_up
-set_up(sys.argv[1], sys.argv[2], TIMEOUT=0.05)
-from distlock import LockBusy, zk_semaphore
-
-class SoftLimit(BaseException):
-    pass
-
-def soft_limit(number, frame):
-    # Before its first line no __exit__ written in Python can do anything (CPython 74174): later
-    # then, and later again where that comes while this very handler still stands on that line.
-    code = frame.f_code
-    before_exit = code.co_name == "__exit__" and frame.f_lineno == code.co_firstlineno
-    if before_exit or code is soft_limit.__code__:
-        signal.setitimer(signal.ITIMER_REAL, 0.00001)
-        return
-    raise SoftLimit
-
-chance, longest = random.Random(sys.argv[3]), 0.005
-signal.signal(signal.SIGALRM, soft_limit)
-await_connection()
-semaphore = zk_semaphore("key", 2)
-with semaphore:
-    pass
-hit, entered, kept = 0, 0, 0
-for _ in range(300):
-    try:
-        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.00001, longest))
-        with suppress(LockBusy), semaphore:
-            entered += 1
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        longest = max(longest * 0.9, 0.0005)
-    except SoftLimit:
-        hit += 1
-        longest = min(longest * 1.1, 1)  # so that every second block is hit, on any machine
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    kept += semaphore.held > 0
-print(hit, entered, kept)
-sys.stdin.read()
-"""
-
-
-def test_an_exception_at_any_moment_of_a_block_leaves_no_node_and_no_lease(
-    zookeeper: ZooKeeper, permits: Permits
-) -> None:
-    seed = str(time.time_ns())
-    with spawn_python(HAMMERED, zookeeper.hosts, permits.tree.namespace, seed) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, process.communicate()[1]
-        hit, entered, kept = map(int, line.split())
-        assert min(hit, entered) > 20, f"seed {seed}: {hit} blocks were hit, {entered} entered"
-        assert kept == 0, f"seed {seed}: {kept} of {hit} interrupted blocks kept a permit"
-        permits.await_(0, 0)
-        process.communicate(timeout=PATIENCE)
-
-
-def test_tasks_cancelled_at_any_moment_leave_no_node_and_no_lease(permits: Permits) -> None:
-    chance, semaphore = random.Random(), zk_semaphore(KEY, 2)  # noqa: S311 - no secret
-
-    async def try_for_a_moment() -> bool:
-        with suppress(asyncio.TimeoutError):
-            async with async_timeout(chance.uniform(0.0001, 0.03)), semaphore:
-                await asyncio.sleep(0)
-                return True
-        return False
-
-    async def hammer() -> list[bool]:
-        rounds = [await asyncio.gather(*(try_for_a_moment() for _ in range(5))) for _ in range(30)]
-        return [entered for entered_in_round in rounds for entered in entered_in_round]
-
-    entered = asyncio.run(hammer())
-    assert any(entered)
-    assert not all(entered)
-    assert semaphore.held == 0
-    permits.await_(0, 0)
-    forgets_all(session_for())
 
 
 @contextmanager

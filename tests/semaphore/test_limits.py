@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distlock import zk_semaphore, zk_semaphore_mutex
-from distlock.contenders.semaphore import SemaphorePart
 from tests.kit.helpers import eventually, logged
 from tests.kit.permits import KEY, Permits
 from tests.kit.tools import PATIENCE, MakeOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 pytestmark = pytest.mark.usefixtures("permits")
 
@@ -50,30 +43,6 @@ def test_a_limit_that_was_set_counts_for_new_objects_too() -> None:
         assert not newcomer.acquire(timeout=0)
         assert newcomer.limit == 2
         newcomer.release()
-
-
-def pauses_before_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pause a thread at the queue until it has the permit, for half a second at most."""
-    carry_out = SemaphorePart.carry_out
-
-    def late(wire: SemaphorePart, effects: Sequence[Any]) -> None:
-        contender = wire._of
-        if contender is not None and threading.current_thread() is threading.main_thread():
-            with suppress(AssertionError):
-                eventually(lambda: contender.granted, 0.5)
-        carry_out(wire, effects)
-
-    monkeypatch.setattr(SemaphorePart, "carry_out", late)
-
-
-def test_a_limit_that_was_set_counts_where_it_is_read_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    semaphore = zk_semaphore(KEY, 2)
-    with semaphore:
-        semaphore.limit = 1
-        pauses_before_the_limit_is_read(monkeypatch)
-        assert not zk_semaphore(KEY, 2, using="other").acquire(timeout=1.5)
 
 
 def test_a_limit_that_is_lowered_while_one_waits_at_the_gate_counts(
@@ -118,14 +87,6 @@ def test_a_caller_that_wants_more_than_the_limit_of_now_is_refused(make_owner: M
     assert zk_semaphore(KEY, 4, using="other").acquire(timeout=PATIENCE, leases=3)
     zk_semaphore(KEY, 5, using="other").release(3)
     semaphore.release(2)
-
-
-def test_a_limit_may_be_set_before_the_first_use() -> None:
-    zk_semaphore("fresh", 1).limit = 2
-    assert zk_semaphore("fresh", 1).acquire(timeout=0)
-    assert zk_semaphore("fresh", 1).acquire(timeout=0)
-    assert not zk_semaphore("fresh", 1).acquire(timeout=0)
-    zk_semaphore("fresh", 1).release(2)
 
 
 @pytest.mark.parametrize("key", [KEY, "fresh"])
@@ -182,15 +143,6 @@ def test_a_mutex_has_one_permit_whatever_is_set() -> None:
         zk_semaphore(KEY, 1, using="other").limit = 5
         assert not zk_semaphore_mutex(KEY).acquire(timeout=0)
         assert not zk_semaphore_mutex(KEY, using="other").acquire(timeout=0)
-
-
-def test_a_raised_limit_counts_for_who_has_not_read_it() -> None:
-    semaphore = zk_semaphore(KEY, 3)
-    with semaphore:
-        semaphore.limit = 5
-        late = zk_semaphore(KEY, 3, using="other")
-        assert late.acquire(leases=4)
-        late.release(4)
 
 
 def test_a_waiter_that_wants_more_than_a_lowered_limit_is_refused_and_blocks_nobody(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockUnavailable, zk_semaphore
+from distlock import zk_semaphore
 from distlock.contenders.contender import QueuedContender
-from distlock.contenders.semaphore import SemaphoreContender
 from distlock.queue.semaphore.machine import Program
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
@@ -103,34 +102,6 @@ def test_permits_whose_creates_have_lost_their_answers_are_found(
     forgets_all(session_for())
 
 
-def test_permits_of_a_caller_that_gave_up_before_the_answer_are_deleted(
-    permits: Permits, connected: TcpProxy, before_permits: list[Callable[[], object]]
-) -> None:
-    before_permits.append(lambda: connected.black_hole("to_client"))
-    session_id = await_connection().id
-    with pytest.raises(LockUnavailable):
-        zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
-    permits.await_(2, 0)
-    cut_and_heal(connected)
-    permits.await_(0, 0)
-    assert session_for().id == session_id  # deleted, and not gone with it
-    forgets_all(session_for())
-
-
-def test_permits_that_reach_the_server_after_the_caller_gave_up_are_deleted(
-    permits: Permits, connected: TcpProxy, before_permits: list[Callable[[], object]]
-) -> None:
-    before_permits.append(lambda: connected.black_hole("to_server"))
-    await_connection()
-    before = permits.tree.client.get(permits.path)[1].cversion
-    with pytest.raises(LockUnavailable):
-        zk_semaphore(KEY, 2).acquire(timeout=0.3, leases=2)
-    connected.pass_through()
-    # The ghosts were made, or the test proves nothing, and are gone.
-    eventually(lambda: permits.tree.client.get(permits.path)[1].cversion == before + 4, PATIENCE)
-    permits.await_(0, 0)
-
-
 # --- reconnection --------------------------------------------------------------------------------
 
 
@@ -202,37 +173,6 @@ def test_a_waiter_whose_session_ends_starts_again_at_the_queue(
     forgets_all(session_for())
 
 
-def test_nodes_of_an_earlier_session_give_no_lease(
-    permits: Permits, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CURATOR-604: a server that lags behind still shows them to the new session."""
-    places: list[SemaphoreContender] = []
-
-    class Noted(SemaphoreContender):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            places.append(self)
-
-    monkeypatch.setattr("distlock.locks.semaphore.SemaphoreContender", Noted)
-    holder = zk_semaphore(KEY, 1, using="other")
-    assert holder.acquire()
-    waiting = make_owner().submit(zk_semaphore(KEY, 1).acquire, timeout=2 * PATIENCE)
-    permits.await_head(1)
-    ghosts = [f"{permits.path}/{permits.names()[-1]}", f"{permits.queue}/{permits.line()[0]}"]
-    for part in places[-1].parts:
-        node = part.machine.node
-        assert node is not None
-        part.machine.node = part.node = node._replace(session_id=node.session_id - 1)
-    holder.release()
-    permits.await_(1, 2)
-    assert not waiting.done()
-    for ghost in ghosts:
-        permits.tree.client.delete(ghost)
-    assert waiting.result(PATIENCE)
-    assert not set(ghosts) & {one.path for one in zk_semaphore(KEY, 1).participants()}
-    zk_semaphore(KEY, 1).release()
-
-
 def test_a_place_at_the_gate_that_an_operator_breaks_is_taken_anew(
     permits: Permits, make_owner: MakeOwner
 ) -> None:
@@ -254,14 +194,3 @@ def test_a_place_at_the_gate_that_an_operator_breaks_is_taken_anew(
 
 def watched(permits: Permits, path: str) -> bool:
     return path in str(permits.tree.client.command(b"wchp")).split()
-
-
-def test_a_release_in_an_outage_is_done_after_it(permits: Permits, connected: TcpProxy) -> None:
-    semaphore = zk_semaphore(KEY, 2)
-    assert semaphore.acquire(leases=2)
-    connected.cut()
-    eventually(lambda: not session_for().connected, PATIENCE)
-    semaphore.release(2)
-    assert len(permits.names()) == 2
-    connected.pass_through()
-    permits.await_(0, 0)

@@ -13,8 +13,6 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.exceptions import CancelledError
-from kazoo.recipe.watchers import PatientChildrenWatch
 
 from distlock import kazoo_client
 from tests.kit.helpers import eventually
@@ -47,16 +45,6 @@ def test_members_join_and_leave(path: str, recipe: str) -> None:
     assert [*parties[0]] == ["default"]
 
 
-def test_a_member_may_vanish_while_the_others_are_listed(path: str) -> None:
-    zk = kazoo_client()
-    party = zk.Party(path, "a")
-    party.join()
-    party.node = "vanished"
-    party.create_path = f"{path}/vanished"
-    assert [*party] == ["a"]
-    party.leave()  # of a node that is not there
-
-
 def test_a_counter_counts_for_all(path: str) -> None:
     one, other = (kazoo_client(using).Counter(path) for using in ("default", "other"))
     threads = [
@@ -72,25 +60,6 @@ def test_a_counter_counts_for_all(path: str) -> None:
     assert (one.pre_value, one.post_value) == (40, 38)
     with pytest.raises(TypeError):
         one.__add__("1")
-
-
-@pytest.mark.parametrize(("first", "step"), [(0, 1), (0.5, 0.25)])
-def test_a_counter_has_one_type(path: str, first: float, step: float) -> None:
-    counter = kazoo_client().Counter(path, default=first)
-    assert counter.value == first
-    counter += step
-    assert kazoo_client("other").Counter(path, default=first).value == first + step
-
-
-def test_a_barrier_holds_until_it_is_removed(path: str, make_owner: MakeOwner) -> None:
-    barrier, others = (kazoo_client(using).Barrier(path) for using in ("default", "other"))
-    assert others.wait(0)  # there is none
-    assert barrier.remove() is False
-    barrier.create()
-    assert not others.wait(0.1)
-    waiting = make_owner().submit(others.wait, PATIENCE)
-    barrier.remove()
-    assert waiting.result(PATIENCE)
 
 
 @pytest.mark.parametrize("clients", [2, 3])
@@ -124,20 +93,6 @@ def test_a_double_barrier_lets_all_in_and_all_out(
         done.result(PATIENCE)
 
 
-def test_a_queue_keeps_the_order_and_the_priority(path: str) -> None:
-    queue, other = (kazoo_client(using).Queue(path) for using in ("default", "other"))
-    assert queue.get() is None
-    assert len(queue) == 0
-    for value, priority in [(b"two", 100), (b"three", 100), (b"four", 101), (b"one", 1)]:
-        queue.put(value, priority)
-    assert len(other) == 4
-    assert [other.get() for _ in range(5)] == [b"one", b"two", b"three", b"four", None]
-    with pytest.raises(TypeError):
-        queue.put("no bytes")
-    with pytest.raises(ValueError, match="priority"):
-        queue.put(b"x", -100)
-
-
 def test_an_item_of_a_locking_queue_is_consumed_or_released(path: str) -> None:
     queue, other = (kazoo_client(using).LockingQueue(path) for using in ("default", "other"))
     queue.put_all([b"one", b"two"])
@@ -152,32 +107,6 @@ def test_an_item_of_a_locking_queue_is_consumed_or_released(path: str) -> None:
     assert not other.release()
     assert queue.get() == b"one"
     assert len(queue) == 2
-
-
-def test_a_consumer_waits_for_an_item(path: str, make_owner: MakeOwner) -> None:
-    queue, other = (kazoo_client(using).LockingQueue(path) for using in ("default", "other"))
-    assert queue.get(0.1) is None
-    waiting = make_owner().submit(queue.get, PATIENCE)
-    other.put(b"at last")
-    assert waiting.result(PATIENCE) == b"at last"
-
-
-def test_many_consumers_share_the_items(path: str, make_owner: MakeOwner) -> None:
-    got: Queue[bytes] = Queue()
-
-    def consume(using: str) -> None:
-        queue = kazoo_client(using).LockingQueue(path)
-        while (item := queue.get(1)) is not None:
-            got.put(item)
-            assert queue.consume()
-
-    items = [str(number).encode() for number in range(20)]
-    kazoo_client().LockingQueue(path).put_all(items)
-    consumers = [make_owner().submit(consume, using) for using in ("default", "other") * 2]
-    for one in consumers:
-        one.result(PATIENCE)
-    assert sorted(got.get(timeout=PATIENCE) for _ in items) == sorted(items)
-    assert got.empty()
 
 
 def test_one_contender_of_an_election_leads_at_a_time(path: str, make_owner: MakeOwner) -> None:
@@ -203,16 +132,6 @@ def test_one_contender_of_an_election_leads_at_a_time(path: str, make_owner: Mak
         elections[first].run("no function")
 
 
-def test_a_contender_of_an_election_may_be_cancelled(path: str, make_owner: MakeOwner) -> None:
-    with kazoo_client("other").Lock(path, "leader"):
-        election = kazoo_client().Election(path, "cancelled")
-        run = make_owner().submit(election.run, pytest.fail)
-        eventually(lambda: len(election.contenders()) == 2)
-        election.cancel()
-        run.exception(PATIENCE)
-        assert isinstance(run.exception(PATIENCE), CancelledError | None)
-
-
 def test_a_data_watch_follows_a_node_that_comes_changes_and_goes(path: str) -> None:
     seen: Queue[tuple[Any, Any]] = Queue()
 
@@ -233,26 +152,6 @@ def test_a_data_watch_follows_a_node_that_comes_changes_and_goes(path: str) -> N
         assert seen.get(timeout=PATIENCE) == (data, event)
 
 
-@pytest.mark.parametrize("recipe", ["DataWatch", "ChildrenWatch"])
-def test_a_watch_whose_function_returns_false_ends(path: str, recipe: str) -> None:
-    zk = kazoo_client()
-    zk.ensure_path(path)
-    listeners = len(zk.state_listeners)
-    seen: Queue[Any] = Queue()
-
-    @getattr(zk, recipe)(path)  # type: ignore[untyped-decorator]
-    def watch(value: Any, *rest: Any) -> bool:
-        seen.put(value)
-        return False
-
-    seen.get(timeout=PATIENCE)
-    assert len(zk.state_listeners) == listeners
-    zk.set(path, b"changed")
-    zk.create(f"{path}/child")
-    zk.get(path)
-    assert seen.empty()
-
-
 def test_a_watch_on_the_children_of_a_node_follows_them(path: str) -> None:
     zk, other = kazoo_client(), kazoo_client("other")
     other.ensure_path(path)
@@ -268,24 +167,3 @@ def test_a_watch_on_the_children_of_a_node_follows_them(path: str) -> None:
     assert seen.get(timeout=PATIENCE) == (["a"], "CHILD")
     other.create(f"{path}/b")
     assert seen.get(timeout=PATIENCE) == (["a", "b"], "CHILD")
-
-
-def test_a_watch_on_the_children_of_no_node_ends(path: str) -> None:
-    seen: Queue[Any] = Queue()
-    kazoo_client().ChildrenWatch(path, seen.put)
-    kazoo_client("other").create(path)
-    kazoo_client("other").create(f"{path}/child")
-    assert kazoo_client().get_children(path) == ["child"]
-    assert seen.empty()
-
-
-def test_a_patient_watch_waits_until_the_children_change_no_more(path: str) -> None:
-    zk, other = kazoo_client(), kazoo_client("other")
-    zk.ensure_path(path)
-    answer = PatientChildrenWatch(zk, path, 0.2).start()
-    other.create(f"{path}/a")
-    children, changed = answer.get(timeout=PATIENCE)
-    assert children == ["a"]
-    assert not changed.ready()
-    other.create(f"{path}/b")
-    changed.get(timeout=PATIENCE)

@@ -105,12 +105,6 @@ def test_a_timeout_that_the_servers_have_raised_to_two_ticks_is_warned_of(
     assert ["Set SESSION_TIMEOUT to 3 or more" in message for message in told] == [True] * warns
 
 
-def test_before_the_first_connection_the_timeout_is_the_one_asked_for() -> None:
-    one = Session(Configuration(hosts=f"127.0.0.1:{free_ports(1)[0]}", session_timeout=7))
-    assert one.timeout == 7
-    one.close()
-
-
 def test_a_chroot_comes_before_the_namespace(
     make_session: MakeSession, zookeeper: ZooKeeper
 ) -> None:

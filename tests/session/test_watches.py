@@ -84,15 +84,6 @@ def watched(zookeeper: ZooKeeper, one: Session, path: str) -> bool:
     return bool(found) and f"0x{one.id:x}" in sessions.split("\n/")[0]
 
 
-def test_a_watcher_hears_of_the_end_of_a_node(client: KazooClient, one: Session, node: str) -> None:
-    watcher = Watcher(one, node)
-    data, stat = watcher.watch()
-    assert data == b""
-    assert stat.czxid
-    client.delete(node)
-    assert eventually(lambda: watcher.told) == [True]
-
-
 def test_a_watcher_hears_of_a_change_and_of_one_only(
     client: KazooClient, one: Session, node: str
 ) -> None:
@@ -189,15 +180,6 @@ def test_watchers_that_come_and_go_in_many_threads_neither_lose_a_change_nor_lea
     eventually(lambda: not one.watches.watchers and not inside(one)._data_watchers)
 
 
-def test_taking_back_what_is_not_watched_does_nothing(one: Session, node: str) -> None:
-    watcher = Watcher(one, node)
-    watcher.unwatch()
-    watcher.watch()
-    watcher.unwatch()
-    watcher.unwatch()
-    assert one.call(one.children, one.root, timeout=20, key="") == ["node"]
-
-
 def test_a_lost_connection_tells_each_watcher(
     proxy: TcpProxy, client: KazooClient, one: Session, node: str
 ) -> None:
@@ -225,31 +207,6 @@ def contender(one: Session) -> str:
 
     path, _ = one.call(create, timeout=20, key="")
     return str(path)
-
-
-def test_a_delete_is_told_when_it_is_done(client: KazooClient, one: Session) -> None:
-    path = contender(one)
-    gone = threading.Event()
-    one.delete(path, one.id, gone.set)
-    assert gone.wait(20)
-    assert not client.exists(path)
-
-
-def test_a_delete_in_an_outage_is_done_after_it(
-    proxy: TcpProxy, client: KazooClient, one: Session
-) -> None:
-    path = contender(one)
-    before = one.id
-    proxy.cut()
-    eventually(lambda: not one.connected)
-    gone = threading.Event()
-    one.delete(path, one.id, gone.set)
-    assert client.exists(path)
-    assert not gone.is_set()
-    proxy.restore()
-    assert gone.wait(20)
-    assert not client.exists(path)
-    assert one.id == before
 
 
 @pytest.mark.parametrize("direction", ["to_server", "to_client"])
