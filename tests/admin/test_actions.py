@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,11 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
 from django.test import Client
 
-from distlock import LockLost, LockUnavailable, zk_lease, zk_lock, zk_semaphore
+from distlock import LockUnavailable, zk_lease, zk_lock
 from distlock.locks.actions import Target
 from tests.admin.tools import LIST, address, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
-from tests.kit.helpers import eventually
-from tests.kit.losses import await_own_watch
-from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from distlock_chaos.proxy import TcpProxy
@@ -37,28 +34,6 @@ def form(key: str, action: str) -> str:
 
 
 # --- what it does --------------------------------------------------------------------------------
-
-
-def test_a_broken_holder_is_told_and_the_next_one_gets_the_lock(
-    tree: Tree, operator: Client, make_owner: MakeOwner
-) -> None:
-    lock, rival = zk_lock("key"), make_owner()
-    hold = lock.__enter__()
-    await_own_watch(tree, hold)
-    got = rival.submit(zk_lock("key", using="other").acquire, timeout=3 * PATIENCE)
-    tree.await_line("key", 2)
-    (holder,) = the_lock("key").holders
-    confirmation = operator.get(form("key", "break"))
-    assert f"Process {holder.participant.pid}" in said(confirmation)
-    assert "Next in the queue, and the holder at once:" in said(confirmation)
-    answer = operator.post(form("key", "break"), follow=True)
-    assert answer.redirect_chain == [(address("key"), 302)]
-    assert "Broke the lock of " in said(answer)
-    assert got.result(PATIENCE)
-    eventually(lambda: hold.lost, PATIENCE)
-    with pytest.raises(LockLost):
-        lock.__exit__(None, None, None)
-    rival.now(zk_lock("key", using="other").release)
 
 
 def test_one_who_is_asked_hears_it(operator: Client) -> None:
@@ -151,17 +126,6 @@ def test_one_who_leaves_meanwhile_is_not_logged(
     assert not LogEntry.objects.exists()
 
 
-def test_a_node_made_anew_in_the_same_place_is_left_alone(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        path = stand(tree, "key")
-        sent = form("key", "break")
-        tree.client.delete(path)
-        tree.client.create(path, b"10.0.0.8")
-        for send in (operator.get, operator.post):
-            assert "has left already" in said(send(sent, follow=True))
-        assert tree.client.exists(path)
-
-
 def test_a_waiter_can_be_removed_from_the_queue(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         first, second, third = (stand(tree, "key") for _ in range(3))
@@ -193,20 +157,6 @@ def test_a_lease_can_be_broken_and_not_asked(operator: Client) -> None:
     assert lease.holder() is not None
     operator.post(end)
     assert lease.holder() is None
-
-
-def test_one_lease_of_a_semaphore_is_broken_and_the_others_stay(operator: Client) -> None:
-    semaphore = zk_semaphore("key", 3)
-    semaphore.acquire(leases=3)
-    holder = the_lock("key").holders[1]
-    confirmation = operator.get(of(holder, "key", "break"))
-    assert "2 other participants go on holding it." in said(confirmation)
-    operator.post(of(holder, "key", "break"))
-    left = [one.participant.path for one in the_lock("key").holders]
-    assert len(left) == 2
-    assert holder.participant.path not in left
-    with suppress(LockLost):  # where this process has heard of it
-        semaphore.release(leases=3)
 
 
 # --- who may -------------------------------------------------------------------------------------

@@ -64,9 +64,3 @@ def test_list_detail_and_confirmation_are_in_chinese(
         for word in words:
             assert word in said(page)
         assert english(said(page).partition("首页")[2]) == []
-
-
-def test_a_browser_that_asks_for_another_language_gets_english(operator: Client) -> None:
-    assert "Nobody holds or waits for a lock." in said(
-        operator.get(LIST, headers={"accept-language": "en"})
-    )

@@ -51,11 +51,3 @@ def test_what_the_pages_load_carries_the_nonce(operator: Client) -> None:
             elements = ours(operator.get(path))
             assert elements
             assert all('nonce="used-once"' in element for element in elements), elements
-
-
-def test_without_a_policy_there_is_none(operator: Client) -> None:
-    with zk_lock("key"):
-        for path in (LIST, address("key"), confirmation(operator)):
-            elements = ours(operator.get(path))
-            assert elements
-            assert not any("nonce" in element for element in elements), elements

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from django.utils.timezone import localtime
 
-from distlock import escape_key, zk_leader, zk_lease, zk_lock, zk_rwlock, zk_semaphore
+from distlock import escape_key, zk_lease, zk_lock
 from distlock.admin import model_admin
 from distlock.inspection.tree import snapshot
 from tests.admin.tools import LIST, address, keys, markup, of, rows, said
-from tests.inspection.tools import ONLY_NOBODY, cleared, stand, the_lock
-from tests.kit.tools import PATIENCE, MakeOwner, Tree
+from tests.inspection.tools import cleared, stand, the_lock
+from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -100,39 +100,6 @@ def test_of_a_long_queue_the_first_are_shown_and_the_rest_is_counted(
         assert "1 holder · 5 waiters" in said(page)
 
 
-def test_readers_and_writers_are_told_apart(
-    tree: Tree, operator: Client, make_owner: MakeOwner
-) -> None:
-    writer = make_owner()
-    with zk_rwlock("key").read:
-        waiting = writer.submit(zk_rwlock("key", timeout=PATIENCE).write.acquire)
-        tree.await_line("key", 2)
-        page = said(operator.get(address("key")))
-        assert "holds reads" in page
-        assert "1. waits writes" in page
-    assert waiting.result(PATIENCE)
-    writer.now(zk_rwlock("key").write.release)
-
-
-def test_a_semaphore_and_a_mutex_of_one_key_are_both_shown(operator: Client) -> None:
-    with zk_lock("key"), zk_semaphore("key", 3):
-        page = operator.get(address("key"))
-        assert "1 of 3 permits are taken." in said(page)
-        assert len(rows(page)) == 2
-        assert "2 holders" in said(page)
-
-
-def test_a_lease_tells_when_it_ends_and_a_leader_has_its_page(operator: Client) -> None:
-    lease = zk_lease("export", 600, owner="nightly")
-    assert lease.acquire()
-    page = said(operator.get(address("@leases/export")))
-    assert "nightly" in page
-    assert "unless renewed" in page
-    lease.release()
-    with zk_leader("beat"):
-        assert len(rows(operator.get(address("%leader:beat")))) == 1
-
-
 @pytest.mark.parametrize(
     "key", ["a/b", "%41", "A", "50% off?", "é<b>", "x" * 300, "&#;:_", "@leases", ".."], ids=ascii
 )
@@ -155,33 +122,10 @@ def test_a_peers_name_that_no_key_of_ours_has_can_be_looked_at(
         assert keys(operator.get("/admin/distlock/lock/")) == [name]
 
 
-def test_nobody_is_there(operator: Client) -> None:
-    page = operator.get(address("key"))
-    assert page.status_code == 200
-    assert "Nobody holds this lock, and nobody waits for it." in said(page)
-
-
 @pytest.mark.parametrize("name", ["%00", "a/b", "%ED%A0%80", "%2E%2E", "@leases%2F"])
 def test_what_is_no_name_of_a_lock_has_nobody(operator: Client, name: str) -> None:
     page = operator.get(f"/admin/distlock/lock/default:{name}/change/")
     assert "Nobody holds this lock" in said(page)
-
-
-def test_an_empty_name_is_not_found(operator: Client) -> None:
-    assert operator.get("/admin/distlock/lock/default:/change/").status_code == 404
-
-
-@pytest.mark.engines("zookeeper")
-def test_nodes_of_others_and_what_may_not_be_read_are_said(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        path = stand(tree, "key")
-        stand(tree, "key", "__lock__")
-        tree.client.set_acls(path, ONLY_NOBODY)
-        page = operator.get(address("key"))
-        assert "somebody whose node may not be read" in said(page)
-        assert "none: the node may not be read" in said(page)
-        assert "There are also nodes of other clients" in said(page)
-        assert "data-action" not in markup(page)
 
 
 def test_one_who_was_asked_to_leave_is_marked(tree: Tree, operator: Client) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import combinations
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
@@ -22,6 +21,8 @@ from tests.testproject.templates import TEMPLATES
 HEIGHT = 46
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from pytest_django import Settings
 
 
@@ -82,15 +83,6 @@ def test_every_wait_is_drawn_and_legible(count: int) -> None:
             assert abs(one.x - numbers[7]) > WIDTH / 2 or abs(one.y - numbers[8]) > HEIGHT / 2
 
 
-def test_it_goes_round_clockwise_from_the_first_who_came_wherever_the_cycle_begins() -> None:
-    links = ring(3).links
-    drawing = drawn(Cycle(links=links))
-    assert drawn(Cycle(links=(*links[1:], links[0]))) == drawing
-    a, b, c = drawing.waits
-    assert a.y < b.y == c.y
-    assert c.x < a.x < b.x
-
-
 @pytest.mark.parametrize("count", [1, MOST + 1])
 def test_who_waits_for_itself_and_a_deadlock_of_very_many_are_not_drawn(count: int) -> None:
     assert draw(ring(count)) is None
@@ -136,22 +128,6 @@ def test_what_is_long_is_cut_and_whole_in_the_title(long: str) -> None:
     assert sum(f"({long})" in title for title in titles) == 2
 
 
-def test_a_cut_text_keeps_both_ends() -> None:
-    wait = drawn(ring(2, key="stock:of-a-very-long-name:4")).waits[0]
-    assert wait.lock_label == "stock:of-\N{HORIZONTAL ELLIPSIS}g-name:40"
-
-
-def test_of_a_label_and_a_place_both_are_shown() -> None:
-    wait = drawn(ring(2, label="GET /buy/42")).waits[0]
-    assert (wait.label, wait.place) == ("GET /buy/42", "host-of-00:1 MainThread")
-    wait = drawn(ring(2)).waits[0]
-    assert (wait.label, wait.place) == ("host-of-00:1 MainThread", "")
-
-
-def test_of_one_who_does_not_say_where_it_runs_the_id_is_shown() -> None:
-    assert [wait.label for wait in drawn(ring(2, host="")).waits] == ["00", "01"]
-
-
 @pytest.mark.usefixtures("_templates")
 def test_numbers_are_written_as_svg_wants_them_in_every_language(settings: Settings) -> None:
     settings.USE_THOUSAND_SEPARATOR = True
@@ -160,12 +136,3 @@ def test_numbers_are_written_as_svg_wants_them_in_every_language(settings: Setti
         root = svg(drawing)
     assert root.get("viewBox") == f"-{drawing.half} -{drawing.half} {drawing.size} {drawing.size}"
     assert drawing.size > 1_000
-
-
-@pytest.mark.usefixtures("_templates")
-def test_the_boxes_have_the_size_that_was_reckoned_with() -> None:
-    boxes = [one for one in svg(drawn(ring(2))).iter() if one.tag.endswith("rect")]
-    assert {(one.get("width"), one.get("height")) for one in boxes} == {(str(WIDTH), str(HEIGHT))}
-    assert {(one.get("x"), one.get("y")) for one in boxes} == {
-        (str(-WIDTH // 2), str(-HEIGHT // 2))
-    }

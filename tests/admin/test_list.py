@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock import zk_lease, zk_lock
 from distlock.admin import model_admin
-from distlock.inspection import tree as inspection
 from distlock.inspection.wait_graph import deadlocks
-from distlock.session.bulk_reads import UNREAD, Reads
 from tests.admin.tools import LIST, address, keys, markup, said
-from tests.inspection.tools import ONLY_NOBODY, cleared, stand
-from tests.kit.helpers import eventually
+from tests.inspection.tools import cleared, stand
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from django.test import Client
     from pytest_django import Settings
 
@@ -41,12 +35,6 @@ def test_locks_are_shown_with_their_holders_and_linked(
         assert "MainThread" in said(page)
     assert waiting.result(PATIENCE)
     rival.now(zk_lock("stock:1").release)
-
-
-def test_nobody_holds_anything(operator: Client) -> None:
-    page = operator.get(LIST)
-    assert "Nobody holds or waits for a lock." in said(page)
-    assert "0 holders · 0 waiters" in said(page)
 
 
 @pytest.mark.parametrize(
@@ -73,20 +61,6 @@ def test_searched_chosen_and_sorted(
         lease.release()
 
 
-def changed_after(tree: Tree, moment: int) -> bool:
-    return bool(tree.client.set(tree.namespace, b"").mtime > moment)
-
-
-def test_sorted_by_age_and_by_the_longest_wait(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        for key in ("first", "second", "second", "first"):
-            stood = tree.client.get(stand(tree, key))[1].ctime
-            # The server counts milliseconds, and may make two nodes within one.
-            eventually(partial(changed_after, tree, stood), PATIENCE, "the next millisecond")
-        assert keys(operator.get(f"{LIST}?o=age")) == ["first", "second"]
-        assert keys(operator.get(f"{LIST}?o=wait")) == ["second", "first"]
-
-
 def test_the_column_that_it_is_sorted_by_is_said(tree: Tree, operator: Client) -> None:
     with cleared(tree):
         stand(tree, "a")
@@ -105,11 +79,6 @@ def test_a_search_text_of_10000_characters_is_cut_and_that_is_said(operator: Cli
     assert "Only the first 200 characters of that text are searched for." in said(page)
     assert "é" * 200 in markup(page)
     assert "é" * 201 not in markup(page)
-
-
-@pytest.mark.parametrize("query", ["q=%00%ff", "p=99999999999&o=%00"])
-def test_parameters_that_make_no_sense_do_no_harm(operator: Client, query: str) -> None:
-    assert operator.get(f"{LIST}?{query}").status_code == 200
 
 
 def test_markup_in_a_key_and_in_what_a_node_says_is_text(tree: Tree, operator: Client) -> None:
@@ -135,23 +104,6 @@ def test_there_is_no_inline_script_or_style(tree: Tree, operator: Client) -> Non
             assert answer["Content-Security-Policy"].startswith("default-src 'self';")
 
 
-def test_a_semaphore_tells_how_many_leases_are_taken(operator: Client) -> None:
-    with zk_semaphore("printer", 3):
-        page = said(operator.get(LIST))
-        assert "semaphore 1 of 3" in page
-
-
-@pytest.mark.engines("zookeeper")
-def test_what_may_not_be_read_is_said(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        stand(tree, "open")
-        tree.client.create(tree.path("secret"))
-        tree.client.set_acls(tree.path("secret"), ONLY_NOBODY)
-        page = operator.get(f"{LIST}?o=key")
-        assert keys(page) == ["open", "secret"]
-        assert "The ACL does not let us read who is there." in said(page)
-
-
 # --- more than fits ------------------------------------------------------------------------------
 
 
@@ -167,26 +119,6 @@ def test_pages(tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch) ->
         assert keys(last) == ["key-4"]
         assert "Previous" in said(last)
         assert "Next" not in said(last)
-
-
-def test_a_time_that_is_up_is_said(
-    tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(inspection, "BATCH", 2)
-    nodes, looks = Reads.nodes, []
-
-    def slow(reads: Reads, paths: Any) -> Any:
-        looks.append(paths)
-        outcomes = nodes(reads, paths)
-        return [UNREAD for _ in outcomes] if len(looks) == 2 else outcomes
-
-    with cleared(tree):
-        for number in range(4):
-            stand(tree, f"key-{number}")
-        monkeypatch.setattr(Reads, "nodes", slow)
-        page = operator.get(f"{LIST}?o=key")
-        assert keys(page) == ["key-0", "key-1"]
-        assert "The time was up before all keys were read." in said(page)
 
 
 # --- aliases, fragments, deadlocks ---------------------------------------------------------------
@@ -215,11 +147,6 @@ def test_a_fragment_has_only_what_changes(tree: Tree, operator: Client) -> None:
         assert keys(operator.get(fragment)) == ["a"]
 
 
-def test_the_page_links_to_its_fragment_with_all_that_was_asked_for(operator: Client) -> None:
-    page = markup(operator.get(f"{LIST}?q=a&using=other"))
-    assert 'data-url="?q=a&amp;using=other&amp;_fragment=1"' in page
-
-
 def test_a_deadlock_is_named_on_the_list_and_on_the_pages_of_its_locks(
     tree: Tree, operator: Client
 ) -> None:
@@ -232,13 +159,3 @@ def test_a_deadlock_is_named_on_the_list_and_on_the_pages_of_its_locks(
             assert "There is a deadlock." in said(page)
             assert "x waits for b , held by y" in said(page)
             assert "y waits for a , held by x" in said(page)
-
-
-def test_a_deadlock_among_keys_that_were_not_searched_for_is_named_too(
-    tree: Tree, operator: Client
-) -> None:
-    with cleared(tree):
-        for key, holder, waiter in (("a", "x", "y"), ("b", "y", "x")):
-            stand(tree, key, data=holder)
-            stand(tree, key, data=waiter)
-        assert "There is a deadlock." in said(operator.get(f"{LIST}?q=nothing"))

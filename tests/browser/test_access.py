@@ -8,13 +8,12 @@ import pytest
 
 from distlock_chaos.ports import free_ports
 from tests.browser.axe import findings
-from tests.browser.site import LIST, chroot, detail
+from tests.browser.site import LIST, detail
 from tests.browser.test_deadlocks import circle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from distlock_chaos.server import ZooKeeper
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
     from tests.browser.site import Site, SiteAt
@@ -38,21 +37,6 @@ LIGHTNESS = """
 () => {
     const colour = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
     return (colour[0] + colour[1] + colour[2]) / 3;
-}
-"""
-#: What is seen of the way to a page, and of what stands beside a list.
-BREADCRUMBS = """
-() => {
-    const style = getComputedStyle(document.querySelector(".breadcrumbs"));
-    const link = getComputedStyle(document.querySelector(".breadcrumbs a"));
-    return [style.backgroundColor, style.color, style.padding, link.color, link.fontSize];
-}
-"""
-FILTER = """
-() => {
-    const box = (id) => document.getElementById(id).getBoundingClientRect();
-    const [list, filter] = [box("distlock-body"), box("changelist-filter")];
-    return [filter.left >= list.right, filter.bottom <= list.top];
 }
 """
 OPEN_FILTERS = "document.querySelector('#changelist-filter > details').open = true"
@@ -171,43 +155,3 @@ def test_a_server_away(operator: Callable[..., Tab], site_at: SiteAt) -> None:
     looks.each(lambda tab: tab.sees("#distlock-stale"))
     looks.each(lambda tab: tab.sees("#distlock-unavailable"))
     looks.check("an outage")
-
-
-def test_no_locks(operator: Callable[..., Tab], site_at: SiteAt, zookeeper: ZooKeeper) -> None:
-    looks = Looks(operator, site_at(chroot(zookeeper.hosts)))
-    looks.each(lambda tab: tab.go(LIST))
-    looks.each(lambda tab: tab.sees("#distlock-nothing", text="Nobody holds"))
-    looks.check("an empty list")
-
-
-@pytest.mark.parametrize("width", [360, 800])
-def test_nothing_sticks_out_of_the_screen(
-    site: Site,
-    operator: Callable[..., Tab],
-    pages: Callable[[Tab], Iterator[str]],
-    width: int,
-) -> None:
-    tab = operator(site, viewport={"width": width, "height": 800})
-    for page in pages(tab):
-        assert (page, tab(lambda page: page.evaluate(OVERFLOW))) == (page, [])
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_way_to_a_page_looks_as_on_pages_of_django(
-    site: Site, operator: Callable[..., Tab], pages: Callable[[Tab], Iterator[str]], width: int
-) -> None:
-    tab = operator(site, viewport={"width": width, "height": 800})
-    tab.go("/admin/distlock/")
-    djangos = tab(lambda page: page.evaluate(BREADCRUMBS))
-    for page in pages(tab):
-        assert (page, tab(lambda page: page.evaluate(BREADCRUMBS))) == (page, djangos)
-
-
-@pytest.mark.parametrize(("width", "beside"), [(1280, True), (360, False)])
-def test_the_filter_is_beside_the_list_or_above(
-    site: Site, operator: Callable[..., Tab], width: int, beside: bool
-) -> None:
-    tab = operator(site, viewport={"width": width, "height": 800})
-    tab.go(LIST)
-    tab.sees("#changelist-filter")
-    assert tab(lambda page: page.evaluate(FILTER)) == [beside, not beside]

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from kazoo.exceptions import NoNodeError
-from playwright.sync_api import expect
 
 from distlock.keys.templates import znode_name
 from tests.browser.site import LIST, NAMESPACE, detail
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from tests.browser.chromium import Tab
     from tests.browser.site import Site
 
-#: Long enough to be seen on a page that looks every other second.
-AFTER = 12
 
 PROCESS = """
 import json, sys
@@ -103,22 +100,3 @@ def test_it_is_told_and_drawn_and_ends_when_one_lock_is_broken(
         tab.sees(".distlock-deadlock", count=0)
         # Whoever has lost its lock goes on waiting for the other, and may end before it knows.
         assert {outcome for outcome, _ in outcomes(processes)} <= {"has both", "LockLost"}
-
-
-def test_it_is_told_until_detection_ends_it(
-    site: Site, operator: Callable[..., Tab], key: str
-) -> None:
-    tab = operator(site)
-    tab.go(LIST)
-    with circle(site, key, after=AFTER) as (_, processes):
-        tab.sees(".distlock-deadlock[role=alert]", text=key)
-        ended = outcomes(processes)
-        assert sorted(outcome for outcome, _ in ended) == [
-            "DeadlockDetected",
-            "has both",
-            "has both",
-        ]
-        (waited,) = [waited for outcome, waited in ended if outcome == "DeadlockDetected"]
-        assert waited <= AFTER + 1
-        tab(lambda page: expect(page.locator(".distlock-deadlock")).to_have_count(0))
-    tab.sees(f'tr[data-key^="{key}"]', count=0)

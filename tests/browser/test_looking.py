@@ -12,8 +12,6 @@ from tests.browser.site import LIST, detail
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from playwright.sync_api import Page
-
     from tests.browser.chromium import Tab
     from tests.browser.crew import Crew
     from tests.browser.site import Site
@@ -94,23 +92,6 @@ def test_a_paused_page_stands_still_also_after_a_reload(
     tab.sees("#distlock-pause", text="Pause")
 
 
-def test_two_tabs_follow_and_pause_together(
-    site: Site, operator: Callable[..., Tab], crew: Crew, key: str
-) -> None:
-    tab = operator(site)
-    other = tab.another()
-    for one in (tab, other):
-        one.go(f"{LIST}?q={key}")
-    crew.hold(key)
-    for one in (tab, other):
-        one.sees(row(key))
-    other.click("#distlock-pause")
-    tab.sees("#distlock-pause", text="Resume")
-    tab.click("#distlock-pause")
-    other.sees("#distlock-pause", text="Pause")
-    assert other.complaints == []
-
-
 def test_a_node_name_is_shown_on_demand_and_stays_open(
     site: Site, operator: Callable[..., Tab], crew: Crew, key: str
 ) -> None:
@@ -183,25 +164,6 @@ def test_rows_stay_in_order_under_the_pointer(
     tab.sees(row(third), count=0)
     assert shown() == [second, first]
     assert tab(lambda page: page.evaluate(SELECTED)) == [second, "a long job"]
-
-
-def test_a_text_of_ten_thousand_characters(site: Site, operator: Callable[..., Tab]) -> None:
-    tab = operator(site)
-    tab.go(LIST)
-
-    def search(page: Page) -> int:
-        page.fill("#searchbar", "x" * 10_000)
-        with page.expect_navigation() as navigation:
-            page.press("#searchbar", "Enter")
-        return navigation.value.status
-
-    assert tab(search) == 200
-    tab.sees("#distlock-nothing")
-    # Somebody's own address: as long as gunicorn takes one, and longer.
-    tab.go(f"{LIST}?q={'x' * 3900}")
-    tab.sees("#distlock-cut-text")
-    far_too_long = tab(lambda page: page.request.get(f"{LIST}?q={'x' * 10_000}").status)
-    assert far_too_long == 414
 
 
 def test_a_page_whose_login_ends_says_so_and_stops(

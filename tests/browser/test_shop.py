@@ -68,47 +68,6 @@ def test_two_buyers_see_their_places_and_then_the_result(
     assert stock_at(first) == before - 2
 
 
-def test_the_place_is_live(buyer: Callable[..., Tab], crew: Crew) -> None:
-    tab = buyer()
-    first = crew.hold(STOCK)
-    second = crew.wait(STOCK)
-    lines_up(tab)
-    tab.sees("#message[role=status][aria-live=polite]", text=f"{TILL} 2 in line.")
-    progress = "document.getElementById('line').value"
-    at_first = tab(lambda page: page.evaluate(progress))
-    first.leave()
-    tab.sees("#message", text=f"{TILL} 1 in line.")
-    assert tab(lambda page: page.evaluate(progress)) > at_first
-    second.leave()
-    tab.sees("#message.good")
-
-
-def test_a_buyer_without_javascript_waits_for_the_result(
-    buyer: Callable[..., Tab], crew: Crew
-) -> None:
-    tab = buyer(java_script_enabled=False)
-    tab.go(CAMERA)
-    tab.sees(".hint", text="goes on loading until it is your turn")
-    holder = crew.hold(STOCK)
-    tab(lambda page: page.click("#buy button", no_wait_after=True))
-    holder.leave()
-    tab.sees(TITLE, text="It is yours")
-
-
-def test_the_pages_can_be_read_in_chinese(buyer: Callable[..., Tab], crew: Crew) -> None:
-    tab = buyer()
-    tab.go(CAMERA)
-    tab.click("button[value=zh-hans]")
-    tab.sees("html[lang=zh-hans] h1", text="拍立得相机")
-    holder = crew.hold(STOCK)
-    tab.click("#buy button")
-    tab.sees("#message", text="您排在第 1 位")
-    holder.leave()
-    tab.sees("#message.good", text="归您了")
-    tab.click("button[value=en]")
-    tab.sees("h1", text="Instant camera")
-
-
 def check(tab: Tab, scheme: str) -> None:
     assert tab(findings) == []
     assert tab(lambda page: page.evaluate(OVERFLOW)) == []

@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.management import get_system_username
 
 from distlock import signals, zk_lease, zk_lock
-from distlock.locks import actions, revocation
+from distlock.locks import actions
 from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
@@ -118,24 +118,6 @@ def test_breaking_wants_a_terminal_or_a_yes(tree: Tree, monkeypatch: pytest.Monk
         assert status == 0
         assert out == f"Broken: a peer with node {path.rpartition('/')[2]} on {path}\n"
         assert not tree.client.exists(path)
-
-
-def test_who_has_gone_while_it_was_asked_is_not_broken(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with cleared(tree):
-        path = stand(tree, "key")
-
-        def too_late(*args: object, **options: object) -> bool:
-            tree.client.delete(path)
-            stand(tree, "key")
-            return revocation.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
-
-        monkeypatch.setattr(actions, "break_node", too_late)
-        status, out, _ = run("break", "key", "-y")
-        assert status == 1
-        assert out.startswith("Not broken, for it has gone meanwhile")
-        assert len(tree.line("key")) == 1
 
 
 # --- the record -----------------------------------------------------------------------------------

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import zk_lease, zk_lock, zk_semaphore
+from distlock import zk_lock
 from distlock.inspection.tree import look
-from distlock.management import output
 from distlock.management.subcommands import show
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run, run_json
-from tests.inspection.tools import ONLY_NOBODY, cleared, stand
+from tests.inspection.tools import cleared, stand
 from tests.kit.tools import PATIENCE, within
 
 if TYPE_CHECKING:
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
-
-
-def test_a_list_without_locks_is_empty(tree: Tree) -> None:
-    assert run("list") == (0, "", f"Nobody holds or waits for a lock in {tree.namespace}.\n")
-    assert run_json("list")["locks"] == []
 
 
 def test_a_key_without_a_lock_is_an_error() -> None:
@@ -104,40 +98,6 @@ def test_show_tells_the_queue_in_order(tree: Tree) -> None:
         assert lines[3].split()[0] == "waits"
 
 
-def test_show_tells_all_kinds_of_a_key() -> None:
-    lease = zk_lease("key", 600, owner="job:7")
-    assert lease.acquire()
-    with zk_lock("key"), zk_semaphore("key", 3):
-        _, out, _ = run("show", "key")
-        assert "key: mutex, 1 held, 0 waiting" in out
-        assert "key: semaphore, 1 of 3 held, 0 waiting" in out
-        assert "key: lease, 1 held, 0 waiting" in out
-        assert "job:7" in out
-        expires = [
-            lock["holders"][0]["participant"]["expires"]
-            for lock in run_json("show", "key")["locks"]
-            if lock["kind"] == "lease"
-        ]
-        assert expires[0]
-    lease.release()
-
-
-@pytest.mark.engines("zookeeper")
-def test_what_others_have_left_is_told_without_harm(tree: Tree) -> None:
-    with cleared(tree):
-        evil = "\u202etxt.exe"
-        tree.client.create(f"{tree.path(evil)}/{evil}", makepath=True)
-        stand(tree, evil, f"{evil}lock-", data=b"?")
-        stand(tree, "secret")
-        tree.client.set_acls(tree.path("secret"), ONLY_NOBODY)
-        for command in (["list"], ["show", evil], ["show", "secret"]):
-            _, out, errors = run(*command)
-            assert out
-            assert all(line.isprintable() for line in (out + errors).splitlines())
-        assert "may not be read" in run("list")[1]
-        assert "does not let us read" in run("show", "secret")[1]
-
-
 def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(show, "look", partial(look, depth=2))
     with cleared(tree):
@@ -161,23 +121,3 @@ def test_wrong_settings_have_status_78(command: list[str]) -> None:
     status, _, errors = run(*command, "--using", "elsewhere")
     assert status == 78
     assert "no alias 'elsewhere'" in errors
-
-
-def test_wrong_usage_has_status_2() -> None:
-    assert run("show", "")[0] == 2
-    assert run("list", "--sort", "name")[0] == 1  # argparse's error, as call_command tells it
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, "?"),
-        (0.04, "0.0s"),
-        (9.94, "9.9s"),
-        (42.9, "0:00:42"),
-        (7860, "2:11:00"),
-        (90_000, "1 day, 1:00:00"),
-    ],
-)
-def test_durations_are_short(value: float | None, text: str) -> None:
-    assert output.duration(value) == text

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from distlock.management.commands.distlock import Command
 from distlock.management.subcommands import server
 from distlock_chaos import install
 from distlock_chaos.ports import PortInUse, free_ports, require_free
@@ -121,23 +120,6 @@ def test_a_port_in_use_is_an_error_that_names_it() -> None:
             call_command("distlock", "server", port=port)
 
 
-def test_the_default_port_is_zookeepers() -> None:
-    options = Command().create_parser("manage.py", "distlock").parse_args(["server"])
-    assert (options.port, options.nodes, options.data_dir) == (2181, 1, None)
-
-
-@pytest.mark.parametrize("nodes", [0, 2, -3])
-def test_the_number_of_nodes_is_odd(nodes: int) -> None:
-    with pytest.raises(CommandError, match=f"nodes is {nodes}: give an odd number"):
-        call_command("distlock", "server", nodes=nodes, port=0)
-
-
-def test_a_data_folder_that_is_a_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(CommandError, match="Not a directory"):
-        call_command("distlock", "server", port=0, data_dir=str(tmp_path / "file"))
-
-
 def test_several_nodes_without_java_are_an_error_that_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -148,11 +130,6 @@ def test_several_nodes_without_java_are_an_error_that_says_what_to_type(
     with pytest.raises(CommandError, match="apt-get install zookeeper"):
         call_command("distlock", "server", nodes=3, port=0)
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == handlers
-
-
-def test_a_missing_subcommand_is_an_error() -> None:
-    with pytest.raises(CommandError, match="subcommand"):
-        call_command("distlock")
 
 
 @pytest.mark.parametrize(

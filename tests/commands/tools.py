@@ -11,13 +11,6 @@ from django.core.management import CommandError, call_command
 from tests.kit.tools import PATIENCE
 
 
-class Terminal(StringIO):
-    """A stream that somebody looks at."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def run(*arguments: str, errors: StringIO | None = None) -> tuple[int, str, str]:
     """Run a subcommand; return its exit status and what it has written."""
     out, errors = StringIO(), errors or StringIO()

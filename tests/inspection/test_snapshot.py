@@ -14,12 +14,9 @@ from distlock import (
     zk_lock,
     zk_rwlock,
     zk_semaphore,
-    zk_semaphore_mutex,
 )
-from distlock.inspection.state import LEADER, LEASES
 from distlock.inspection.tree import look, snapshot
-from distlock.lease.nodes import LeaseHolder, parent_of_leases
-from distlock.locks import leader
+from distlock.lease.nodes import LeaseHolder
 from distlock.owner.owner import label
 from distlock.session import server_time
 from distlock.session.registry import session_for
@@ -37,11 +34,6 @@ def test_where_nothing_is_there_are_no_locks(tree: Tree) -> None:
     assert empty.namespace == tree.namespace
     assert look("key").locks == ()
     assert not tree.client.exists(tree.namespace)
-
-
-def test_names_that_the_recipes_have_are_the_same_here(tree: Tree) -> None:
-    assert leader.PREFIX == LEADER
-    assert parent_of_leases(session_for()) == f"{tree.namespace}/{LEASES}"
 
 
 def test_a_mutex_with_its_holder_and_its_queue(tree: Tree, make_owner: MakeOwner) -> None:
@@ -134,12 +126,6 @@ def test_all_leases_that_one_waits_for_are_held_by_nobody(
     waiter.now(semaphore.release, 3)
 
 
-def test_a_semaphore_mutex_is_a_semaphore_of_one_beside_the_mutex_of_its_key() -> None:
-    with zk_semaphore_mutex("import"), zk_lock("import"):
-        seen = look("import", budget=PATIENCE).locks
-        assert [(one.kind, one.limit) for one in seen] == [("semaphore", 1), ("mutex", None)]
-
-
 def test_a_persistent_lease_with_its_expiry_and_one_that_has_ended() -> None:
     lease = zk_lease("nightly", 600, owner="job:7")
     assert lease.acquire()
@@ -209,20 +195,6 @@ def test_waits_are_by_the_servers_clock(tree: Tree, monkeypatch: pytest.MonkeyPa
     assert 0 <= contender.seconds < 3 * PATIENCE
     assert seen.taken_at.timestamp() > created
     assert not [name for name in tree.children(tree.namespace) if name.startswith("@clock")]
-
-
-@pytest.mark.usefixtures("holder")
-def test_the_first_waiter_has_waited_longest(tree: Tree) -> None:
-    with cleared(tree):
-        stand(tree, "key")
-        stand(tree, "key")
-        seen = the_lock("key")
-        first, second = seen.waiters
-        assert first.seconds is not None
-        assert second.seconds is not None
-        assert seen.age is not None
-        assert seen.longest_wait == first.seconds >= second.seconds
-        assert seen.age >= seen.longest_wait
 
 
 @pytest.mark.usefixtures("holder")
