@@ -52,16 +52,6 @@ def test_a_name_that_an_example_imports_is_there() -> None:
     assert imported() <= set(SHOWN)
 
 
-def test_each_has_a_meaning() -> None:
-    """Each function and class has a docstring, and each signal a comment."""
-    for block in python_blocks(PAGE):
-        for node in ast.parse(block.text).body if block.reason else ():
-            if isinstance(node, ast.AnnAssign):
-                assert re.search(rf"# .+\n{ast.unparse(node.target)}: Signal", block.text)
-            else:
-                assert ast.get_docstring(node)  # type: ignore[arg-type]
-
-
 def test_the_site_shows_docstrings_in_the_place_of_signatures() -> None:
     page = api.with_directives(TEXT)
     assert ".. autofunction:: distlock.zk_lock\n" in page

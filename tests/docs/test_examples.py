@@ -39,10 +39,11 @@ def stock() -> int:
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_examples_of_a_page_run(page: str, names: Names, settings: Settings) -> None:
+    before = set(threading.enumerate())  # a browser's, too, if a test of this process had one
     run_page(page, names)
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join(PATIENCE)  # one of the page's
+    for thread in set(threading.enumerate()) - before:
+        if not thread.daemon:
+            thread.join(PATIENCE)
     for name in [*names.get("INSTALLED_APPS", []), *names.get("MIDDLEWARE", [])]:
         if str(name).startswith("distlock."):
             assert import_string(name)
