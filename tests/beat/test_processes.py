@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from distlock.locks.leader import Leader
     from distlock_chaos.guard import GuardedProcess
     from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
     from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
@@ -121,40 +119,3 @@ def test_one_that_was_stopped_sends_no_more_and_stands_in_line_again(
         assert sent.by().count(first.pid) == before
         second.send(signal.SIGTERM)
         sent.await_more(first)
-
-
-@contextmanager
-def worker_with_beat(
-    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
-) -> Iterator[tuple[Worker, Leader]]:
-    """Start ``celery worker -B``, whose beat leads."""
-    options = {"celery": {"beat_schedule": EVERY_MOMENT}, "SESSION_TIMEOUT": 40}
-    with fleet(zookeeper, tmp_path, redis.new_database(), **options) as host:
-        settings.DISTLOCK = host.distlock
-        leader = zk_leader("beat:testproject")
-        schedule = f"--schedule={tmp_path / 'schedule'}"
-        within = ["-B", "--scheduler", "distlock.celery.beat:LeaderScheduler", schedule]
-        with host.worker(*within, "-Q", "nobodys", concurrency=1) as worker:
-            await_line(leader, 1)
-            yield worker, leader
-        close_sessions()
-
-
-def test_a_beat_within_a_worker_leaves_the_line_with_it(
-    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
-) -> None:
-    with worker_with_beat(zookeeper, redis, tmp_path, settings) as (worker, leader):
-        worker.stop()
-        eventually(lambda: not leader.participants(), AT_ONCE, "an empty line")
-
-
-def test_a_killed_beat_within_a_worker_leaves_the_line_at_once(
-    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, settings: Settings
-) -> None:
-    """Its process has closed the socket that it inherited, and starts a reaper of its own."""
-    with worker_with_beat(zookeeper, redis, tmp_path, settings) as (worker, leader):
-        beat = leader.leader()
-        assert beat is not None
-        assert beat.pid not in {None, worker.process.pid}
-        os.kill(beat.pid, signal.SIGKILL)
-        eventually(lambda: not leader.participants(), AT_ONCE, "an empty line")

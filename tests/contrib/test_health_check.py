@@ -40,14 +40,6 @@ def test_a_server_that_answers_is_well() -> None:
     assert ask(using="other") == (200, {"Locks(using='other')": "OK"})
 
 
-@pytest.mark.usefixtures("tree")
-def test_it_needs_no_options() -> None:
-    await_connection()
-    view = HealthCheckView.as_view(checks=[CHECK])
-    response = asyncio.run(view(AsyncRequestFactory().get("/health/", {"format": "text"})))
-    assert response.content == b"Locks(using='default'): OK\n"
-
-
 def test_a_server_that_is_away_is_said_without_its_address(settings: Settings) -> None:
     (port,) = free_ports(1)
     settings.DISTLOCK = {"default": {"HOSTS": f"127.0.0.1:{port}"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,13 +18,12 @@ from distlock import (
     lock_acquired,
     zk_lock,
     zk_locked,
-    zk_semaphore,
 )
 from distlock.contrib.opentelemetry import Spans
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, MakeOwner, expire
+from tests.kit.tools import PATIENCE, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,37 +100,6 @@ def test_a_wait_and_a_hold_are_spans_of_which_the_second_links_to_the_first(
     assert wait.status.status_code is hold.status.status_code is StatusCode.UNSET
 
 
-def test_both_belong_to_the_span_that_asked_for_the_lock(traces: Traces) -> None:
-    begin = traces.tracer.start_as_current_span
-    with begin("request"), zk_lock("key"), begin("work"):
-        pass
-    request = traces["request"]
-    for name in ("distlock wait", "distlock hold", "work"):
-        parent = traces[name].parent
-        assert parent is not None
-        assert parent.span_id == request.context.span_id
-
-
-def test_tasks_have_spans_of_their_own(traces: Traces) -> None:
-    async def work(name: str) -> None:
-        with traces.tracer.start_as_current_span(name):
-            async with zk_lock(name):
-                await asyncio.sleep(0)
-
-    async def both() -> None:
-        await asyncio.gather(work("a"), work("b"))
-
-    asyncio.run(both())
-    spans = traces.exporter.get_finished_spans()
-    for span in spans:
-        if span.name.startswith("distlock"):
-            assert span.attributes is not None
-            assert span.parent is not None
-            parent = traces[str(span.attributes["distlock.key"])]
-            assert span.parent.span_id == parent.context.span_id
-    assert len(spans) == 6
-
-
 @pytest.mark.usefixtures("holder")
 def test_a_wait_in_vain_is_a_span(traces: Traces) -> None:
     with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
@@ -168,15 +135,6 @@ def test_a_loss_is_an_event_and_an_error_of_the_hold(traces: Traces, zookeeper: 
     (lost,) = span.events
     assert (lost.name, lost.attributes) == ("lost", {"reason": "session"})
     assert span.status.status_code is StatusCode.ERROR
-
-
-def test_a_hold_may_end_in_another_thread(traces: Traces, make_owner: MakeOwner) -> None:
-    semaphore = zk_semaphore("mail", 1)
-    assert semaphore.acquire()
-    make_owner().now(semaphore.release)
-    span = traces["distlock hold"]
-    assert span.attributes is not None
-    assert span.attributes["distlock.recipe"] == "Semaphore"
 
 
 def test_an_acquire_that_is_interrupted_before_it_is_traced_has_no_span(traces: Traces) -> None:

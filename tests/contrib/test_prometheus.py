@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from distlock import (
-    DeadlockDetected,
-    IncompatiblePeer,
     LockBusy,
     LockLost,
     LockUnavailable,
     lock_acquired,
-    zk_lease,
     zk_lock,
     zk_locked,
-    zk_rwlock,
     zk_semaphore,
 )
 from distlock.contrib.prometheus import Metrics
-from distlock.locks.mutex import Mutex
 from distlock.session.registry import session_for
-from distlock.signals import announce, lock_failed
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, MakeOwner, expire
 
@@ -104,26 +97,6 @@ def test_no_key_is_told(samples: Samples) -> None:
     assert "secret" not in samples.text
 
 
-def test_a_lock_that_is_entered_again_is_counted_once(samples: Samples) -> None:
-    with zk_lock("key"), zk_lock("key"):
-        assert samples("held") == 1
-    assert samples("held") == 0
-    assert samples("acquires_total", outcome="acquired") == 1
-
-
-def test_tasks_are_counted_as_threads_are(samples: Samples) -> None:
-    async def hold() -> None:
-        async with zk_lock("key"):
-            assert samples("held") == 1
-
-    async def both() -> None:
-        await asyncio.gather(hold(), hold())
-
-    asyncio.run(both())
-    assert samples("acquires_total", outcome="acquired") == samples("hold_seconds_count") == 2
-    assert samples("held") == 0
-
-
 @pytest.mark.usefixtures("holder")
 def test_a_busy_lock_is_an_outcome(samples: Samples) -> None:
     with pytest.raises(LockBusy), zk_lock("key", timeout=0.1):
@@ -139,14 +112,6 @@ def test_an_absent_zookeeper_is_an_outcome(broken_link: TcpProxy, samples: Sampl
         pass
     assert samples("acquires_total", outcome="unavailable") == 1
     assert samples("wait_seconds_sum") >= 1  # CONNECT_TIMEOUT
-
-
-@pytest.mark.parametrize(
-    ("error", "outcome"), [(DeadlockDetected, "deadlock"), (IncompatiblePeer, "error")]
-)
-def test_other_errors_are_outcomes(samples: Samples, error: Any, outcome: str) -> None:
-    announce(lock_failed, Mutex, zk_lock("key"), waited=1.0, error=error())
-    assert samples("acquires_total", outcome=outcome) == 1
 
 
 def test_a_lost_lock_is_not_held_any_more_and_its_release_changes_nothing(
@@ -195,45 +160,11 @@ def test_leases_that_another_thread_gives_back_are_counted_back(
     assert samples("hold_seconds_count", recipe="Semaphore") == 2
 
 
-def test_readers_are_counted_as_holders(samples: Samples, make_owner: MakeOwner) -> None:
-    lock = zk_rwlock("prices")
-    other = make_owner()
-    with lock.read:
-        assert other.now(lock.read.acquire)
-        assert samples("held") == 2
-        other.now(lock.read.release)
-    assert samples("held") == 0
-
-
 def test_the_bytes_of_lock_nodes_are_measured(samples: Samples) -> None:
     with zk_lock("one") as one, zk_lock("two") as two:
         expected = sum(len(hold.path) + 4 for hold in (one, two))
         value = samples.registry.get_sample_value("distlock_node_bytes", {"using": "default"})
         assert value == expected
-
-
-def test_a_persistent_lease_is_not_in_the_gauge(samples: Samples) -> None:
-    lease = zk_lease("export", 60, owner="task")
-    assert lease.acquire()
-    labels = {"recipe": "PersistentLease"}
-    assert samples("acquires_total", outcome="acquired", **labels) == 1
-    assert samples("held", **labels) == 0
-    lease.release()
-    assert samples("hold_seconds_count", **labels) == 1
-    assert "distlock_held{" not in samples.text
-
-
-def test_to_connect_twice_counts_once_and_to_disconnect_ends_it(
-    metrics: Metrics, samples: Samples
-) -> None:
-    metrics.connect()
-    with zk_lock("key"):
-        pass
-    assert samples("acquires_total", outcome="acquired") == 1
-    metrics.disconnect()
-    with zk_lock("key"):
-        pass
-    assert samples("acquires_total", outcome="acquired") == 1
 
 
 def test_the_buckets_can_be_chosen() -> None:

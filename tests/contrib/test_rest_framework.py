@@ -109,13 +109,6 @@ def test_an_absent_zookeeper_is_503(settings: Settings) -> None:
 
 
 @pytest.mark.django_db
-def test_the_status_of_a_busy_lock_is_a_setting(settings: Settings) -> None:
-    settings.DISTLOCK = {"default": {}, "other": {"BUSY_STATUS": 409, "RETRY_AFTER": 30}}
-    response = post("/fails/busy/", using="other")
-    assert response.status_code == response.json()["status"] == 409
-
-
-@pytest.mark.django_db
 @pytest.mark.parametrize("error", ["busy", "unavailable"])
 @pytest.mark.parametrize("accept", ["application/json", "text/plain"])
 def test_it_tells_no_details_in_the_format_that_was_asked_for(error: str, accept: str) -> None:

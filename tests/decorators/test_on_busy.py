@@ -42,14 +42,6 @@ def locked(on_busy: Any = None, **options: Any) -> Any:
     return deduct
 
 
-def locked_with_the_settings_timeout(on_busy: Any) -> Any:
-    @zk_locked("stock:<sku>", on_busy=on_busy)
-    def deduct(sku: str) -> str:
-        return f"sold {sku}"
-
-    return deduct
-
-
 def locked_async(on_busy: Any = None) -> Any:
     @zk_locked("stock:<sku>", timeout=0, on_busy=on_busy)
     async def deduct(sku: str) -> str:
@@ -94,24 +86,6 @@ def test_an_async_function_raises_and_says_who_has_it(on_busy: Any) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_view_answers_423(rf: RequestFactory) -> None:
-    assert locked_view()(rf.post("/"), sku="42").status_code == 423
-
-
-@pytest.mark.usefixtures("busy")
-def test_an_async_view_answers_423(rf: RequestFactory) -> None:
-    assert asyncio.run(locked_async_view()(rf.post("/"), sku="42")).status_code == 423
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_view_raises_where_it_is_told_to(rf: RequestFactory) -> None:
-    with pytest.raises(LockBusy):
-        locked_view("raise")(rf.post("/"), sku="42")
-    with pytest.raises(LockBusy):
-        asyncio.run(locked_async_view("raise")(rf.post("/"), sku="42"))
-
-
-@pytest.mark.usefixtures("busy")
 def test_skip_returns_none_and_a_view_answers_204(rf: RequestFactory) -> None:
     assert locked("skip")("42") is None
     assert asyncio.run(locked_async("skip")("42")) is None
@@ -127,15 +101,6 @@ def test_a_callable_gets_the_error_and_the_arguments_and_answers() -> None:
     assert locked(later)("42") == ("stock:42", "42")
     assert locked(later)(sku="42") == ("stock:42", "42")
     assert asyncio.run(locked_async(later)("42")) == ("stock:42", "42")
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_callable_of_a_view_gets_the_request(rf: RequestFactory) -> None:
-    def later(busy: LockBusy, request: HttpRequest, sku: str) -> HttpResponse:
-        return HttpResponse(f"{request.path} {sku} {busy.key}", status=409)
-
-    response = locked_view(later)(rf.post("/buy/"), sku="42")
-    assert (response.status_code, response.content) == (409, b"/buy/ 42 stock:42")
 
 
 @pytest.mark.usefixtures("busy")
@@ -155,19 +120,6 @@ def test_whatever_the_policy_the_one_refused_leaves_the_line(on_busy: Any) -> No
     except LockBusy:
         assert on_busy == "raise"
     eventually(lambda: in_line("stock:42") == 1)
-
-
-def test_wait_waits_longer_than_the_setting(distlock_settings: Settings) -> None:
-    options = distlock_settings.DISTLOCK["default"]
-    distlock_settings.DISTLOCK = {"default": {**options, "TIMEOUT": 0.3}}
-    with held_elsewhere("stock:42") as free, ThreadPoolExecutor(2) as pool:
-        waiting = pool.submit(locked_with_the_settings_timeout("wait"), "42")
-        eventually(lambda: in_line("stock:42") == 2)
-        with pytest.raises(LockBusy):
-            pool.submit(locked_with_the_settings_timeout("raise"), "42").result(10)
-        assert not waiting.done()
-        free.set()
-        assert waiting.result(10) == "sold 42"
 
 
 @pytest.mark.parametrize("options", [{"timeout": None}, {"timeout": 30}])

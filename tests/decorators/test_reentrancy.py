@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Event
+from threading import Event
 
 import pytest
 
@@ -19,9 +19,6 @@ from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
-
-THREADS = 8
-CALLS = 5
 
 
 def test_a_nested_call_on_the_same_key_enters_again() -> None:
@@ -58,38 +55,6 @@ def test_a_nested_call_in_a_task_enters_again() -> None:
     assert in_line("stock:42") == 0
 
 
-def test_threads_in_one_function_take_turns() -> None:
-    total, inside = 0, 0
-
-    @zk_locked("total", timeout=30)
-    def add() -> int:
-        nonlocal total, inside
-        inside += 1
-        seen, alone = total, inside
-        in_line("total")  # long enough for another thread to come in, if it could
-        total = seen + 1
-        inside -= 1
-        return alone
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        crowd = [call.result(30) for call in [pool.submit(add) for _ in range(THREADS * CALLS)]]
-    assert set(crowd) == {1}
-    assert total == THREADS * CALLS
-    assert eventually(lambda: in_line("total") == 0)
-
-
-def test_calls_with_other_arguments_run_at_the_same_time() -> None:
-    together = Barrier(4)
-
-    @zk_locked("stock:<sku>")
-    def deduct(sku: int) -> bool:
-        together.wait(10)
-        return zk_lock(f"stock:{sku}").held
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(deduct, range(4))) == [True] * 4
-
-
 def test_the_first_to_leave_releases_its_own_lock_and_not_that_of_another_call() -> None:
     inside = {sku: Event() for sku in ("1", "2")}
     leave = {sku: Event() for sku in ("1", "2")}
@@ -111,23 +76,3 @@ def test_the_first_to_leave_releases_its_own_lock_and_not_that_of_another_call()
         leave["2"].set()
         second.result(10)
     eventually(lambda: in_line("stock:2") == 0)
-
-
-def test_tasks_in_one_async_function_take_turns() -> None:
-    inside = 0
-
-    @zk_locked("total", timeout=30)
-    async def add() -> int:
-        nonlocal inside
-        inside += 1
-        alone = inside
-        for _ in range(20):
-            await asyncio.sleep(0)
-        inside -= 1
-        return alone
-
-    async def crowd() -> list[int]:
-        return await asyncio.gather(*(add() for _ in range(10)))
-
-    assert asyncio.run(crowd()) == [1] * 10
-    eventually(lambda: in_line("total") == 0)

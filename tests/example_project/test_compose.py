@@ -45,37 +45,10 @@ def dockerfile(services: Any) -> str:
     return Path(ROOT, build["context"], build["dockerfile"]).read_text()
 
 
-def test_the_servers_know_each_other(services: Any) -> None:
-    assert list(services) == [*NODES, "shop"]
-    ensemble = " ".join(
-        f"server.{number}={name}:2888:3888;2181" for number, name in enumerate(NODES, start=1)
-    )
-    for number, name in enumerate(NODES, start=1):
-        assert services[name]["environment"]["ZOO_MY_ID"] == number
-        assert services[name]["environment"]["ZOO_SERVERS"] == ensemble
-
-
 def test_the_shop_waits_for_the_servers_that_it_uses(services: Any) -> None:
     shop = services["shop"]
     assert shop["environment"]["DISTLOCK_HOSTS"] == ",".join(f"{name}:2181" for name in NODES)
     assert shop["depends_on"] == {name: {"condition": "service_healthy"} for name in NODES}
-
-
-def test_a_server_is_healthy_when_it_serves(services: Any, zookeeper: ZooKeeper) -> None:
-    for name in NODES:
-        kind, *command = services[name]["healthcheck"]["test"]
-        assert kind == "CMD"
-    (server,) = zookeeper.servers
-    for port, status in ((server.port, 0), (1, 1)):
-        here = [part.replace("/2181", f"/{port}") for part in command]
-        assert subprocess.run(here, capture_output=True, check=False).returncode == status
-
-
-def test_each_volume_is_declared_and_used_once(compose: Any, services: Any) -> None:
-    used = [
-        volume.partition(":")[0] for service in services.values() for volume in service["volumes"]
-    ]
-    assert sorted(used) == sorted(compose["volumes"])
 
 
 def test_only_this_machine_reaches_the_shop(services: Any) -> None:
@@ -103,18 +76,6 @@ def test_the_image_has_a_python_and_packages_of_this_project(dockerfile: str) ->
     extra, gunicorn = install.groups()
     assert f"\n{extra} = " in PROJECT
     assert f'"{gunicorn}"' in PROJECT
-
-
-def test_the_image_gets_files_that_exist() -> None:
-    names = re.findall(
-        r"^!(\S+)$",
-        (ROOT / "example_project/Dockerfile.dockerignore").read_text(),
-        re.MULTILINE,
-    )
-    assert [name for name in names if not (ROOT / name).exists()] == []
-    editable = re.search(r'^dev-mode-dirs = \["\.", "(\S+)"\]$', PROJECT, re.MULTILINE)
-    assert editable
-    assert editable[1] in names
 
 
 @pytest.mark.django_db

@@ -15,7 +15,7 @@ import pytest
 from distlock import Hold, LockLost, StaleToken
 from example_project.shop import payment, strategies, till
 from example_project.shop.models import Order, Payment, Product
-from tests.example_project.test_views import HTML, JSON, TICKET, order_form
+from tests.example_project.test_views import JSON, TICKET, order_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +66,6 @@ def test_a_stale_buyer_gets_a_piece_at_the_next_try_and_pays_once(
     assert strategies.buy(product, buyer="Ada", key=key).status == "paid"
     assert sold_and_left(product) == (2, 1)
     assert Payment.objects.get().status == "charged"
-
-
-def test_money_set_aside_is_let_go_when_the_stock_is_gone(make_product: MakeProduct) -> None:
-    product, key = make_product("zk_fenced", quantity=0), uuid4()
-    payment.authorize(key, sku=product.sku, buyer="Ada")
-    with pytest.raises(till.SoldOut):
-        strategies.buy(product, buyer="Ada", key=key)
-    assert Payment.objects.get().status == "voided"
 
 
 def test_a_holder_that_stands_still_after_the_reservation_keeps_its_piece(
@@ -163,24 +155,3 @@ def test_a_script_is_told_to_ask_again(
     answer = response.json()
     assert (answer["reason"], answer["left"]) == (reason, 3)
     assert said in answer["detail"]
-
-
-def test_a_page_that_was_refused_as_stale_keeps_its_key(
-    client: Client, make_product: MakeProduct, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    product = make_product("zk_fenced")
-    serve_another_during(monkeypatch, "authorize", product)
-    form = order_form()
-    response = client.post(product.get_buy_url(TICKET), form, headers=HTML)
-    assert response.status_code == 409
-    page = response.content.decode()
-    assert "Nothing was charged. Please press the button again." in page
-    assert f'value="{form["idempotency_key"]}"' in page
-    assert sold_and_left(product) == (1, 2)
-
-
-def test_sold_out_is_final(client: Client, make_product: MakeProduct) -> None:
-    url = make_product("zk_fenced", quantity=0).get_buy_url(TICKET)
-    response = client.post(url, order_form(), headers=JSON)
-    assert response.status_code == 409
-    assert "Retry-After" not in response

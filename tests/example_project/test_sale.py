@@ -19,7 +19,7 @@ from django.core.management import CommandError, call_command
 from example_project.shop.buyers import Crowd
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
-from example_project.shop.reports import Report, percentile
+from example_project.shop.reports import Report
 from tests.kit.helpers import ROOT, alive, eventually
 
 if TYPE_CHECKING:
@@ -150,21 +150,6 @@ def report(**values: Any) -> Report:
     return Report(**{**usual, **values})
 
 
-@pytest.mark.parametrize(
-    ("values", "exact"),
-    [
-        ({}, True),
-        ({"buyers": 4, "sold": 4, "left": 6, "charged": 4}, True),
-        ({"sold": 11, "charged": 11, "oversold": 1}, False),
-        ({"sold": 9, "charged": 9}, False),
-        ({"sold": 9, "left": 1, "charged": 9}, False),
-        ({"charged": 11}, False),
-    ],
-)
-def test_what_an_exact_sale_is(values: dict[str, Any], exact: bool) -> None:
-    assert report(**values).exact is exact
-
-
 STOPPED = Pause(pid=1, held=True, seconds=5.0)
 
 
@@ -177,60 +162,6 @@ def fake_sale(monkeypatch: pytest.MonkeyPatch) -> dict[str, Report]:
     monkeypatch.setattr(command, "WebServer", lambda **_: nullcontext())
     monkeypatch.setattr(command.Command, "hold_sale", lambda _, run, *__: reports[run.title])
     return reports
-
-
-@pytest.mark.parametrize("strategy", ["zk", "zk_fenced", "redis"])
-def test_a_broken_lock_is_a_failure(fake_sale: dict[str, Report], strategy: str) -> None:
-    fake_sale[strategy] = report(strategy=strategy, sold=11, oversold=1)
-    with pytest.raises(CommandError, match="sold 11"):
-        call_command("sale", strategy=[strategy])
-
-
-def test_a_broken_fence_is_a_failure(fake_sale: dict[str, Report]) -> None:
-    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", sold=11, pauses=[STOPPED])
-    with pytest.raises(CommandError, match="sold 11"):
-        call_command("sale", strategy=["zk_fenced"], pause=1)
-
-
-def test_a_stale_write_that_was_not_refused_is_a_failure(
-    fake_sale: dict[str, Report],
-) -> None:
-    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", pauses=[STOPPED])
-    with pytest.raises(CommandError, match="only 0 of their writes were refused"):
-        call_command("sale", strategy=["zk_fenced"], pause=1)
-
-
-def test_a_refused_write_is_told(
-    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", stale=1, pauses=[STOPPED])
-    call_command("sale", strategy=["zk_fenced"], pause=1, no_color=True)
-    assert "somebody else bought; the database refused its write" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("sold", "said"),
-    [(10, "hold.check() stopped it.\n  A lock alone cannot promise that"), (11, "then it wrote")],
-)
-def test_what_a_lock_alone_cannot_promise_is_told(
-    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str], sold: int, said: str
-) -> None:
-    fake_sale["zk, worker stopped"] = report(lost=1, sold=sold, charged=sold, pauses=[STOPPED])
-    call_command("sale", strategy=["zk"], pause=1, no_color=True)
-    assert said in capsys.readouterr().out
-
-
-def test_a_broken_naive_strategy_is_the_point(
-    fake_sale: dict[str, Report], capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake_sale["naive"] = report(strategy="naive", sold=31, oversold=21)
-    call_command("sale", strategy=["naive"], no_color=True)
-    said = capsys.readouterr()
-    assert said.err == "naive: the sale begins\n"
-    _, header, row, _, sentence = said.out.splitlines()
-    assert header.split()[:6] == ["strategy", "sold", "oversold", "refused", "stale", "errors"]
-    assert " ".join(row.split()) == "naive 31 21 2 0 0 1.00 2.00 3.3"
-    assert sentence == "naive sold 31 pieces of 10, and 21 buyers paid for nothing."
 
 
 def demo_of(page: str) -> str:
@@ -265,24 +196,6 @@ def test_the_demo_ends_with_the_table_of_the_readme(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_kill_that_did_not_happen_is_a_failure(fake_sale: dict[str, Report]) -> None:
-    fake_sale["zk, worker killed"] = report(kills=[Kill(pid=1, held=False)])
-    with pytest.raises(CommandError, match="before a worker could be killed"):
-        call_command("sale", strategy=["zk"], kill=1)
-
-
-def test_a_pause_that_did_not_happen_is_a_failure(fake_sale: dict[str, Report]) -> None:
-    missed = Pause(pid=1, held=False, seconds=20.0)
-    fake_sale["zk_fenced, worker stopped"] = report(strategy="zk_fenced", pauses=[missed])
-    with pytest.raises(CommandError, match="before a worker could be stopped"):
-        call_command("sale", strategy=["zk_fenced"], pause=1)
-
-
-def test_a_pause_needs_another_process() -> None:
-    with pytest.raises(CommandError, match="--processes 2"):
-        call_command("sale", pause=1, processes=1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -295,14 +208,6 @@ def test_a_pause_needs_another_process() -> None:
 def test_bad_arguments(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(CommandError, match=message):
         call_command("sale", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("ordered", "percent", "expected"),
-    [([1.0], 50, 1.0), ([1.0, 2.0, 3.0, 4.0], 50, 2.0), ([1.0, 2.0, 3.0, 4.0], 95, 4.0)],
-)
-def test_percentile(ordered: list[float], percent: int, expected: float) -> None:
-    assert percentile(ordered, percent) == expected
 
 
 @contextmanager

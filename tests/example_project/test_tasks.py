@@ -12,7 +12,7 @@ from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
-from celery import Celery, states
+from celery import Celery
 from django.utils import timezone
 
 from distlock import zk_lock
@@ -72,26 +72,11 @@ def test_what_was_reserved_for_too_long_is_put_back(order: Callable[..., Order])
 
 
 @pytest.mark.django_db
-def test_what_is_reserved_is_still_on_the_warehouses_shelf(order: Callable[..., Order]) -> None:
-    reserved = order("reserved")
-    assert tasks.sync_warehouse(reserved.product.sku, 10) == quantity(reserved) == 9
-    assert tasks.sync_warehouse(reserved.product.sku, 0) == quantity(reserved) == 0
-
-
-@pytest.mark.django_db
 def test_a_paid_order_is_shipped_once(order: Callable[..., Order]) -> None:
     paid, reserved = order("paid"), order("reserved")
     assert tasks.fulfil_order(str(paid.idempotency_key))
     assert not tasks.fulfil_order(str(paid.idempotency_key))
     assert not tasks.fulfil_order(str(reserved.idempotency_key))
-
-
-@pytest.mark.django_db
-def test_the_report_counts_what_was_paid_yesterday(order: Callable[..., Order]) -> None:
-    paid = order("paid")
-    order("paid", timedelta(days=2))
-    order("reserved")
-    assert tasks.nightly_report() == {paid.product.sku: 1}
 
 
 # --- while a lock is busy ------------------------------------------------------------------------
@@ -152,37 +137,6 @@ def shop(running: Shop, settings: Settings) -> Iterator[Shop]:
     settings.DISTLOCK = running.distlock
     yield running
     disconnect(running.app)
-
-
-def comes_to(result: Any, state: str) -> None:
-    eventually(lambda: result.state == state, PATIENCE, f"{state}, and not {result.state},")
-
-
-def test_reservations_that_somebody_expires_already_are_left_to_it(shop: Shop) -> None:
-    with zk_lock("expire-reservations"):
-        skipped = shop.send("expire_reservations").get(timeout=PATIENCE)
-    assert skipped == {"skipped": "expire-reservations"}
-    # A release is not waited for.
-    eventually(lambda: not zk_lock("expire-reservations").locked(), PATIENCE)
-    assert shop.send("expire_reservations").get(timeout=PATIENCE) == 0
-
-
-def test_a_busy_product_is_synced_later(shop: Shop) -> None:
-    with zk_lock("stock:lamp"):
-        result = shop.send("sync_warehouse", "lamp", 7)
-        comes_to(result, states.RETRY)
-    assert result.get(timeout=PATIENCE) == 7
-
-
-def test_an_order_is_fulfilled_in_its_turn(shop: Shop) -> None:
-    key = str(uuid4())
-    lock = zk_lock(f"order:{key}")
-    with lock:
-        result = shop.send("fulfil_order", key)
-        eventually(lambda: len(lock.participants()) == 2, PATIENCE, "a task in line")
-        assert not result.ready()
-    with pytest.raises(Exception, match="does not exist"):
-        result.get(timeout=PATIENCE)
 
 
 def test_the_nightly_report_is_queued_once(shop: Shop) -> None:

@@ -6,23 +6,16 @@ import re
 import signal
 import sqlite3
 from contextlib import closing
-from datetime import timedelta
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import pytest
-from django.core.management import CommandError, call_command
-from django.utils import timezone
 
 from distlock.inspection import wait_graph
 from distlock.inspection.tree import snapshot
-from example_project.shop.models import Order, Payment, Product
-from example_project.shop.traffic import PIECES, restock
 from tests.example_project.test_sale import descendants, environment, running
 from tests.kit.helpers import alive, eventually, raw_client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from pytest_django import Settings
@@ -94,41 +87,3 @@ def test_customers_and_staff_come_and_end_with_the_demo(
         assert process.wait(60) == 0
         eventually(lambda: not any(map(alive, children)))
     assert log.read_text().endswith("Closed.\n")
-
-
-def test_an_empty_shelf_is_filled_under_the_lock(make_product: Callable[..., Product]) -> None:
-    product = make_product("zk_fenced", quantity=0)
-    restock(product.sku)
-    product.refresh_from_db()
-    assert product.quantity == PIECES
-    assert product.fence > 0
-    Product.objects.filter(pk=product.pk).update(quantity=1)
-    restock(product.sku)
-    product.refresh_from_db()
-    assert product.quantity == 1
-
-
-def test_only_old_orders_of_customers_are_forgotten(make_product: Callable[..., Product]) -> None:
-    product = make_product(quantity=0)
-    hour_ago = timezone.now() - timedelta(hours=1)
-    for buyer, created_at in (
-        ("customer-1", hour_ago),
-        ("customer-2", timezone.now()),
-        ("Ada", hour_ago),
-    ):
-        key = uuid4()
-        Order.objects.create(
-            product=product, buyer=buyer, idempotency_key=key, created_at=created_at
-        )
-        Payment.objects.create(
-            idempotency_key=key, sku=product.sku, buyer=buyer, worker=1, created_at=created_at
-        )
-    restock(product.sku)
-    for model in (Order, Payment):
-        assert {one.buyer for one in model.objects.all()} == {"customer-2", "Ada"}
-
-
-@pytest.mark.parametrize("load", ["-1", "101", "many"])
-def test_a_crowd_that_is_too_large_is_refused(load: str) -> None:
-    with pytest.raises(CommandError, match="--load"):
-        call_command("serve_demo", f"--load={load}")

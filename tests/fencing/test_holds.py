@@ -46,11 +46,6 @@ def token_of_a_holder(using: str = "default") -> int:
         return hold.token
 
 
-def test_tokens_rise_from_holder_to_holder() -> None:
-    tokens = [token_of_a_holder(using) for using in ("default", "other", "default")]
-    assert tokens == sorted(set(tokens))
-
-
 def test_tokens_rise_although_the_parent_was_removed(tree: Tree) -> None:
     before = token_of_a_holder()
     path = tree.path("stock:lamp")
@@ -59,21 +54,6 @@ def test_tokens_rise_although_the_parent_was_removed(tree: Tree) -> None:
     with zk_lock("stock:lamp") as hold:
         assert tree.line("stock:lamp")[0].endswith("0000000000")  # the sequence began anew
         assert hold.token > before
-
-
-def test_a_reentrant_hold_has_the_token_of_the_first() -> None:
-    with zk_lock("stock:lamp") as outer, zk_lock("stock:lamp") as inner:
-        assert inner.token == outer.token
-
-
-def test_a_hold_is_a_fence_for_every_write(stock: Stock) -> None:
-    with zk_lock("stock:lamp") as hold:
-        claimed = Stock.objects.fenced(hold).claim(sku="lamp")
-        claimed.quantity = 9
-        claimed.save(fence=hold)
-        Stock.objects.fenced(hold).filter(sku="lamp").update(note="sold")
-    stock.refresh_from_db()
-    assert (stock.quantity, stock.note, stock.fence) == (9, "sold", hold.token)
 
 
 def test_the_former_of_two_real_holders_is_refused(zookeeper: ZooKeeper, stock: Stock) -> None:

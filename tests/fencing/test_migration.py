@@ -12,9 +12,8 @@ from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.state import ProjectState
-from django.db.migrations.writer import MigrationWriter
 
-from distlock import FenceField, StaleToken
+from distlock import StaleToken
 from example_project.shop.models import Product
 
 if TYPE_CHECKING:
@@ -44,18 +43,6 @@ def test_existing_rows_have_no_token_and_can_be_fenced(old_product: int) -> None
     product.save(fence=5)
     with pytest.raises(StaleToken):
         product.save(fence=4)
-
-
-def test_the_migration_can_be_undone(old_product: int) -> None:
-    migrate("0002_fencing")
-    old = migrate("0001_initial").get_model("shop", "Product")
-    assert old.objects.get(pk=old_product).quantity == 3
-
-
-def test_the_field_says_its_defaults_in_a_migration() -> None:
-    text, imports = MigrationWriter.serialize(FenceField())
-    assert text == "distlock.fencing.FenceField(default=0, editable=False)"
-    assert imports == {"import distlock.fencing"}
 
 
 @pytest.mark.usefixtures("old_product")

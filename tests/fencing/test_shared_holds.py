@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import StaleToken, zk_lock, zk_rwlock
+from distlock import StaleToken, zk_rwlock
 from distlock.owner.owner import current
 from tests.fencing.models import Stock
 
@@ -38,16 +38,6 @@ def test_a_readers_hold_is_refused_before_anything_is_written(stock: Stock) -> N
     assert (stock.quantity, stock.fence) == (10, 5)
 
 
-def test_a_writers_hold_is_a_fence(stock: Stock) -> None:
-    with zk_rwlock("stock:lamp").write as hold:
-        assert not hold.shared
-        stock = Stock.objects.fenced(hold).claim(sku="lamp")
-        stock.quantity = 9
-        stock.save(fence=hold)
-    stock.refresh_from_db()
-    assert (stock.quantity, stock.fence) == (9, hold.token)
-
-
 def test_a_reader_that_was_the_writer_writes_with_the_writers_token(stock: Stock) -> None:
     lock = zk_rwlock("stock:lamp")
     with lock.write as write:
@@ -71,8 +61,3 @@ def test_a_reader_that_was_the_writer_is_refused_after_the_next_writer(stock: St
         Stock.objects.fenced(following).claim(sku="lamp")
     with pytest.raises(StaleToken):
         stock.save(fence=read)
-
-
-def test_a_mutex_is_never_shared() -> None:
-    with zk_lock("stock:lamp") as hold:
-        assert not hold.shared

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pytest
 
 from distlock.models import LockEvent
 from tests.history.conftest import keys
-from tests.kit.celery_tools import fleet
-from tests.kit.helpers import eventually, spawn_python
+from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.servers.conftest import database, site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
-    from tests.servers.site import Site
 
 pytestmark = pytest.mark.deep
 
@@ -169,47 +162,3 @@ def test_the_bound_is_kept_with_two_processes_writing(
     run("refuse('last')", HISTORY=100)  # prunes first
     assert LockEvent.objects.count() == 100
     assert keys()[-1] == "last"
-
-
-def test_a_worker_of_gunicorn_records_what_it_does(site: Site) -> None:
-    """With the application loaded before the fork, and at the worker's end."""
-    with site.database.connect() as connection:
-        connection.execute(TABLE)
-    name = site.database.make_counter()
-    with site.gunicorn("--preload", HISTORY=1000, HISTORY_SLOW=0) as server:
-        status, said = server.post(f"/function/{name}/")
-        assert status == 200
-        server.stop()
-    with site.database.connect() as connection:
-        rows = connection.execute("SELECT kind, key, owner, pid FROM distlock_lockevent").fetchall()
-    assert [row[:2] for row in rows] == [("held", f"counter:{name}")]
-    assert rows[0][2].startswith("POST /function/<name>/")
-    assert rows[0][3] == said["pid"]
-
-
-TABLE = """
-CREATE TABLE distlock_lockevent (
-    id bigserial PRIMARY KEY, "using" text, name text, key text, kind text, at timestamptz,
-    waited float, held_for float, owner text, hostname text, pid int, token bigint, detail text
-)
-"""
-
-
-@pytest.mark.usefixtures("table")
-@pytest.mark.parametrize("options", ["sqlite"], indirect=True)
-def test_a_child_of_a_celery_worker_records_what_its_tasks_do(
-    zookeeper: ZooKeeper, redis: Redis, tmp_path: Path, options: dict[str, Any]
-) -> None:
-    key = f"k-{uuid4().hex[:12]}"
-    with fleet(zookeeper, tmp_path, redis.new_database(), HISTORY=1000, HISTORY_SLOW=0) as one:
-        project = json.loads(one.environment()["TESTPROJECT"])
-        project["DATABASES"]["default"] = options
-        said = {"TESTPROJECT": json.dumps(project)}
-        # A child ends right after its task.
-        with one.worker("--max-tasks-per-child=1", concurrency=1, environment=said):
-            result = one.task("pass_by").delay(key, "actor")
-            result.get(timeout=PATIENCE)
-    eventually(lambda: keys() == [key], PATIENCE)
-    (found,) = LockEvent.objects.all()
-    assert "pass_by" in found.owner
-    assert found.pid != os.getpid()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +13,6 @@ from distlock import (
     LockBusy,
     LockLost,
     LockUnavailable,
-    signals,
     zk_leader,
     zk_lease,
     zk_lock,
@@ -59,12 +56,6 @@ def row(events: list[Event]) -> LockEvent:
 # --- holds ---------------------------------------------------------------------------------------
 
 
-def test_a_short_hold_is_not_recorded(events: list[Event]) -> None:
-    with zk_lock(KEY):
-        pass
-    assert events == []
-
-
 def test_each_hold_is_one_event_with_a_threshold_of_zero(
     events: list[Event], history: SetOptions
 ) -> None:
@@ -82,17 +73,6 @@ def test_each_hold_is_one_event_with_a_threshold_of_zero(
     assert 0 < (found.held_for or 0) < PATIENCE
     assert found.detail == ""
     assert found.at.tzinfo is not None
-
-
-def test_a_long_hold_is_recorded(
-    events: list[Event], history: SetOptions, make_owner: MakeOwner
-) -> None:
-    history(HISTORY_SLOW=timedelta(seconds=0.3))
-    with zk_lock(KEY):
-        assert not make_owner().now(partial(zk_lock(KEY).acquire, timeout=0.4))
-    busy, held = (event.row() for event in events)
-    assert (busy.kind, held.kind) == (Kind.BUSY, Kind.HELD)
-    assert (held.waited or 0) < 0.3 <= (held.held_for or 0)
 
 
 def test_a_long_wait_is_recorded_with_its_short_hold(
@@ -174,17 +154,6 @@ def test_a_lost_hold_is_recorded_at_once_and_at_its_end(events: list[Event], tre
     assert 0 < (lost.held_for or 0) <= (held.held_for or 0) + 0.1
 
 
-def test_a_permit_that_is_lost_names_its_owner(events: list[Event], tree: Tree) -> None:
-    semaphore = zk_semaphore(KEY, 2)
-    with label("task 7"):
-        semaphore.acquire()
-        tree.client.delete(semaphore.participants()[0].path)
-        eventually(lambda: events, PATIENCE)
-    with pytest.raises(LockLost):
-        semaphore.release()
-    assert {event.row().owner for event in events} == {"task 7 (MainThread)"}
-
-
 def test_the_waiter_that_gives_way_in_a_deadlock_is_recorded(
     events: list[Event], history: SetOptions, make_owner: MakeOwner, tree: Tree
 ) -> None:
@@ -235,12 +204,3 @@ def test_it_is_off_by_default_and_then_costs_nothing(settings: Settings) -> None
     assert connected() == 4
     settings.DISTLOCK = "wrong"
     assert connected() == 0
-
-
-def test_only_the_aliases_that_want_one_have_a_history(events: list[Event]) -> None:
-    with zk_lock(KEY, using="other"), pytest.raises(DeadlockDetected):
-        zk_rwlock(KEY, using="other").read.acquire()
-    about = zk_lock(KEY, using="other")
-    signals.announce(signals.lock_contended, object, about, waited=1)
-    signals.announce(signals.lock_failed, object, about, waited=1, error=LockUnavailable("away"))
-    assert events == []

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connections, transaction
 
-from distlock import signals
 from distlock.history import recorder
 from distlock.history.recorder import Recorder, flush, record
 from distlock.models import LockEvent
 from distlock_chaos.proxy import TcpProxy
 from tests.history.conftest import create_table, drop_table, keys
 from tests.history.tools import KEY, event, refuse
-from tests.kit.helpers import eventually, logged
+from tests.kit.helpers import logged
 from tests.kit.tools import PATIENCE
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ def test_events_are_written_in_order_by_another_thread(own_recorder: Recorder) -
         record(event(key))
     assert own_recorder.flush()
     assert keys() == names(20)
-
-
-@with_table
-def test_events_are_written_soon_without_a_flush(own_recorder: Recorder) -> None:
-    own_recorder.record(event())
-    eventually(lambda: keys() == [KEY], PATIENCE)
 
 
 @with_table
@@ -284,16 +277,3 @@ def test_many_threads_that_record_first_have_one_writer(own_recorder: Recorder) 
     assert len(keys()) == 8
     writers = [one for one in threading.enumerate() if one.name == "distlock-history"]
     assert len(set(writers) - before) == 1
-
-
-def test_a_receiver_that_fails_harms_no_lock(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("distlock.history.receivers.record", fail)
-    refuse()
-    assert "failed" in logged(caplog)[0]
-    assert signals.lock_contended.receivers
-
-
-def fail(_: object) -> None:
-    raise RuntimeError("no memory")

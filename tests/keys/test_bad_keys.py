@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import LockKeyError, zk_lock, zk_locked
+from distlock import LockKeyError, zk_lock
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
@@ -62,12 +62,6 @@ def test_a_strange_key_never_leaves_the_namespace(zookeeper: ZooKeeper, namespac
 
 
 @pytest.mark.usefixtures("distlock_settings")
-def test_two_spellings_of_one_word_exclude_each_other_and_reenter() -> None:
-    with zk_lock("caf\u00e9") as one, zk_lock("cafe\u0301") as other:
-        assert one is other
-
-
-@pytest.mark.usefixtures("distlock_settings")
 def test_a_lone_surrogate_is_refused_in_the_callers_thread_and_the_session_works_on() -> None:
     with zk_lock("before") as hold:
         before = session_for().id
@@ -77,17 +71,6 @@ def test_a_lone_surrogate_is_refused_in_the_callers_thread_and_the_session_works
     with zk_lock("after") as hold:
         hold.verify()
     assert session_for().id == before
-
-
-@pytest.mark.usefixtures("distlock_settings")
-def test_a_decorated_function_refuses_a_lone_surrogate_and_works_on() -> None:
-    @zk_locked("stock:<sku>")
-    def buy(sku: str) -> str:
-        return sku
-
-    with pytest.raises(LockKeyError, match="surrogates not allowed"):
-        buy("\udcff")
-    assert buy("42") == "42"
 
 
 @pytest.mark.usefixtures("distlock_settings")

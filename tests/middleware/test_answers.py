@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 
-from distlock import LockBusy, LockLost, zk_lock, zk_locked
+from distlock import LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock.middleware import DistlockMiddleware
 from distlock_chaos.ports import free_ports
@@ -130,20 +130,6 @@ def test_a_busy_lock_is_423_with_the_time_to_come_back(
 
 
 @both_stacks
-def test_the_status_of_a_busy_lock_is_a_setting(distlock_settings: Settings, get: Any) -> None:
-    use(distlock_settings, BUSY_STATUS=409)
-    with held_elsewhere("stock:42"):
-        assert get("/busy_inside/").status_code == 409
-
-
-@both_stacks
-def test_a_client_that_accepts_json_gets_a_problem_document(get: Any) -> None:
-    with held_elsewhere("stock:42"):
-        response = get("/busy_inside/", headers={"accept": "application/json"})
-    assert response["Content-Type"] == "application/problem+json"
-
-
-@both_stacks
 @every_view
 @pytest.mark.usefixtures("away")
 def test_a_server_that_is_away_is_503(get: Any, view: str) -> None:
@@ -166,15 +152,6 @@ def test_an_exception_of_the_view_comes_through(get: Any, view: str) -> None:
 def test_a_lost_lock_is_no_polite_refusal(get: Any) -> None:
     with pytest.raises(LockLost):
         get("/loses/")
-
-
-@both_stacks
-def test_without_the_middleware_the_exception_comes_through(
-    distlock_settings: Settings, get: Any
-) -> None:
-    distlock_settings.MIDDLEWARE = []
-    with held_elsewhere("stock:42"), pytest.raises(LockBusy):
-        get("/busy_inside/")
 
 
 @both_stacks

@@ -152,16 +152,6 @@ def test_the_setting_names_the_path_without_the_query(
     assert post(f"/{view}/42/?token=secret")["label"] == f"POST /{view}/42/"
 
 
-@both_stacks
-def test_an_included_route_is_whole(post: Any) -> None:
-    assert post("/shop/7/buy/42/")["label"] == "POST /shop/<int:shop>/buy/<sku>/"
-
-
-@both_stacks
-def test_a_regular_expression_is_shown_as_it_is(post: Any) -> None:
-    assert post("/reset/secret/")["label"] == r"POST /^reset/(?P<sku>\w+)/$"
-
-
 def test_a_lock_that_is_taken_before_the_route_is_known_names_the_method(
     settings: Settings,
 ) -> None:
@@ -207,14 +197,6 @@ def test_what_is_in_the_url_is_nowhere_in_the_node(zookeeper: ZooKeeper, namespa
     assert b"GET /hold/<sku>/" in data
     assert b"42" not in data.split(b"label")[1].split(b"since")[0]
     assert b"secret" not in data
-
-
-def test_requests_at_the_same_time_have_each_their_own_label(settings: Settings) -> None:
-    settings.DISTLOCK = {"default": {**settings.DISTLOCK["default"], "LABEL": "path"}}
-    urls = ["/buy-together/1/", "/buy-together/2/"]
-    with ThreadPoolExecutor(2) as pool:
-        labels = [said["label"] for said in pool.map(sync_post, urls)]
-    assert labels == [f"POST {url}" for url in urls]
 
 
 def test_the_one_refused_learns_which_request_holds_the_lock() -> None:

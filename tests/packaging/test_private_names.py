@@ -15,8 +15,7 @@ import threading
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import dedent
-from types import CodeType, ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import celery.app.autoretry
 import celery.worker.request
@@ -30,6 +29,9 @@ from asgiref.sync import AsyncToSync, SyncToAsync
 
 import distlock
 from distlock.engine.kazoo import PRIVATE
+
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType
 
 PACKAGE: Final = Path(distlock.__file__).parent
 

@@ -64,12 +64,6 @@ def test_retry_raises_in_eager_mode(app: Celery, on_busy: Any) -> None:
 
 
 @pytest.mark.usefixtures("busy")
-def test_retry_raises_for_a_task_that_is_called_as_a_function(app: Celery) -> None:
-    with pytest.raises(LockBusy):
-        refreshes(app, "retry")(7)
-
-
-@pytest.mark.usefixtures("busy")
 def test_retry_raises_for_a_plain_function_sync_and_async() -> None:
     @zk_locked("feed:<feed_id>", on_busy="retry", timeout=0)
     def refresh(feed_id: int) -> None: ...
@@ -81,11 +75,6 @@ def test_retry_raises_for_a_plain_function_sync_and_async() -> None:
         refresh(7)
     with pytest.raises(LockBusy):
         asyncio.run(arefresh(7))
-
-
-@pytest.mark.usefixtures("busy")
-def test_skip_has_its_visible_value_in_eager_mode(app: Celery) -> None:
-    assert refreshes(app, "skip").delay(7).get() == {"skipped": "feed:7"}
 
 
 @pytest.mark.usefixtures("busy")
@@ -135,18 +124,6 @@ def test_the_node_names_the_task_and_its_id(app: Celery) -> None:
     holder = result.get()
     assert holder is not None
     assert holder.label == f"{__name__}.refresh[{result.id}]"
-
-
-def test_a_very_long_name_is_cut_and_the_id_stays(app: Celery) -> None:
-    @app.task(name="n" * 300, shared=False)
-    def refresh() -> Any:
-        with zk_lock("feed"):
-            return zk_lock("feed").holder()
-
-    result = refresh.apply(task_id="the-id")
-    holder = result.get()
-    assert holder is not None
-    assert holder.label.endswith("n[the-id]")
 
 
 def test_a_lock_that_a_task_leaves_held_is_released_and_logged(

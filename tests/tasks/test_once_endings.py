@@ -12,7 +12,6 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from celery import chain, states
 
 from distlock import zk_lease
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
@@ -143,33 +142,4 @@ def test_the_hard_time_limit(troupe: Fleet, ends: Any, key: str, how: str) -> No
 def test_its_process_killed(troupe: Fleet, ends: Any, key: str) -> None:
     first = send(ends, key)
     os.kill(plays(troupe, key), signal.SIGKILL)
-    await_next(troupe, ends, key, first)
-
-
-@pytest.mark.parametrize("how", ["ignore", "reject"])
-@pytest.mark.usefixtures("worker")
-def test_its_own_refusal(troupe: Fleet, ends: Any, key: str, how: str) -> None:
-    first = send(ends, key, how)
-    await_next(troupe, ends, key, first)
-
-
-@pytest.mark.usefixtures("worker")
-def test_replaced(troupe: Fleet, ends: Any, key: str) -> None:
-    first = send(ends, key, "replace")
-    troupe.stage.let_go(f"{key}-replaced")
-    await_next(troupe, ends, key, first)
-
-
-@pytest.mark.usefixtures("worker")
-def test_the_next_link_of_its_chain_refused(troupe: Fleet, ends: Any, key: str) -> None:
-    taken = f"{key}-taken"
-    troupe.stage.let_go(key)
-    assert zk_lease(f"{ends.name}:{taken}", 60, owner="another task").acquire()
-    links = [ends.si(key), ends.si(taken), troupe.task("play").si(taken)]
-    last = chain(links).apply_async()
-    first, refused = last.parent.parent, last.parent
-    with pytest.raises(Exception, match="queued or runs already"):
-        refused.get(timeout=PATIENCE)
-    eventually(lambda: last.state == states.FAILURE, PATIENCE, "the links after it failed, too")
-    eventually(lambda: first.state == states.SUCCESS, PATIENCE, "the first link done")
     await_next(troupe, ends, key, first)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import Celery, chain, chord, states
-from celery.exceptions import ChordError
 from redis import Redis as Client
 
 from distlock import LockBusy, zk_lock, zk_locked
@@ -67,16 +66,6 @@ def test_three_contenders_without_any_retries_finish_under_their_own_ids(
     eventually(lambda: in_line(key) == 0, PATIENCE, "an empty line")
 
 
-def test_a_task_without_a_policy_is_put_off(troupe: Fleet, key: str, busy: Event) -> None:
-    result = task(troupe, "default").delay(key, key)
-    await_state(result, states.RETRY)
-    assert not troupe.stage.told(key)
-    busy.set()
-    troupe.stage.await_entry(key)
-    troupe.stage.let_go(key)
-    assert run(result) == key
-
-
 def test_one_that_is_put_off_gives_its_slot_to_others(troupe: Fleet, key: str, busy: Event) -> None:
     put_off = [task(troupe, "retry").delay(key, key) for _ in range(12)]  # three for each child
     for result in put_off:
@@ -106,13 +95,6 @@ def test_skip_is_a_success_with_a_value_that_can_be_seen(troupe: Fleet, key: str
     assert run(result) == {"skipped": key}
     assert result.state == states.SUCCESS
     assert not troupe.stage.told(key)
-
-
-@pytest.mark.usefixtures("busy")
-def test_raise_fails_with_the_holder_named(troupe: Fleet, key: str) -> None:
-    result = task(troupe, "refuse").delay(key, key)
-    with pytest.raises(LockBusy, match="the test"):
-        run(result)
 
 
 @pytest.mark.usefixtures("busy")
@@ -195,12 +177,6 @@ def test_a_chain_goes_on_after_a_link_was_put_off(troupe: Fleet, key: str, busy:
 
 
 @pytest.mark.usefixtures("busy")
-def test_a_chain_goes_on_with_the_value_of_a_skipped_link(troupe: Fleet, key: str) -> None:
-    links = chain(task(troupe, "skip").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
-    assert run(links.apply_async()) == f"{{'skipped': '{key}'}}+b"
-
-
-@pytest.mark.usefixtures("busy")
 def test_a_chain_ends_with_the_error_of_a_refused_link(troupe: Fleet, key: str) -> None:
     links = chain(task(troupe, "refuse").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
     result = links.apply_async()
@@ -219,29 +195,6 @@ def test_a_chord_is_joined_after_all_were_put_off(troupe: Fleet, key: str, busy:
         await_state(result, states.RETRY)
         free.set()
     assert run(result) == "a+b+c"
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_chord_is_joined_with_the_values_of_skipped_tasks(troupe: Fleet, key: str) -> None:
-    result = chord([task(troupe, "skip").s(key, who) for who in "ab"])(task(troupe, "join").s())
-    skipped = str({"skipped": key})
-    assert run(result) == f"{skipped}+{skipped}"
-
-
-@pytest.mark.usefixtures("busy")
-def test_the_canvas_goes_on_with_the_answer_of_a_callable(troupe: Fleet, key: str) -> None:
-    links = chain(task(troupe, "answer").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
-    answered = f"a does without {key}"
-    assert run(links.apply_async()) == f"{answered}+b"
-    header = [task(troupe, "answer").s(key, "a")] * 2
-    assert run(chord(header)(task(troupe, "join").s())) == f"{answered}+{answered}"
-
-
-@pytest.mark.usefixtures("busy")
-def test_a_chord_ends_with_the_error_of_a_refused_task(troupe: Fleet, key: str) -> None:
-    header = [task(troupe, "refuse").s(key, who) for who in "ab"]
-    with pytest.raises((LockBusy, ChordError), match="is busy"):  # the parent's, if it is there yet
-        run(chord(header)(task(troupe, "join").s()))
 
 
 @pytest.mark.parametrize("name", ["patient", "queue"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import unittest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +26,8 @@ from tests.kit.tools import PATIENCE
 from tests.testing.counting import KEY, TIMES, count
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_django import Settings
 
     from tests.kit.services import Redis

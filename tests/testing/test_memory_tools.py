@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,13 +13,10 @@ from distlock import (
     LockBusy,
     LockLost,
     LockUnavailable,
-    kazoo_client,
     zk_lease,
     zk_lock,
-    zk_rwlock,
     zk_semaphore,
 )
-from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.keys.znodes import WORN, in_line
 from distlock.session.registry import session_for
 from distlock.testing import (
@@ -31,7 +26,6 @@ from distlock.testing import (
     expire_session,
     hold,
     lose_connection,
-    memory_zookeeper,
 )
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
@@ -63,18 +57,6 @@ def test_somebody_else_holds_a_lock() -> None:
 
 
 @pytest.mark.usefixtures("memory")
-@pytest.mark.parametrize(
-    ("kind", "reads", "writes"), [("read", True, False), ("write", False, False)]
-)
-def test_somebody_else_reads_or_writes(kind: Any, reads: bool, writes: bool) -> None:
-    with hold("key", kind=kind):
-        assert zk_rwlock("key").read.acquire(timeout=0) is reads
-        if reads:
-            zk_rwlock("key").read.release()
-        assert zk_rwlock("key").write.acquire(timeout=0) is writes
-
-
-@pytest.mark.usefixtures("memory")
 def test_somebody_else_leaves_and_dies() -> None:
     with hold("key") as other:
         waiter = threading.Thread(target=zk_lock("key").acquire, kwargs={"timeout": None})
@@ -85,17 +67,6 @@ def test_somebody_else_leaves_and_dies() -> None:
     with hold("another") as other:
         other.die()
         assert zk_lock("another").acquire(timeout=PATIENCE)
-
-
-@pytest.mark.usefixtures("memory")
-def test_nobody_else_can_hold_what_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distlock.testing.tools.PATIENCE", 0.1)
-    with (
-        zk_lock("key"),
-        pytest.raises(LockBusy, match="begin hold\\(\\) before"),
-        hold("key"),
-    ):
-        pass
 
 
 @pytest.mark.usefixtures("memory")
@@ -180,30 +151,6 @@ def test_the_connection_to_redis_is_not_ours_to_lose(settings: Settings) -> None
     settings.DISTLOCK = {"default": {"HOSTS": "redis://127.0.0.1:1/0"}}
     with pytest.raises(RuntimeError, match="TcpProxy"), lose_connection():
         pass
-
-
-def test_a_session_outlives_a_process_that_was_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As by a debugger: its client was silent for longer than the session timeout."""
-    servers: list[EmbeddedZooKeeper] = []
-
-    def server(**options: Any) -> EmbeddedZooKeeper:
-        servers.append(EmbeddedZooKeeper(**options))
-        return servers[0]
-
-    monkeypatch.setattr("distlock.testing.switch.EmbeddedZooKeeper", server)
-    with memory_zookeeper(), zk_lock("key") as held:
-        later = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000)
-        monkeypatch.setattr("distlock.embedded.server.time", later)
-        servers[0]._expire()
-        held.verify()
-
-
-def test_what_a_test_does_to_the_tree_is_reported(memory: MemoryTree) -> None:
-    heard = threading.Event()
-    memory.create("/node")
-    kazoo_client().get("/node", watch=lambda _: heard.set())
-    memory.write("/node", b"data")
-    assert heard.wait(PATIENCE)
 
 
 # --- sequence numbers ----------------------------------------------------------------------------

@@ -59,22 +59,6 @@ def test_each_block_begins_with_nothing() -> None:
     assert not zk_lock("key").held
 
 
-def test_a_chroot_is_a_part_of_the_tree(settings: Settings, options: dict[str, Any]) -> None:
-    settings.DISTLOCK = {"default": {**options, "HOSTS": f"{NOWHERE}/shop"}}
-    with memory_zookeeper() as tree, zk_lock("key", timeout=PATIENCE) as held:
-        assert held.path.startswith("/shop/distlock/key/")
-        assert tree.children("/shop") == ["distlock"]
-
-
-def test_it_decorates_too() -> None:
-    @memory_zookeeper()
-    def locks() -> bool:
-        return zk_lock("key").acquire(timeout=0)
-
-    assert locks()
-    assert locks()
-
-
 @pytest.mark.usefixtures("memory")
 def test_two_cannot_be_within_each_other() -> None:
     with pytest.raises(RuntimeError, match="cannot be within memory_zookeeper"), memory_zookeeper():

@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from celery import shared_task
@@ -17,6 +16,9 @@ from distlock import zk_lock, zk_locked
 from distlock.locks import mutex
 from distlock.session.guaranteed_delete import GuaranteedDelete
 from tests.testproject.tasks import PLAY_SECONDS, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import Task, shared_task
 from celery._state import connect_on_app_finalize
@@ -19,6 +18,9 @@ from distlock.celery import wakes
 from distlock.celery.queued_once import QueuedOnce
 from distlock.owner.owner import label
 from tests.testproject.tasks import stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
 logger = get_task_logger(__name__)
@@ -226,12 +228,6 @@ def append(before: str, key: str, actor: str) -> str:
 @task()
 def forgets(key: str) -> None:
     zk_lock(key).acquire()
-
-
-@task()
-def holds_inside(key: str, actor: str) -> None:
-    with zk_lock(key):
-        stage().play(actor)
 
 
 @task()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import shared_task
 from celery.exceptions import Ignore, Reject
@@ -12,6 +11,9 @@ from celery.exceptions import Ignore, Reject
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce
 from tests.testproject.tasks import play, stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 task: Callable[..., Callable[[Callable[..., Any]], Any]] = shared_task
 

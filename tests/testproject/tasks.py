@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery import shared_task
 
 from distlock import kazoo_client, zk_locked
 from tests.kit.helpers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: How long a task plays before it gives up on the test, in seconds.
 PLAY_SECONDS = 60.0

@@ -33,10 +33,6 @@ def increment(name: str) -> int:
     return counter.value - 1
 
 
-def in_transaction(alias: str) -> bool:
-    return connections[alias].in_atomic_block
-
-
 def in_thread(work: Callable[[str], int], name: str) -> int:
     try:
         return work(name)
@@ -89,23 +85,6 @@ def test_the_next_in_line_reads_what_was_committed(database: ProjectDatabase, wo
         assert working.result(10) == 0
 
 
-@both
-def test_an_exception_rolls_back_and_releases(
-    database: ProjectDatabase, monkeypatch: pytest.MonkeyPatch, work: Any
-) -> None:
-    name = database.make_counter()
-
-    def fail(name: str, write: Any = increment) -> int:
-        write(name)
-        raise ZeroDivisionError
-
-    monkeypatch.setitem(globals(), "increment", fail)
-    with pytest.raises(ZeroDivisionError):
-        work(name)
-    assert database.value(name) == 0
-    eventually(lambda: in_line(f"counter:{name}") == 0)
-
-
 def test_a_commit_that_fails_raises_and_releases(database: ProjectDatabase) -> None:
     name = database.make_counter()
 
@@ -119,15 +98,6 @@ def test_a_commit_that_fails_raises_and_releases(database: ProjectDatabase) -> N
     assert database.value(name) == 0
     assert not zk_lock(f"counter:{name}").held
     eventually(lambda: in_line(f"counter:{name}") == 0)
-
-
-def test_atomic_names_the_database_and_leaves_the_others_alone() -> None:
-    with zk_lock("stock:42", atomic=ALIAS):
-        assert in_transaction(ALIAS)
-        assert not in_transaction("default")
-    with zk_lock("stock:42", atomic=True):
-        assert in_transaction("default")
-        assert not in_transaction(ALIAS)
 
 
 @pytest.fixture

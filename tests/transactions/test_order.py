@@ -48,21 +48,6 @@ def test_the_message_shows_the_right_order() -> None:
 
 
 @with_database
-def test_a_non_blocking_acquire_raises_too() -> None:
-    with transaction.atomic(), pytest.raises(LockInTransaction):
-        zk_lock("stock:42").acquire(blocking=False)
-
-
-@with_database
-def test_a_decorated_function_raises_too() -> None:
-    @zk_locked("stock:42", on_busy="skip")
-    def deduct() -> None: ...
-
-    with transaction.atomic(), pytest.raises(LockInTransaction):
-        deduct()
-
-
-@with_database
 def test_atomic_does_not_help_inside_another_transaction() -> None:
     with transaction.atomic(), pytest.raises(LockInTransaction):
         zk_lock("stock:42", atomic=True).__enter__()
@@ -74,12 +59,6 @@ def test_an_owner_that_holds_the_lock_enters_again_inside_the_transaction() -> N
     with zk_lock("stock:42") as outer, transaction.atomic(), zk_lock("stock:42") as inner:
         assert inner is outer
         inner.verify()
-
-
-@with_database
-def test_another_lock_inside_the_transaction_raises() -> None:
-    with zk_lock("stock:42"), transaction.atomic(), pytest.raises(LockInTransaction):
-        zk_lock("stock:43").acquire()
 
 
 @with_database
@@ -104,19 +83,6 @@ def test_a_transaction_without_autocommit_counts_from_its_first_write() -> None:
             hold.verify()
     finally:
         transaction.set_autocommit(True)
-
-
-@with_database
-def test_after_the_transaction_the_lock_may_be_taken() -> None:
-    with transaction.atomic():
-        pass
-    with zk_lock("stock:42") as hold:
-        hold.verify()
-
-
-def test_a_process_without_a_database_connection_needs_none() -> None:
-    with zk_lock("stock:42") as hold:
-        hold.verify()
 
 
 @with_database

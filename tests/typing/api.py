@@ -6,7 +6,6 @@ that the type checker has to find: where it no longer does, the ignore is unused
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -54,6 +53,8 @@ from distlock.testing import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from distlock import zk_lokc  # type: ignore[attr-defined]  # noqa: F401 - a misspelt name
     from distlock.testing import assert_loked  # type: ignore[attr-defined]  # noqa: F401
 

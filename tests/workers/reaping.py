@@ -26,9 +26,3 @@ def _beside(pid: int) -> list[int]:
             if (one / "fd/2").readlink() == error:
                 found.append(int(one.name))
     return found
-
-
-def memory_of(pid: int) -> dict[str, int]:
-    """Return the memory of a process in kB: ``Pss``, and ``Private_Dirty`` among others."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
-    return {name.rstrip(":"): int(size) for name, size, _ in map(str.split, lines)}

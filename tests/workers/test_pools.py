@@ -85,30 +85,6 @@ def test_a_warm_shutdown_frees_everything_at_once(
         assert not tree.lock_nodes()
 
 
-@pytest.mark.engines("zookeeper")
-@pytest.mark.parametrize("pool", ["prefork", "threads", "gevent"])
-def test_kazoos_recipes_end_with_the_worker(
-    zookeeper: ZooKeeper, broker: str, tmp_path: Path, pool: str
-) -> None:
-    with (
-        watched_fleet(zookeeper, tmp_path, broker, **NO_REAPER) as (one, tree),
-        one.worker(pool=pool, concurrency=2) as worker,
-    ):
-        party = f"{tree.namespace}-party"
-        for actor in "ab":
-            one.task("join").delay(party, actor)
-        for actor in "ab":
-            one.stage.await_entry(actor)
-        nodes = [f"{party}/{name}" for name in tree.client.get_children(party)]
-        sessions = {tree.client.get(node)[1].ephemeralOwner for node in nodes}
-        assert (len(nodes), len(sessions)) == (2, 2 if pool == "prefork" else 1)
-        for actor in "ab":
-            one.stage.let_go(actor)
-        worker.stop()
-        assert tree.client.get_children(party) == []
-        tree.client.delete(party)
-
-
 def test_a_cold_shutdown_of_prefork_frees_everything_at_once(
     zookeeper: ZooKeeper, broker: str, tmp_path: Path
 ) -> None:

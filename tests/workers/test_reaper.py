@@ -103,19 +103,6 @@ def test_a_killed_master_frees_its_own_locks_and_those_of_its_dead_children(
     assert said.count("died") == 2
 
 
-def test_a_session_that_follows_an_expired_one_is_ended_too(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    with master(zookeeper.hosts, tree.namespace) as one:
-        dying = one.child("a")
-        assert one.tell("a", "lose the session") is True
-        assert len(tree.line("a again")) == 1
-        with within(SOON):
-            kill(dying)
-            tree.await_line("a again", 0)
-        one.end()
-
-
 def test_a_child_that_dies_in_an_outage_is_reaped_when_it_is_over(
     tree: Tree, broken_link: TcpProxy
 ) -> None:
@@ -151,16 +138,6 @@ def test_only_the_end_of_its_fellows_ends_the_reaper(tree: Tree, zookeeper: ZooK
 @pytest.fixture
 def no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("started"))
-
-
-@pytest.mark.usefixtures("no_start")
-def test_without_pidfds_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(pid: int) -> int:
-        raise PermissionError(f"no pidfd of {pid} in this sandbox")
-
-    monkeypatch.setattr(os, "pidfd_open", refuse)
-    assert start_session_reaper() is False
-    assert reaper._reports is None
 
 
 @pytest.mark.usefixtures("no_start")

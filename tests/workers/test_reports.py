@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +12,15 @@ import pytest
 
 from distlock.session import reaper
 from distlock.session.registry import close_sessions
-from distlock_chaos.proxy import TcpProxy, _Link
 from tests.fork.tools import heard
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import tell as order
 from tests.kit.tools import PATIENCE, await_connection, within
 from tests.workers.master import SESSION_SECONDS, master
-from tests.workers.reaping import memory_of, reaper_of
+from tests.workers.reaping import reaper_of
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterator
 
     from distlock_chaos.server import ZooKeeper
@@ -84,26 +83,6 @@ def test_a_process_that_has_closed_the_socket_may_start_a_reaper_of_its_own(
         process.communicate(timeout=2 * PATIENCE)
 
 
-def test_an_orderly_end_costs_the_reaper_no_connection_and_no_line_in_the_log(
-    tree: Tree, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accepted: list[Any] = []
-    accept = _Link._accept
-
-    async def count(link: _Link, *ends: Any) -> None:
-        accepted.append(ends)
-        await accept(link, *ends)
-
-    monkeypatch.setattr(_Link, "_accept", count)
-    host, _, port = zookeeper.hosts.rpartition(":")
-    with TcpProxy(host, int(port)) as link, master(link.address, tree.namespace) as one:
-        for key in "abc":
-            one.child(key)
-        said = one.end()  # when the reaper has ended, too
-        assert len(accepted) == 3
-    assert "WARNING" not in said
-
-
 def test_the_reaper_shows_nothing_of_its_master(
     tree: Tree, zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,18 +115,6 @@ def open_files(pid: int) -> list[str]:
     """The kinds of a process's open files."""
     files = Path(f"/proc/{pid}/fd").iterdir()
     return sorted(str(file.readlink()).partition(":")[0] for file in files)
-
-
-def test_the_reaper_takes_little_memory(tree: Tree, zookeeper: ZooKeeper) -> None:
-    """It took 33 MB a worker when it was forked; half of that was the aim."""
-    with master(zookeeper.hosts, tree.namespace) as one:
-        dying = one.child("a")
-        pid = reaper_of(one.pid)
-        assert memory_of(pid)["Pss"] < 12_000
-        os.kill(dying, signal.SIGKILL)
-        tree.await_line("a", 0)
-        assert memory_of(pid)["Pss"] < 12_000
-        one.end()
 
 
 # --- what is reported ----------------------------------------------------------------------------

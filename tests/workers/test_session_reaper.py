@@ -135,17 +135,6 @@ def test_a_session_is_ended_though_an_earlier_one_of_its_alias_was_closed_after_
     eventually(lambda: ended == [(pid, "default", 2)])
 
 
-def test_a_process_without_sessions_is_watched_no_more(
-    line: tuple[Reaper, socket.socket], ended: Ended
-) -> None:
-    one, sending = line
-    begin(sending, "default", 1)
-    assert sessions(one) == [(os.getpid(), {"default": 1})]
-    close(sending, "default", 1)
-    assert sessions(one) == []
-    assert not ended
-
-
 def test_a_process_that_has_closed_its_end_of_the_line_lives(
     line: tuple[Reaper, socket.socket], ended: Ended
 ) -> None:
@@ -233,11 +222,3 @@ def test_it_logs_to_standard_error_what_it_could_not_end(
     session_reaper._end(7, REPORT)
     line = capsys.readouterr().err
     assert "could not be ended: ConnectionRefusedError('nobody there')" in line
-
-
-def test_a_session_that_was_over_is_no_line_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(session_reaper, "end_session", lambda *_: False)
-    session_reaper._end(7, REPORT)
-    assert not capsys.readouterr().err

@@ -53,16 +53,6 @@ def test_without_the_password_a_session_does_not_end(conf: Configuration, namesp
         assert outside.exists(namespace).ephemeralOwner == number
 
 
-def test_a_session_that_is_over_is_no_reason_for_a_new_one() -> None:
-    with ZooKeeper() as zookeeper:  # nobody else begins sessions there
-        conf = Configuration(hosts=zookeeper.hosts, session_timeout=15)
-        with raw_client(zookeeper.hosts) as client:
-            over = credentials(client)
-        assert end_session(conf, *over, PATIENCE) is False
-        with raw_client(zookeeper.hosts) as client:
-            assert credentials(client)[0] == over[0] + 1  # ids are given in turn
-
-
 def test_a_server_that_does_not_know_the_session_is_not_believed_alone(
     zookeeper: ZooKeeper, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
