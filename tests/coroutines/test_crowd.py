@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from distlock import zk_lock
+from distlock import zk_lock, zk_semaphore
 from distlock.session.registry import session_for
+from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection, forgets_all
 
@@ -71,4 +72,54 @@ def test_a_thousand_coroutines_on_ten_keys_are_served_without_a_thread(
         assert len(set(tokens)) == COROUTINES // len(KEYS)
     assert threads() <= before
     eventually(lambda: not tree.lock_nodes(), PATIENCE, "a tree without lock nodes")
+    forgets_all(session_for())
+
+
+def test_cancelled_coroutines_leave_the_line_and_the_others_are_served(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    await_connection()
+    holder, theirs = make_owner(), zk_lock("key", using="other")
+    assert holder.now(theirs.acquire)
+
+    async def wait_in_line() -> None:
+        async with zk_lock("key", timeout=None):
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        crowd = [asyncio.create_task(wait_in_line()) for _ in range(100)]
+        await asyncio.to_thread(tree.await_line, "key", 101)
+        for task in crowd[::2]:
+            task.cancel()
+        await asyncio.to_thread(tree.await_line, "key", 51)
+        holder.now(theirs.release)
+        await asyncio.wait_for(asyncio.gather(*crowd[1::2]), 120)
+        assert all(task.cancelled() for task in crowd[::2])
+
+    asyncio.run(main())
+    tree.await_line("key", 0)
+    forgets_all(session_for())
+
+
+def test_coroutines_that_wait_for_leases_take_no_thread(tree: Tree) -> None:
+    before = threads_beside_one_lock()
+    inside = most = 0
+
+    async def send() -> None:
+        nonlocal inside, most
+        async with zk_semaphore("mail", 3, timeout=None):
+            inside += 1
+            most = max(most, inside)
+            assert threads() <= before
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async def main() -> None:
+        await asyncio.wait_for(asyncio.gather(*(send() for _ in range(100))), 120)
+
+    asyncio.run(main())
+    assert 1 <= most <= 3
+    assert threads() <= before
+    for part in ("locks", "leases"):
+        await_empty(tree, f"{tree.path('mail')}/{part}")
     forgets_all(session_for())

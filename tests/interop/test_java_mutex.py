@@ -6,12 +6,56 @@ die.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from distlock import LockBusy, zk_lock
-from tests.interop.tools import KEY, InJava, JavaError, Language, NewContender
+from distlock import LockBusy, LockLost, zk_lock
+from distlock.session.registry import session_for
+from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from distlock_chaos.server import ZooKeeper
+
+both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
+
+
+@both_ways
+def test_a_holder_excludes_the_other_language_and_hands_over(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language
+) -> None:
+    holder, waiter = contender(holds), contender(waits)
+    assert holder.acquire()
+    assert not waiter.acquire(timeout=0)
+    assert not waiter.acquire(timeout=0.1)
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    assert not granted.done()
+    holder.release()
+    assert granted.result(PATIENCE)
+    assert not holder.acquire(timeout=0)
+    waiter.release()
+
+
+@both_ways
+def test_reentry_keeps_the_other_language_out_until_the_last_release(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language
+) -> None:
+    holder, waiter = contender(holds), contender(waits)
+    assert holder.acquire()
+    assert holder.acquire()
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    holder.release()
+    assert not contender(waits).acquire(timeout=0.1)
+    assert not granted.done()
+    holder.release()
+    assert granted.result(PATIENCE)
+    waiter.release()
 
 
 def test_waiters_of_both_languages_are_granted_in_the_order_of_arrival(
@@ -52,6 +96,22 @@ def test_a_java_waiter_interrupted_in_the_middle_of_the_line_lets_nobody_in(
     holder.release()
     assert granted.result(PATIENCE)
     last.release()
+
+
+def test_a_lock_of_ours_that_does_not_queue_excludes_java_and_is_excluded(
+    contender: NewContender, tree: Tree
+) -> None:
+    java, python = contender("Java"), contender("Python")
+    assert java.acquire()
+    (head,) = java.participants()
+    assert not python.acquire("unfair", timeout=0)
+    granted = python.ask("unfair")
+    tree.await_watches(f"{tree.path(KEY)}/{head}")
+    assert not granted.done()
+    java.release()
+    assert granted.result(PATIENCE)
+    assert not java.acquire(timeout=0)
+    python.release("unfair")
 
 
 # --- looking -------------------------------------------------------------------------------------
@@ -104,3 +164,52 @@ def test_a_curator_peer_with_unreadable_data_is_told_as_a_peer(
 
 
 # --- those who go without a word -----------------------------------------------------------------
+
+
+def test_a_killed_java_holder_frees_the_lock_when_its_session_ends(
+    java_command: list[str], zookeeper: ZooKeeper, tree: Tree, make_owner: MakeOwner, tmp_path: Path
+) -> None:
+    doomed = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path, session_timeout=2)
+    try:
+        assert doomed.do("holder", "acquire", "mutex", tree.path(KEY), PATIENCE) == "got"
+        waiter = make_owner()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+        tree.await_line(KEY, 2)
+        assert not granted.done()
+    finally:
+        doomed.kill()
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_a_java_service_that_ends_in_order_frees_the_lock(
+    java_command: list[str], zookeeper: ZooKeeper, tree: Tree, make_owner: MakeOwner, tmp_path: Path
+) -> None:
+    leaving = JavaPeer(java_command, zookeeper.hosts, folder=tmp_path)
+    try:
+        assert leaving.do("holder", "acquire", "mutex", tree.path(KEY), PATIENCE) == "got"
+        waiter = make_owner()
+        granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
+        tree.await_line(KEY, 2)
+    finally:
+        leaving.end()
+    # Its session would have lasted longer than this waits.
+    assert granted.result(PATIENCE)
+    waiter.now(zk_lock(KEY).release)
+
+
+def test_a_session_of_ours_that_expires_lets_java_in_and_tells_our_holder(
+    contender: NewContender, tree: Tree, zookeeper: ZooKeeper, make_owner: MakeOwner
+) -> None:
+    holder, lock = make_owner(), zk_lock(KEY)
+    hold = holder.now(lock.__enter__)
+    waiter = contender("Java")
+    granted = waiter.ask()
+    tree.await_line(KEY, 2)
+    expire(zookeeper.hosts, session_for())
+    assert granted.result(PATIENCE)
+    eventually(lambda: hold.lost, PATIENCE, "a lost hold")
+    with pytest.raises(LockLost):
+        holder.now(lock.release)
+    assert not lock.acquire(timeout=0)
+    waiter.release()

@@ -19,6 +19,40 @@ if TYPE_CHECKING:
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 
 
+def test_readers_of_both_languages_share_and_the_last_one_lets_a_writer_in(
+    contender: NewContender, tree: Tree
+) -> None:
+    java, python, writer = contender("Java"), contender("Python"), contender("Java")
+    assert java.acquire("read")
+    assert python.acquire("read")
+    granted = writer.ask("write")
+    tree.await_line(KEY, 3)
+    java.release("read")
+    tree.await_line(KEY, 2)
+    assert not contender("Python").acquire("write", timeout=0)
+    assert not granted.done()
+    python.release("read")
+    assert granted.result(PATIENCE)
+    writer.release("write")
+
+
+@both_ways
+@pytest.mark.parametrize("recipe", ["read", "write"])
+def test_a_writer_excludes_readers_and_writers_of_the_other_language(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language, recipe: str
+) -> None:
+    holder, waiter = contender(holds), contender(waits)
+    assert holder.acquire("write")
+    assert not waiter.acquire(recipe, timeout=0)
+    granted = waiter.ask(recipe)
+    tree.await_line(KEY, 2)
+    assert not granted.done()
+    holder.release("write")
+    assert granted.result(PATIENCE)
+    assert not holder.acquire("write", timeout=0)
+    waiter.release(recipe)
+
+
 @pytest.mark.parametrize("later", ["Java", "Python"])
 @both_ways
 def test_a_queued_writer_blocks_later_readers(
@@ -74,6 +108,23 @@ def test_a_downgraded_writer_lets_no_writer_in(
     behind.release("read")
 
 
+@both_ways
+def test_after_a_downgrade_a_reader_of_the_other_language_shares(
+    contender: NewContender, tree: Tree, holds: Language, waits: Language
+) -> None:
+    holder, reader = contender(holds), contender(waits)
+    assert holder.acquire("write")
+    reading = reader.ask("read")
+    tree.await_line(KEY, 2)
+    assert holder.acquire("read")
+    assert not reading.done()
+    holder.release("write")
+    assert reading.result(PATIENCE)
+    assert not contender(waits).acquire("write", timeout=0)
+    holder.release("read")
+    reader.release("read")
+
+
 def test_readers_and_writers_of_both_languages_are_granted_in_the_order_of_arrival(
     contender: NewContender, tree: Tree
 ) -> None:
@@ -95,3 +146,25 @@ def test_readers_and_writers_of_both_languages_are_granted_in_the_order_of_arriv
         assert not any(later.done() for later in granted[turn[-1] + 1 :])
         for place in turn:
             contenders[place].release(line[place][1])
+
+
+def test_each_language_sees_the_readers_and_the_writers_of_both(
+    contender: NewContender, tree: Tree
+) -> None:
+    line: list[tuple[Language, str]] = [
+        ("Java", "read"),
+        ("Python", "read"),
+        ("Java", "write"),
+        ("Python", "write"),
+    ]
+    contenders = [contender(language) for language, _ in line]
+    granted = []
+    for number, (one, (_, recipe)) in enumerate(zip(contenders, line, strict=True), start=1):
+        granted.append(one.ask(recipe))
+        names = tree.await_line(KEY, number)
+    java, python = contenders[:2]
+    assert java.participants("read") == python.participants("read") == names[:2]
+    assert java.participants("write") == python.participants("write") == names[2:]
+    for one, grant, (_, recipe) in zip(contenders, granted, line, strict=True):
+        assert grant.result(PATIENCE)
+        one.release(recipe)
