@@ -1,19 +1,5 @@
 """Defines the errors, one class per cause.
 
-::
-
-    DistlockError
-    ├── LockBusy            somebody else has the lock, and the time is up
-    ├── LockUnavailable     the lock server cannot be reached, or refuses
-    │   └── TooManyLocks    this process holds and awaits as many as its session may
-    ├── LockLost            you had the lock, and have it no longer
-    ├── NotOwner            you release a lock that you do not hold
-    ├── LockInTransaction   a lock taken inside an open database transaction
-    ├── DeadlockDetected    the wait would never end
-    ├── StaleToken          a write with the fencing token of a former holder
-    ├── LockKeyError        an empty or invalid key
-    └── IncompatiblePeer    a client with another lock recipe waits on the same path
-
 Every class takes its message first and its facts as keyword arguments, so each of them survives
 pickling (Celery and multiprocessing send exceptions between processes).
 """
@@ -27,7 +13,6 @@ from .text import printable
 
 if TYPE_CHECKING:
     from .keys.znodes import Participant
-
 
 #: The most characters of a message: a key may have millions.
 _LONGEST: Final = 4000

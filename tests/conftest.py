@@ -15,7 +15,7 @@ from hypothesis import settings as settings_of_hypothesis
 
 from distlock import Hold
 from distlock.contenders import waiting
-from distlock.queue.semaphore import limits
+from distlock.queue import semaphore as limits
 from distlock.testing.fixtures import zookeeper_embedded
 from distlock_chaos.fixtures import zookeeper as real_zookeeper
 from distlock_chaos.fixtures import zookeeper_ensemble

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
@@ -19,7 +20,6 @@ from distlock import process
 from distlock.keys import templates
 
 from .redis_urls import is_server, url_error
-from .roles import is_pair, is_roles
 
 #: The most that ``HISTORY`` can be.
 MOST_EVENTS: Final = 1_000_000
@@ -30,6 +30,17 @@ ZOOKEEPER: Final = "distlock.engine.zookeeper"
 REDIS: Final = "distlock.engine.redis"
 #: The limits of an embedded server, in a few words.
 ABOUT_EMBEDDED: Final = "for development: one process, nothing on disk, no replication"
+#: create, delete, read, write, administer (set the ACL): the letters of ZooKeeper's ``setAcl``, and
+#: the bits of its permissions. It asks the parent's ACL for ``c`` and ``d``, and the node's own for
+#: ``r``, ``w`` and ``a``; every node gets the same list, so both agree.
+BITS: Final = {"c": 4, "d": 8, "r": 1, "w": 2, "a": 16}
+
+#: The roles of the setting ``ACL``. The application takes locks. Operators look, ask holders to
+#: leave, break, sweep, and set the ACL. Readers look.
+ROLES: Final = {"app": "cdrw", "operators": "drwa", "readers": "r"}
+_REQUIRED: Final = {"app", "operators"}  # without an administrator the ACL could never change again
+
+_DIGEST = re.compile(r"[^:]+:[A-Za-z0-9+/]{27}=")
 
 
 class Problem(NamedTuple):
@@ -251,3 +262,37 @@ _RULES: dict[str, tuple[Any, str]] = {
     "NODE_DATA": (lambda v: v in ("full", "owner"), "'full' or 'owner'"),
     "LABEL": (lambda v: v in ("route", "path"), "'route' or 'path'"),
 }
+
+
+def bits(letters: str) -> int:
+    """Return permissions as ZooKeeper's number."""
+    return sum(BITS[letter] for letter in letters)
+
+
+def is_roles(value: object) -> bool:
+    """Return whether a value of ``ACL`` names the users of the roles, in a form that can work."""
+    return (
+        isinstance(value, Mapping)
+        and set(value) >= _REQUIRED
+        and set(value) <= set(ROLES)
+        and all(isinstance(users, list | tuple) and users for users in value.values())
+        and all(_is_user(user) for users in value.values() for user in users)
+    )
+
+
+def is_pair(value: object) -> bool:
+    """Return whether it is a scheme and what belongs to it, neither of them empty."""
+    return (
+        isinstance(value, list | tuple)
+        and len(value) == 2
+        and all(isinstance(text, str) and text for text in value)
+    )
+
+
+def _is_user(user: Any) -> bool:
+    # A password in place of its digest would lock everybody out, and everybody could read it.
+    return (
+        is_pair(user)
+        and user[0] != "auth"
+        and (user[0] != "digest" or _DIGEST.fullmatch(user[1]) is not None)
+    )

@@ -301,7 +301,6 @@ class QueuedContender(Grant):
             self.connection_changed()
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
-        """Wait for a neighbour, which may hand the lock over."""
         neighbour.follower = neighbour._offer = self
         self._giver = neighbour
 
@@ -523,11 +522,7 @@ def _forget(lines: dict[str, Line], path: str, _deleted: bool) -> None:
     lines.pop(path, None)
 
 
-# --- the events of answers ------------------------------------------------------------------------
-
-
 def listed(names: Any, error: e.Error, *, sync: bool = False) -> e.Listed:
-    """Return the event of a listed line."""
     return e.Listed(names or (), error, sync)
 
 
@@ -541,7 +536,6 @@ def _line_read(value: Any, error: e.Error) -> e.LineRead:
 
 
 def _node_read(name: str, value: Any, error: e.Error) -> e.NodeRead:
-    """Return the event of a node that was read."""
     if error:
         return e.NodeRead(name, error=error)
     data, stat = value
@@ -549,7 +543,6 @@ def _node_read(name: str, value: Any, error: e.Error) -> e.NodeRead:
 
 
 def _watched(name: str, value: Any, error: e.Error) -> e.Watched:
-    """Return the event of a node that was read and is watched."""
     if error:
         return e.Watched(name, error=error)
     data, stat = value
@@ -557,12 +550,8 @@ def _watched(name: str, value: Any, error: e.Error) -> e.Watched:
 
 
 def _node(path: str, stat: Any) -> e.Node:
-    """Return a contender's node."""
     name = path.rpartition("/")[2]
     return e.Node(name, stat.czxid, stat.ephemeralOwner, int(name[-10:]))
-
-
-# --- the errors of those who are refused ----------------------------------------------------------
 
 
 def _refusal(refuse: e.Refuse, session: Session, path: str, key: str) -> Exception:

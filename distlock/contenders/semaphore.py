@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from distlock.engine.reply import ignore
 from distlock.keys import znodes
 from distlock.queue import events as e
+from distlock.queue import semaphore
 from distlock.queue.policies import FAIR, Policy
-from distlock.queue.semaphore import machine as semaphore
 
 from .contender import QueuedContender, listed
 from .grant import remind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from distlock.queue.events import Node
     from distlock.queue.machine import Machine
-    from distlock.queue.semaphore.limits import Limit
+    from distlock.queue.semaphore import Limit
     from distlock.session.session import Session
 
 
@@ -220,7 +220,6 @@ class SemaphorePart(QueuedContender):
 
 
 def _limit_read(value: Any, error: e.Error) -> e.LimitRead:
-    """Return the event of the permits' node, which was read."""
     if error:
         return e.LimitRead(error=error)
     data, stat = value

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .deadline import SessionDeadline
     from .reply import Reply
 
-
 #: The node ends with its session.
 EPHEMERAL: Final = 1
 #: The server adds a number to the name.

@@ -158,7 +158,6 @@ class Reaper:
 
 
 def _readable(numbers: list[int], milliseconds: int | None) -> bool:
-    """Wait until one of these descriptors can be read, and return whether one can."""
     waiting = select.poll()
     for number in numbers:
         waiting.register(number, select.POLLIN)

@@ -19,7 +19,6 @@ from .guard import guarded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-
 #: The time, a number that settles ties, and the method.
 _Step: TypeAlias = "tuple[float, int, WeakMethod[Any]]"
 #: The number of steps kept before a sweep drops those whose objects are gone.

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 #: A request, where its outcome goes (None for nowhere), and its number.
 Sent: TypeAlias = "tuple[Any, Any, int]"
 
-
 #: How long a send may take on a connection that has been cut, in seconds.
 _END_SECONDS: Final = 0.1
 

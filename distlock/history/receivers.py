@@ -69,7 +69,6 @@ def _failed(*, key: str, waited: float, using: str, error: Exception, **_: Any) 
 
 
 def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: str = "") -> None:
-    """Record a wait that ended without the lock."""
     conf = configuration(using)
     if conf.history:
         now, owner = time.time(), current().describe(conf)

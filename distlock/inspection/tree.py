@@ -18,7 +18,7 @@ from distlock.keys import znodes
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
-from distlock.queue.semaphore.limits import limit_in
+from distlock.queue.semaphore import limit_in
 from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
 from distlock.session.programs import BATCH, each
 from distlock.session.registry import session_for

@@ -313,7 +313,6 @@ class Operation(Driver):
 
     @property
     def _ended(self) -> bool:
-        """Whether the term of the last look has ended."""
         return self.term is not None and self.session.lease_clock.ended(self.term)
 
     def _is_owners(self, term: Term, known: Term | None) -> bool:

@@ -51,7 +51,6 @@ __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from distlock.engine.calls import Steps, Wake
 
@@ -143,12 +142,7 @@ class PersistentLease:
     def __enter__(self) -> LeaseHold:
         return self._acquisition(in_block=True).run()  # type: ignore[return-value]  # or raises
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         block = None
         try:
             block = innermost(self)
@@ -162,12 +156,7 @@ class PersistentLease:
     async def __aenter__(self) -> LeaseHold:
         return await self._acquisition(in_block=True).arun()  # type: ignore[return-value]  # or raises
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         block = None
         try:
             block = innermost(self)

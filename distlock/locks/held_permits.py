@@ -73,9 +73,6 @@ def clear() -> None:
     _held.clear()
 
 
-# --- leftovers ----------------------------------------------------------------------------------
-
-
 def held_by(owner: Owner) -> Collection[object]:
     """Return what an owner holds, for `release_leftovers`."""
     return {*owner.held, *of_blocks(owner)}

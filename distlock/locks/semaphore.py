@@ -22,7 +22,7 @@ from distlock.exceptions import LockLost, NotOwner
 from distlock.keys import templates, znodes
 from distlock.owner.hold import TOO_LATE, Held, Hold, lost
 from distlock.owner.owner import current
-from distlock.queue.semaphore.limits import Limit, setting, whole
+from distlock.queue.semaphore import Limit, setting, whole
 from distlock.session.registry import session_for
 from distlock.transactions import end_statements, refuse_open_transaction
 

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import FrameType
 
-
 #: asgiref's list for one call, compared by identity. asgiref uses its content to cancel the call.
 Call = list[Any]
-
 
 #: How many of the calls that lead to it a context remembers, with their tasks.
 KNOWN_CALLS: Final = 4

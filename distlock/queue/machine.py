@@ -603,7 +603,6 @@ class Machine:
         self._give_up_node(epoch)
 
     def _unwait(self) -> None:
-        """Wait for the one ahead no more."""
         if self.state in (State.WAITING, State.ASIDE):
             self._do(e.Unwatch(self._watched))
         elif self.state is State.BEHIND:

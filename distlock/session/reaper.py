@@ -40,13 +40,11 @@ logger = safe(logging.getLogger("distlock"))
 #: The variables that the reaper gets: they tell the system and OpenSSL where their files are.
 _ENVIRONMENT: Final = ("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
-
 #: The reaper, without the packages of this environment.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from distlock.engine import session_reaper; session_reaper.main()"
 )
-
 
 #: Where this process and its forked children report: a number, and its socket's device and inode.
 _reports: tuple[int, tuple[int, int]] | None = None

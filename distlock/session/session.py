@@ -47,7 +47,6 @@ MANY_BYTES = 100_000
 BATCH = 500
 CLOSE_MANY_SECONDS = 5.0
 
-
 #: Gets the configuration of a session, its id, and its password or None; see `observe_sessions`.
 Observer: TypeAlias = "Callable[[Configuration, int, bytes | None], None]"
 

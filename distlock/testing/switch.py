@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from distlock.embedded.tree import MemoryTree
 
-
 #: The one of this module's blocks that this process is in.
 _in_use: list[str] = []
 

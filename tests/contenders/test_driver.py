@@ -10,7 +10,7 @@ import pytest
 from distlock.contenders.contender import QueuedContender
 from distlock.contenders.semaphore import SemaphoreContender
 from distlock.queue.policies import MUTEX
-from distlock.queue.semaphore.limits import Limit
+from distlock.queue.semaphore import Limit
 from tests.kit.fake_session import LINE, FakeSession, Tree
 
 KINDS: dict[str, Any] = {

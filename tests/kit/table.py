@@ -6,7 +6,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from distlock.queue.machine import Machine
-from distlock.queue.semaphore.machine import Permit, Turn
+from distlock.queue.semaphore import Permit, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

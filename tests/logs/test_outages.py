@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distlock.engine.zookeeper import client
-from distlock.logs import outages
+from distlock.logs import loggers
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually, logged
@@ -81,7 +81,7 @@ def test_a_long_outage_is_logged_again_with_the_reason_of_the_moment(
     next_rounds()
     assert len(logged(caplog)) == 1
     with monkeypatch.context() as patched:
-        patched.setattr(outages, "REPEAT_SECONDS", 0)
+        patched.setattr(loggers, "REPEAT_SECONDS", 0)
         eventually(lambda: len(logged(caplog)) > 1, PATIENCE)
     again = r"There has been no connection to ZooKeeper at .* for \d+ s: Connection refused\."
     assert re.fullmatch(again, logged(caplog)[1])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
-from distlock.queue.semaphore.limits import limit_in
+from distlock.queue.semaphore import limit_in
 from distlock.queue.states import State
 from tests.queue.invariants import _has_watch, _is_quiet, _left_overs
 from tests.queue.semaphore_world import At, Taker

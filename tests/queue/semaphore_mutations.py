@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from distlock.queue import events as e
-from distlock.queue.semaphore.machine import Limited, Permit, Program, Turn
+from distlock.queue.semaphore import Limited, Permit, Program, Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_explore import Scope, faults
 from tests.queue.semaphore_world import Bugs

@@ -9,8 +9,7 @@ from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
 from distlock.queue.policies import FAIR, Policy
-from distlock.queue.semaphore.limits import Limit
-from distlock.queue.semaphore.machine import Permit, Program, Turn
+from distlock.queue.semaphore import Limit, Permit, Program, Turn
 from distlock.queue.states import State
 from tests.queue.world import (
     COPIED,

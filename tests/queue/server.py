@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distlock.keys.znodes import LEASE
 from distlock.queue import events as e
 from distlock.queue.local_line import Line
-from distlock.queue.semaphore.limits import limit_in
+from distlock.queue.semaphore import limit_in
 from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong, node_of
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distlock.queue import events as e
-from distlock.queue.semaphore.limits import limit_in, setting
+from distlock.queue.semaphore import limit_in, setting
 from distlock.queue.states import State
 from tests.kit import table
 from tests.queue.server import (

@@ -15,8 +15,7 @@ from distlock.keys.znodes import WORN
 from distlock.queue import events as e
 from distlock.queue.local_line import LocalLine
 from distlock.queue.policies import FAIR
-from distlock.queue.semaphore.limits import Limit
-from distlock.queue.semaphore.machine import Turn
+from distlock.queue.semaphore import Limit, Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_world import LEASES, LOCKS, At, Bugs, Taker
 from tests.queue.test_machine import Interrupted, Session, interrupted_at

@@ -7,7 +7,7 @@ import pytest
 from distlock.queue import events as e
 from distlock.queue import policies
 from distlock.queue.machine import Machine
-from distlock.queue.semaphore.machine import Permit, Turn
+from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import RULES, State
 from tests.kit import table
 from tests.kit.helpers import ROOT, without_garbage_collection

@@ -16,7 +16,7 @@ import pytest
 from distlock import LockUnavailable, NotOwner, lock_acquired, lock_released, zk_semaphore
 from distlock.contenders import waiting
 from distlock.contenders.semaphore import SemaphorePart
-from distlock.queue.semaphore.machine import Permit
+from distlock.queue.semaphore import Permit
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.permits import KEY, Permits

@@ -11,7 +11,7 @@ import pytest
 
 from distlock import zk_semaphore
 from distlock.contenders.contender import QueuedContender
-from distlock.queue.semaphore.machine import Program
+from distlock.queue.semaphore import Program
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.permits import KEY, Permits

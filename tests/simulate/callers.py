@@ -13,7 +13,7 @@ from distlock.contenders.waiting import Attempt
 from distlock.engine.errors import NoNode
 from distlock.exceptions import DistlockError
 from distlock.queue.policies import MUTEX, READER, UNFAIR, WRITER
-from distlock.queue.semaphore.limits import Limit
+from distlock.queue.semaphore import Limit
 
 from .judge import OVERRUN, Judge, Wait
 from .world import Violation

@@ -19,7 +19,7 @@ from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
 from distlock.queue import events as e
 from distlock.queue.machine import Machine
-from distlock.queue.semaphore.machine import Permit, Turn
+from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import State
 from distlock.session.guaranteed_delete import GuaranteedDelete
 from distlock.session.session import Session

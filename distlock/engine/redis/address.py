@@ -124,7 +124,6 @@ def address(hosts: str) -> Address:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """Return what redis-py reads in a URL of one server."""
     options: dict[str, Any] = _connection.parse_url(url)
     if url.startswith("rediss"):  # redis-py 5 checks no name by itself
         options.setdefault("ssl_check_hostname", options.get("ssl_cert_reqs") != "none")

@@ -29,7 +29,7 @@ from distlock.engine.reply import Reply
 from distlock.engine.serving import MANY, SHORTEST_PAUSE, WOULD_BLOCK, Serving, Submitting
 from distlock.engine.wire import Wire
 from distlock.exceptions import LockUnavailable
-from distlock.logs.outages import Outage
+from distlock.logs.loggers import Outage
 
 from .address import address, check_files, where
 from .errors import REFUSALS, NotConfirmed, RedisRefused, TooFewReplicas, error_of, refusal

@@ -53,7 +53,6 @@ def _stat(facts: list[Any]) -> kazoo.ZnodeStat:
 
 
 def _path_and_stat(answer: list[Any]) -> tuple[str, kazoo.ZnodeStat]:
-    """Return the path and stat of a node that was just created."""
     path, zxid, ms, owner, length = answer
     return path.decode(), kazoo.ZnodeStat(
         zxid, zxid, ms, ms, 0, 0, 0, int(owner or 0), length, 0, zxid

@@ -22,8 +22,7 @@ from distlock.engine.deadline import SessionDeadline
 from distlock.engine.guard import guarded
 from distlock.engine.serving import Submitting
 from distlock.keys.limits import CONNECTIONS
-from distlock.logs.loggers import safe
-from distlock.logs.outages import Outage
+from distlock.logs.loggers import Outage, safe
 
 from .connection import Connection
 from .credentials import sasl_options, tls_context

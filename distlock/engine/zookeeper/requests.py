@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from distlock.conf.roles import ROLES, bits
+from distlock.conf.rules import ROLES, bits
 from distlock.engine import kazoo
 from distlock.engine.protocol import CONTAINER
 from distlock.jute import pack_integer, pack_text

@@ -149,7 +149,6 @@ class SharedClient(kazoo.KazooClient):  # type: ignore[misc]
         return None
 
     def _send(self, asked: _Asked) -> None:
-        """Send a request; on the connection thread."""
         if asked in self._asked:  # or else interrupted, or lost with the connection
             self._client.submit((Borrowed(asked.request), asked))
 
