@@ -9,9 +9,9 @@ SHOP := .venv/bin/python manage.py serve_demo
 INSTALL_ZOOKEEPER := $(if $(DISTLOCK_HOSTS),:,.ci/setup zookeeper || :)
 # Where it cannot be installed, the sale goes on without Redis, and says so.
 INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
-# The tests mostly wait: five workers keep the two cores of a small CI machine busy. WORKERS=0 runs
+# The tests mostly wait: seven workers keep the two cores of a small CI machine busy. WORKERS=0 runs
 # all tests in one process. Each worker takes whole folders, and so starts fewer servers.
-WORKERS ?= 5
+WORKERS ?= 7
 # Those take long: the shop's processes, Celery's workers, each line of a recipe, most pages, chaos.
 DEPTH := -m "not deep"
 # Users run these; the tests have assertions and passwords of their own.

@@ -62,6 +62,7 @@ def test_a_server_that_accepts_and_never_answers(
     assert_unavailable(get(operator, page))
 
 
+@pytest.mark.deep
 def test_it_is_shown_again_when_the_server_is_back(
     own_zookeeper: ZooKeeper, operator: Client
 ) -> None:

@@ -6,6 +6,7 @@ import json
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
+import pytest
 from kazoo.exceptions import NoNodeError
 
 from distlock.keys.templates import znode_name
@@ -77,6 +78,7 @@ def outcomes(processes: list[subprocess.Popen[str]]) -> list[tuple[str, float]]:
     return [tuple(json.loads(said(process))) for process in processes]
 
 
+@pytest.mark.deep
 def test_it_is_told_and_drawn_and_ends_when_one_lock_is_broken(
     site: Site, operator: Callable[..., Tab], key: str
 ) -> None:

@@ -21,6 +21,8 @@ CAMERA, STOCK = "/products/camera/", "stock:camera"
 TILL = "Another buyer is at the till. You are number"
 TITLE = "h1"
 
+pytestmark = pytest.mark.deep
+
 
 @pytest.fixture
 def buyer(chromium: Chromium, site: Site) -> Iterator[Callable[..., Tab]]:

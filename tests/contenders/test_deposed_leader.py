@@ -46,6 +46,7 @@ def links(
         close_sessions()
 
 
+@pytest.mark.deep
 def test_a_node_whose_reply_was_lost_is_found_though_a_deposed_leader_is_asked_first(
     zookeeper_ensemble: ZooKeeper,
     links: dict[Server, TcpProxy],

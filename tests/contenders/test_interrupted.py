@@ -116,11 +116,8 @@ def test_a_call_that_its_own_process_refuses(
     nothing_is_left(tree)
 
 
-@pytest.mark.parametrize(
-    ("holders", "waiters"),
-    first_then_deep([(0, [0, 2]), (1, [1, 1]), (3, [3, 0])]),
-    ids=repr,
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("holders", "waiters"), [(0, [0, 2]), (1, [1, 1]), (3, [3, 0])], ids=repr)
 def test_a_release_for_which_others_wait(
     tree: Tree, make_owner: MakeOwner, holders: int, waiters: list[int]
 ) -> None:

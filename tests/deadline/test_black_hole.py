@@ -15,6 +15,7 @@ import pytest
 
 from distlock import Hold, LockLost, zk_lock
 from distlock.session.registry import session_for
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, await_waiter, noted
 from tests.kit.stopwatch import Stopwatch
@@ -51,7 +52,7 @@ def traffic() -> Iterator[list[float]]:
         thread.join()
 
 
-@pytest.mark.parametrize("direction", ["both", "to_client"])
+@pytest.mark.parametrize("direction", first_then_deep(["both", "to_client"]))
 def test_the_hold_is_lost_before_the_rival_has_the_lock(
     tree: Tree,
     broken_link: TcpProxy,

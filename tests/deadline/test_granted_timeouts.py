@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KEY = "key"
 
 
+@pytest.mark.deep
 def test_a_holder_that_is_cut_off_knows_its_loss_by_the_first_timeout(
     settings: Settings, make_owner: MakeOwner, losses: list[Loss]
 ) -> None:

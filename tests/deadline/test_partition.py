@@ -20,6 +20,7 @@ from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
 from distlock_chaos import network
 from distlock_chaos.server import ZooKeeper
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, await_connection, within
@@ -86,6 +87,7 @@ def test_a_holder_on_a_cut_off_follower_loses_its_hold_before_the_rival_has_it(
         rival.now(rivals.release)
 
 
+@pytest.mark.deep
 def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
     partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
 ) -> None:
@@ -105,6 +107,7 @@ def test_a_waiter_on_a_cut_off_follower_is_not_granted_there(
         tree.await_line(KEY, 0)
 
 
+@pytest.mark.deep
 def test_verify_does_not_believe_a_cut_off_follower(
     partitionable: ZooKeeper, settings: Settings, make_owner: MakeOwner
 ) -> None:
@@ -123,7 +126,7 @@ def test_verify_does_not_believe_a_cut_off_follower(
         Tree(operator, namespace).await_line(KEY, 0)
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("strict", first_then_deep([False, True]))
 def test_a_deposed_leader_renews_no_lease_where_heartbeats_are_writes(
     partitionable: ZooKeeper, settings: Settings, strict: bool
 ) -> None:
@@ -159,6 +162,7 @@ def restart(servers: list[Server]) -> None:
         server.wait_until_serving()
 
 
+@pytest.mark.deep
 def test_a_deposed_leader_grants_nothing_to_a_waiter_that_stood_still(
     partitionable: ZooKeeper,
     settings: Settings,

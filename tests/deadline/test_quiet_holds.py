@@ -90,6 +90,7 @@ def requests_received(tree: Tree) -> int:
     return int(line.partition("recved=")[2].partition(",")[0])
 
 
+@pytest.mark.deep
 def test_a_hold_costs_one_request_in_a_sixth_of_the_session_timeout(
     tree: Tree, set_options: SetOptions, requests: list[str]
 ) -> None:

@@ -29,6 +29,7 @@ python_blocks(sys.argv[3])[-1].run(names)
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("page", [PAGE])
 def test_the_item_of_a_killed_consumer_comes_again(
     page: str, names: Names, zookeeper: ZooKeeper, namespace: str

@@ -266,6 +266,7 @@ def real() -> Iterator[ZooKeeper]:
     yield from _run(jvm=["-Dznode.container.checkIntervalMs=3600000"])
 
 
+@pytest.mark.deep
 def test_the_embedded_and_a_real_server_are_alike(
     real: ZooKeeper, embedded: EmbeddedZooKeeper
 ) -> None:

@@ -84,6 +84,7 @@ with ThreadPoolExecutor(2) as pool:
 """
 
 
+@pytest.mark.deep
 def test_processes_take_over_one_at_a_time_with_rising_tokens(
     tree: Tree, zookeeper: ZooKeeper
 ) -> None:

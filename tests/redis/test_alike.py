@@ -140,6 +140,7 @@ def lasting_containers() -> Iterator[ZooKeeper]:
     yield from _run(jvm=["-Dznode.container.checkIntervalMs=3600000"])
 
 
+@pytest.mark.deep
 def test_redis_and_a_real_server_are_alike(
     lasting_containers: ZooKeeper, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

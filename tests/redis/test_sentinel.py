@@ -12,6 +12,7 @@ from distlock.engine.redis.address import address
 from distlock.session.registry import close_sessions
 from distlock_chaos.redis_sentinel import ReplicatedRedis
 from distlock_chaos.redis_server import Redis, RedisNotInstalled
+from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, await_connection, within
 
@@ -98,7 +99,7 @@ def test_a_replicated_lock_outlives_its_primary(
     waiter.now(zk_lock("key").release)
 
 
-@pytest.mark.parametrize("used_before", [False, True])
+@pytest.mark.parametrize("used_before", first_then_deep([False, True]))
 def test_a_lock_that_was_not_replicated_is_free_once_its_holder_knows(
     servers: ReplicatedRedis, settings: Settings, holder: Owner, used_before: bool
 ) -> None:
@@ -119,7 +120,7 @@ def test_a_lock_that_was_not_replicated_is_free_once_its_holder_knows(
         release(holder)
 
 
-@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("paused", first_then_deep([False, True]))
 def test_a_holder_at_a_former_primary_that_lives_on_is_told_in_time(
     servers: ReplicatedRedis, settings: Settings, holder: Owner, paused: bool
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_waiter_whose_session_expired_is_asked_on_its_new_node(
     waiter.now(lock.release)
 
 
+@pytest.mark.deep
 def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper) -> None:
     with zk_lock("key"):
         mine = zk_lock("key").holder()
@@ -102,8 +103,8 @@ def test_without_a_server_nobody_can_be_asked(own_zookeeper: ZooKeeper) -> None:
         revoke(mine)
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("link", "holder")
-@pytest.mark.usefixtures("as_shipped")
 def test_what_could_not_be_asked_in_time_is_not_asked_later(link: TcpProxy, tree: Tree) -> None:
     (theirs,) = zk_lock("key").participants()
     cut(link)

@@ -100,6 +100,7 @@ def test_where_credentials_are_enforced_a_stranger_ends_nothing(
         assert session.id == number
 
 
+@pytest.mark.deep
 def test_a_server_that_wants_a_certificate_serves_no_stranger(
     secure_server: SecureServer, configure: Configure
 ) -> None:

@@ -96,7 +96,7 @@ def test_a_release_wakes_the_first_in_line_and_so_on(troupe: Fleet, key: str) ->
     assert (entries[-1].when - left.when) / 1e9 < SHORTEST_PAUSE
 
 
-@pytest.mark.parametrize("how", ["revoked", "expired"])
+@pytest.mark.parametrize("how", first_then_deep(["revoked", "expired"]))
 def test_a_task_that_never_runs_gives_its_place_to_the_next(
     troupe: Fleet, key: str, how: str
 ) -> None:
