@@ -81,11 +81,13 @@ class GuaranteedDelete:
         if isinstance(error, ConnectionLost):
             self._session.when_connected(partial(self._send, path, session_id))
         elif error is None or isinstance(error, NoNode | SessionOver):
-            ours = path in self._session.nodes or path in self._broken
+            broken = isinstance(error, NoNode) and (
+                path in self._session.nodes or path in self._broken
+            )
             self._settled(path)
             if error is None:
                 self._broken.clear()
-            elif ours and isinstance(error, NoNode):
+            elif broken:
                 self._broken[path] = session_id
         else:
             self._note_refusal(path, session_id, error)
