@@ -43,6 +43,7 @@ def test_a_hundred_waits_that_timed_out_leave_no_watch_and_no_memory(
     tree.await_line("key", 1)
 
 
+@pytest.mark.usefixtures("patient")  # without a heartbeat, which sets a watch of its own
 def test_who_stood_behind_one_that_gave_up_watches_the_next_ahead(
     tree: Tree, holder: Owner
 ) -> None:
