@@ -13,7 +13,7 @@ import pytest
 from django.contrib.auth.management import get_system_username
 
 from distlock import signals, zk_lease, zk_lock
-from distlock.locks import actions
+from distlock.locks import actions, revocation
 from tests.commands.tools import run
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
@@ -161,3 +161,21 @@ def test_a_signal_tells_what_an_operator_did_and_not_what_was_too_late(
     (facts,) = told
     assert (facts["action"], facts["reason"], facts["key"]) == (command[0], "stuck", "key")
     assert (facts["target"].participant.path, facts["target"].who) == (path, "o1")
+
+
+def test_who_has_gone_while_it_was_asked_is_not_broken(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cleared(tree):
+        path = stand(tree, "key")
+
+        def too_late(*args: object, **options: object) -> bool:
+            tree.client.delete(path)
+            stand(tree, "key")
+            return revocation.break_node(*args, **options)  # type: ignore[arg-type]  # as they came
+
+        monkeypatch.setattr(actions, "break_node", too_late)
+        status, out, _ = run("break", "key", "-y")
+        assert status == 1
+        assert out.startswith("Not broken, for it has gone meanwhile")
+        assert len(tree.line("key")) == 1

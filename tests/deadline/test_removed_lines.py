@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock import LockLost, zk_lock
+from distlock import LockLost, zk_lock, zk_semaphore
 from distlock.contenders.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.contenders.tools import Waiter
@@ -114,3 +114,24 @@ def test_a_line_that_one_transaction_begins_anew_is_another_one(
     assert not late.granted.done()
     rival.release()
     late.release()
+
+
+def test_all_waiters_of_a_removed_semaphore_have_their_turn(
+    tree: Tree, make_owner: MakeOwner
+) -> None:
+    holder, others, served = make_owner(), zk_semaphore(KEY, 1, using="other"), []
+    holder.now(others.acquire)
+
+    def work(number: int) -> None:
+        using = ["default", "other"][number % 2]
+        with zk_semaphore(KEY, 1, timeout=PATIENCE, using=using):
+            served.append(number)
+
+    waiters = [make_owner().submit(work, number) for number in range(4)]
+    eventually(lambda: len(tree.children(f"{tree.path(KEY)}/locks")) == 4, PATIENCE)
+    remove_line(tree)
+    for waiter in waiters:
+        waiter.result(PATIENCE)
+    assert sorted(served) == [0, 1, 2, 3]
+    with suppress(LockLost):  # it knows from its first heartbeat on
+        holder.now(others.release)

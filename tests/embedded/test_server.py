@@ -13,7 +13,7 @@ from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
-from tests.kit.helpers import raw_client
+from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import PATIENCE
 
 
@@ -96,3 +96,17 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tree_module, "time", clock)
         tree.reap_when_due()
         assert ("container" in tree.children("/")) is there
+
+
+def test_empty_containers_go_by_themselves(
+    embedded: EmbeddedZooKeeper, client: KazooClient
+) -> None:
+    embedded.tree.reap_after = 0.05
+    embedded.tree.create("/container", container=True)
+    embedded.tree.create("/new-container", container=True)
+    client.create("/container/child")
+    client.delete("/container/child")
+    eventually(
+        lambda: sorted(client.get_children("/")) == ["new-container", "zookeeper"],
+        PATIENCE,
+    )

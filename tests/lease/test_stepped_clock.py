@@ -143,3 +143,15 @@ def own_zookeeper_with_clock(two_sessions: Settings) -> Iterator[Site]:
             close_sessions()
     except ServerNotInstalled as error:
         pytest.skip(str(error))
+
+
+def test_who_has_looked_before_a_step_takes_no_live_lease(server: Server) -> None:
+    hold = take(LONG)
+    yours = zk_lease("key", LONG, owner="you", using="other")
+    assert not yours.acquire(timeout=0)
+    set_clock(server.folder, STEP)
+    assert not yours.acquire(timeout=0)
+    assert yours.holder() is not None
+    assert sweep("other").removed == 0
+    hold.check()
+    hold.verify()

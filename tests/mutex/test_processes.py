@@ -99,3 +99,23 @@ def test_a_process_that_dies_keeps_its_locks_until_its_session_ends(
     # The server counts from the last heartbeat, and rounds up to its tick of one second.
     assert waited.elapsed > SESSION_TIMEOUT / 3
     assert waited.taken < SESSION_TIMEOUT + 1 + 1
+
+
+WORKER_RETURNS = """
+import multiprocessing, sys
+from tests.kit.tools import set_up
+set_up(sys.argv[1], sys.argv[2], SESSION_TIMEOUT=20)
+from distlock import zk_lock
+worker = multiprocessing.get_context("fork").Process(target=zk_lock("key").acquire)
+worker.start()
+worker.join()
+print(worker.exitcode)
+"""
+
+
+def test_a_child_of_multiprocessing_that_returns_frees_its_locks_at_once(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with spawn_python(WORKER_RETURNS, zookeeper.hosts, tree.namespace) as process:
+        assert process.communicate(timeout=PATIENCE)[0] == "0\n"
+    tree.await_line("key", 0)

@@ -178,3 +178,14 @@ def test_a_forked_child_holds_nothing_and_the_parents_lock_is_unharmed() -> None
         hold.verify()
     os.close(read)
     os.close(write)
+
+
+def test_a_sibling_coroutine_is_refused() -> None:
+    async def main() -> None:
+        async def sibling() -> bool:
+            return await zk_lock("k").aacquire(blocking=False)
+
+        async with zk_lock("k"):
+            assert await asyncio.create_task(sibling()) is False
+
+    run(main)

@@ -254,3 +254,16 @@ def test_a_retry_runs_if_the_holder_leaves_before_it_is_known(
 
         monkeypatch.setattr(mutex, "participant", leave)
         assert Traced(refresh, "7", retries=1).state == states.SUCCESS
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chain_goes_on_with_the_value_of_a_skipped_link(troupe: Fleet, key: str) -> None:
+    links = chain(task(troupe, "skip").s(key, "a"), task(troupe, "append").s(f"{key}-2", "b"))
+    assert run(links.apply_async()) == f"{{'skipped': '{key}'}}+b"
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_chord_is_joined_with_the_values_of_skipped_tasks(troupe: Fleet, key: str) -> None:
+    result = chord([task(troupe, "skip").s(key, who) for who in "ab"])(task(troupe, "join").s())
+    skipped = str({"skipped": key})
+    assert run(result) == f"{skipped}+{skipped}"

@@ -127,3 +127,11 @@ def test_an_async_view_is_refused_as_without_a_lock(site: Site, view: str) -> No
 def test_an_exempt_async_view_is_served(site: Site, view: str) -> None:
     site.first.post(f"/{view}/{site.database.make_counter()}/")
     assert site.first.answer() == {"status": 200, "held": True}
+
+
+def test_a_view_that_raises_is_rolled_back_and_releases(site: Site) -> None:
+    name = site.database.make_counter()
+    site.first.post(f"/fails/{name}/")
+    assert site.first.answer()["status"] == 500
+    assert site.database.value(name) == 0
+    eventually(lambda: site.in_line(name) == 0)

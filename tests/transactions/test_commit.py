@@ -173,3 +173,20 @@ def test_an_open_transaction_on_any_database_counts() -> None:
         pytest.raises(LockInTransaction, match=f"database '{ALIAS}'"),
     ):
         zk_lock("stock:42").acquire()
+
+
+@both
+def test_an_exception_rolls_back_and_releases(
+    database: ProjectDatabase, monkeypatch: pytest.MonkeyPatch, work: Any
+) -> None:
+    name = database.make_counter()
+
+    def fail(name: str, write: Any = increment) -> int:
+        write(name)
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(globals(), "increment", fail)
+    with pytest.raises(ZeroDivisionError):
+        work(name)
+    assert database.value(name) == 0
+    eventually(lambda: in_line(f"counter:{name}") == 0)

@@ -150,3 +150,18 @@ class InATestCase(TestCase):
         with zk_lock("stock:42", atomic=True):
             assert in_line("stock:42") == 1
         eventually(lambda: in_line("stock:42") == 0)
+
+
+@with_database
+def test_another_lock_inside_the_transaction_raises() -> None:
+    with zk_lock("stock:42"), transaction.atomic(), pytest.raises(LockInTransaction):
+        zk_lock("stock:43").acquire()
+
+
+@with_database
+def test_a_decorated_function_raises_too() -> None:
+    @zk_locked("stock:42", on_busy="skip")
+    def deduct() -> None: ...
+
+    with transaction.atomic(), pytest.raises(LockInTransaction):
+        deduct()

@@ -176,3 +176,16 @@ def test_a_full_or_closed_line_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> 
         receiving.close()
         reaper._report(conf, 1, b"secret")
     reaper._report(conf, 1, b"secret")
+
+
+def test_a_session_that_follows_an_expired_one_is_ended_too(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with master(zookeeper.hosts, tree.namespace) as one:
+        dying = one.child("a")
+        assert one.tell("a", "lose the session") is True
+        assert len(tree.line("a again")) == 1
+        with within(SOON):
+            kill(dying)
+            tree.await_line("a again", 0)
+        one.end()
