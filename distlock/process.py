@@ -6,8 +6,6 @@ import os
 import socket
 import sys
 import threading
-from contextlib import suppress
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, PAGESIZE, mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,12 +27,8 @@ class Process:
 
 #: The current process. Read it as ``process.this``: a forked child gets its own.
 this = Process()
-#: Its first byte is 1 where the hooks of `in_child` have run. The kernel clears it in each forked
-#: child, so that a look asks nobody: ``MADV_WIPEONFORK``, madvise(2).
-noticed = mmap(-1, PAGESIZE, MAP_PRIVATE | MAP_ANONYMOUS)
-with suppress(OSError):  # not Linux 4.14 or newer: only Python's own hooks tell
-    noticed.madvise(18)
-noticed[0] = 1
+#: The process in which the hooks of `in_child` have run; see `notice_fork`.
+noticed_pid = this.pid
 # Reentrant, for a signal handler that takes a first lock.
 _noticing = threading.RLock()
 _in_child: list[Callable[[], Any]] = []
@@ -81,21 +75,21 @@ def notice_fork() -> None:
 
     By default, uWSGI forks its workers without telling Python (its ``uwsgi_python_post_fork`` calls
     ``PyOS_AfterFork_Child`` only with ``py-call-osafterfork``). So whoever looks for an owner or a
-    session looks at `noticed` before, and calls this where that is 0.
+    session compares `noticed_pid` with `os.getpid`, which is cheap, and calls this if they differ.
     """
-    if noticed[0]:
+    if noticed_pid == os.getpid():
         return  # without the lock, which another thread might hold at a fork
     with _noticing:  # the first requests of a worker's threads come at once
-        if not noticed[0]:
+        if noticed_pid != os.getpid():
             _begin()
 
 
 def _begin() -> None:
-    global this  # noqa: PLW0603 - one per process
+    global this, noticed_pid  # noqa: PLW0603 - one per process
     this = Process()
     for forget in _in_child:
         forget()
-    noticed[0] = 1  # last: now other threads may go on
+    noticed_pid = this.pid  # last: now other threads may go on
 
 
 os.register_at_fork(after_in_child=_begin)

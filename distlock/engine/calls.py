@@ -65,7 +65,7 @@ def start_thread(thread: threading.Thread) -> None:
         if sys.is_finalizing():
             raise RuntimeError("can't start new thread")  # noqa: TRY301 - Python's own words
         thread.start()
-    except RuntimeError as error:  # from Python 3.12 on also in `atexit` (CPython 113964)
+    except RuntimeError as error:  # in Python 3.12 also in `atexit` (CPython 113964)
         if "new thread" not in str(error):
             raise
         raise LockUnavailable(

@@ -13,7 +13,7 @@ when the latest contact was sent that the leader has certainly *counted*:
   touch the session there (``LeaderZooKeeperServer.submitLearnerRequest``). Requests and reports use
   one TCP connection. So an answer from the leader proves that it has counted each contact that the
   follower reported before it forwarded the request: all that had been answered half a tick
-  before. Three tenths of T are more than that: T has two ticks at least (``minSessionTimeout``).
+  before. Three tenths of T are more than that if T has two ticks (``minSessionTimeout`` unset).
 - To connect counts at once: the leader itself touches the session (``Leader.revalidateSession``).
 - Reads and pings prove nothing by themselves, but they are contacts. A follower that is cut off
   answers both, long after the leader has expired the session (CURATOR-460 and worse).
@@ -56,7 +56,7 @@ _MARGIN: Final = 1 / 50
 #: How long before a request a contact was answered that the answer proves, in session timeouts.
 #: Half a tick, until the leader's next ping, is a quarter at most (a sixth without ``STRICT``), and
 #: the ping may be late. The link may have held the contact itself up for longer. Two heartbeats, a
-#: third, are more than this: so in the steady state it costs nothing.
+#: third, are more than this: so it costs nothing while answers take less than a thirtieth.
 _REPORTED: Final = 3 / 10
 #: Contacts this close together, in session timeouts, are noted as one: the first.
 _CLOSE: Final = 1 / 100

@@ -113,6 +113,8 @@ class Serving:
             wait(self.next_pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter
         except BaseException as error:  # noqa: BLE001 - see above
             report_once(error, self._reported)
+            with suppress(BaseException):  # or else the next try would come at once, each time
+                time.sleep(self.next_pause)
         self.next_pause = min(self.next_pause * 2, self.longest_pause)
 
     # --- serving ---------------------------------------------------------------------------------

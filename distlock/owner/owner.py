@@ -30,6 +30,7 @@ from asyncio import Task
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from os import getpid
 from threading import Thread, current_thread
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
@@ -207,7 +208,7 @@ class Owner:
 
 def current() -> Owner:
     """Return the owner on whose behalf this code runs."""
-    if not process.noticed[0]:
+    if process.noticed_pid != getpid():
         process.notice_fork()
     owner = _of_thread.get(None)
     if (  # a short cut: the rest would find the same, in five times the time

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import threading
 from contextlib import suppress
+from os import getpid
 from typing import TYPE_CHECKING, Any
 
 from django.core.signals import setting_changed
@@ -57,7 +58,7 @@ def session_for(alias: str = "default") -> Session:
 
     :raises LockUnavailable: no thread can be started
     """
-    if not process.noticed[0]:
+    if process.noticed_pid != getpid():
         process.notice_fork()
     for session in _sessions:
         if session.conf.alias == alias and not session.over:

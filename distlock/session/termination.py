@@ -67,7 +67,7 @@ def _release() -> None:
     A child that has just been forked, and still knows its parent's sessions, has none of its own.
     """
     registry = sys.modules.get(f"{__package__}.registry")
-    if registry is None or not process.noticed[0]:
+    if registry is None or process.noticed_pid != os.getpid():
         return
     done = threading.Lock()
     done.acquire()

@@ -244,7 +244,7 @@ def _ticks(session: Session, reads: Reads) -> Finding:
             "ticks, or STRICT must be set.",
         )
     message = f"the session timeout is {timeout / tick:.3g} ticks of {tick:g} s ({source})"
-    if session.conf.strict or timeout >= TICKS * tick - 0.001:
+    if timeout >= (LEAST_TICKS if session.conf.strict else TICKS) * tick - 0.001:
         return ok("ticks", message)
     trusted = timeout * 2 / 3
     return warning(
