@@ -10,7 +10,7 @@ INSTALL_ZOOKEEPER := $(if $(DISTLOCK_HOSTS),:,.ci/setup zookeeper || :)
 # Where it cannot be installed, the sale goes on without Redis, and says so.
 INSTALL_REDIS := $(if $(DISTLOCK_REDIS),:,.ci/setup redis || :)
 # The tests mostly wait: seven workers keep the two cores of a small CI machine busy. WORKERS=0 runs
-# all tests in one process. Each worker takes whole folders, and so starts fewer servers.
+# all tests in one process.
 WORKERS ?= 7
 # Those take long: the shop's processes, Celery's workers, each line of a recipe, most pages, chaos.
 DEPTH := -m "not deep"

@@ -1,4 +1,4 @@
-"""Sends requests on a session: the face that locks, leases and the inspection see.
+"""Sends requests on a session: the interface that locks, leases and the inspection see.
 
 *It queues no request while disconnected.* A request queued in an outage would be sent long after
 its caller has given up (a ghost create). So steps wait in `SessionRequests.when_connected` instead,
