@@ -80,15 +80,17 @@ def notice_fork() -> None:
     if noticed_pid == os.getpid():
         return  # without the lock, which another thread might hold at a fork
     with _noticing:  # the first requests of a worker's threads come at once
-        if noticed_pid != os.getpid():
-            _begin()
+        _begin()
 
 
 def _begin() -> None:
     global this, noticed_pid  # noqa: PLW0603 - one per process
+    if noticed_pid == os.getpid():
+        return  # another thread was faster, or a hook that was registered before has taken a lock
     this = Process()
     for forget in _in_child:
-        forget()
+        if noticed_pid != this.pid:  # or else a signal handler has begun anew meanwhile, and lives
+            forget()
     noticed_pid = this.pid  # last: now other threads may go on
 
 

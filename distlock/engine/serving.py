@@ -106,8 +106,6 @@ class Serving:
         """Pause between two tries to connect, longer each time.
 
         An error in it must not end the thread, and with it the session.
-
-        :param wait: waits for so many seconds
         """
         try:
             wait(self.next_pause * random.uniform(0.7, 1.3))  # noqa: S311 - jitter

@@ -199,7 +199,10 @@ class Redis:
                     client.sendall(b"EVAL 'while true do end' 0\r\n")
                     self._await_refusal()
             elif error == "MISCONF":
-                (self.home / "dump.rdb").mkdir(exist_ok=True)  # in the way of the file
+                in_the_way = self.home / "dump.rdb"
+                if not in_the_way.is_dir():
+                    in_the_way.unlink(missing_ok=True)  # a replica has asked for it
+                    in_the_way.mkdir()
                 self.ask("BGSAVE")
                 self._await_refusal()
             yield

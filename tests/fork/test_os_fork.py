@@ -91,6 +91,39 @@ def test_a_child_does_not_believe_in_the_hold_of_its_parent_and_cannot_release_i
         assert process.returncode == 0
 
 
+# A hook that was registered before distlock was imported takes a lock in the child.
+TAKES_IN_A_HOOK = """
+lock, parent = zk_lock("key"), os.getpid()
+def child():
+    found = {"held": lock.held, "another": zk_lock("key").acquire(timeout=0)}
+    lock.release()
+    lock.release()
+    return {**found, "after": lock.held}
+
+await_connection()
+os.environ["IN_CHILD"] = "take"
+tell(in_a_child(child))
+"""
+BEFORE_DISTLOCK = """
+import os
+def hook():
+    if os.environ.get("IN_CHILD") == "take":
+        from distlock import zk_lock
+        assert zk_lock("key").acquire(timeout=20)
+os.register_at_fork(after_in_child=hook)
+"""
+
+
+def test_a_lock_that_an_earlier_hook_takes_in_the_child_is_the_childs(
+    tree: Tree, zookeeper: ZooKeeper
+) -> None:
+    with program(TAKES_IN_A_HOOK, zookeeper.hosts, tree.namespace, head=BEFORE_DISTLOCK) as one:
+        assert heard(one) == {"held": True, "another": True, "after": False, "status": 0}
+        one.communicate(timeout=PATIENCE)
+        assert one.returncode == 0
+    tree.await_line(KEY, 0)
+
+
 # The child falls out of the parent's block and ends in its own way.
 FALLS_OUT = """
 lock, pid = zk_lock("key"), 0

@@ -59,9 +59,16 @@ def hear() -> str:
 
 @contextmanager
 def program(
-    code: str, *arguments: str, as_shipped: bool = False, session_timeout: float = 4
+    code: str,
+    *arguments: str,
+    as_shipped: bool = False,
+    session_timeout: float = 4,
+    head: str = "",
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a program with the tools at hand."""
+    """Run a program with the tools at hand.
+
+    :param head: what runs before distlock is imported
+    """
     options = (
         f"TIMEOUT=5, CONNECT_TIMEOUT=5, SESSION_TIMEOUT={session_timeout}, as_shipped={as_shipped}"
     )
@@ -74,7 +81,7 @@ def program(
         "from distlock import LockBusy, LockLost, LockUnavailable, NotOwner, zk_lock\n"
         "from distlock.session.registry import session_for\n"
     )
-    with spawn_python(preamble + code, *arguments) as process:
+    with spawn_python(head + preamble + code, *arguments) as process:
         yield process
 
 
