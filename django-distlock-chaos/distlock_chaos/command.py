@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,10 @@ def add_arguments(parser: CommandParser) -> None:
 def handle(command: BaseCommand, options: dict[str, Any]) -> None:
     if options["check"] and options["history"]:
         raise CommandError("--check reads a history and --history writes one: give one of them.")
+    if options["engine"] == "redis" and find_spec("hiredis") is None:
+        raise CommandError(
+            "--engine redis needs redis-py with hiredis: install django-distlock-chaos[redis]."
+        )
     failures = [_verdict(command, events) for events in _histories(command, options)]
     if failures := list(filter(None, failures)):
         raise CommandError("\n".join(failures))

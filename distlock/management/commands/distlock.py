@@ -25,7 +25,7 @@ SUBCOMMANDS: dict[str, Any] = {
 }
 
 CHAOS_IS_MISSING = (
-    "This subcommand is a package of its own: pip install django-distlock-chaos, and add "
+    "This subcommand is in django-distlock-chaos: install it (docs/how-to/install.md), and add "
     '"distlock_chaos" to INSTALLED_APPS.'
 )
 
