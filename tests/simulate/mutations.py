@@ -27,6 +27,7 @@ from distlock.session.watches import SharedWatches
 from tests.kit import table
 
 from .client import Client
+from .process import replacing
 from .schedule import Result, run
 
 if TYPE_CHECKING:
@@ -265,20 +266,13 @@ MUTATIONS: Final = (
 @contextmanager
 def put_back(mutation: Mutation) -> Iterator[None]:
     """Let a safety measure be missing."""
-    kept = [(one, name, vars(one).get(name, one)) for one, name, _ in mutation.replaced]
     machines = Machine, Turn, Permit
     try:
-        for one, name, value in mutation.replaced:
-            setattr(one, name, value)
-        for one in machines:
-            one.__init_subclass__()
-        yield
+        with replacing(mutation.replaced):
+            for one in machines:
+                one.__init_subclass__()
+            yield
     finally:
-        for one, name, value in kept:
-            if value is one:
-                delattr(one, name)
-            else:
-                setattr(one, name, value)
         for one in machines:
             one.__init_subclass__()
         table.faults.clear()  # of the machines as they were here

@@ -22,7 +22,7 @@ from .client import Client
 from .world import Host, Thread, Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from random import Random
 
     from .links import Links
@@ -134,24 +134,31 @@ def simulated(world: World, random: Random) -> Iterator[None]:
         (deadline.Heartbeat, "_start", start),
         (znodes, "_random", random),
     ]
-    kept = [(one, name, vars(one).get(name, _NOTHING)) for one, name, _ in replaced]
     logger = logging.getLogger("distlock")
     with patch.multiple(logger, handlers=[_Bugs()], propagate=False, level=logging.ERROR):
         logger.manager._clear_cache()  # type: ignore[attr-defined]
-        try:
-            for one, name, value in replaced:
-                setattr(one, name, value)
+        with replacing(replaced):
             yield
-        finally:
-            for one, name, value in kept:
-                if value is _NOTHING:
-                    delattr(one, name)
-                else:
-                    setattr(one, name, value)
     logger.manager._clear_cache()  # type: ignore[attr-defined]
 
 
 _NOTHING: Final = object()
+
+
+@contextmanager
+def replacing(replaced: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Give objects other attributes: each object, the name, and the value."""
+    kept = [(one, name, vars(one).get(name, _NOTHING)) for one, name, _ in replaced]
+    try:
+        for one, name, value in replaced:
+            setattr(one, name, value)
+        yield
+    finally:
+        for one, name, value in kept:
+            if value is _NOTHING:
+                delattr(one, name)
+            else:
+                setattr(one, name, value)
 
 
 class _Bugs(logging.Handler):
