@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from distlock.engine.errors import ConnectionLost, NoNode, NotEmpty, SessionOver
-from distlock.engine.timer import call_later
 from distlock.exceptions import IncompatiblePeer, LockLost, LockUnavailable
 from distlock.keys import znodes
 from distlock.queue import events as e
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
 WORN_SECONDS: Final = 1.0
 #: The answer is void: the end of its connection is what happened.
 _VOID: Final = ConnectionLost | SessionOver
-#: The pause before a search that the server has refused begins again, in seconds.
-REFUSED_SECONDS: Final = 0.5
 _PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
 _LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
     "session": e.Lapsed,
@@ -70,10 +67,8 @@ class QueuedContender(Grant):
     asked_at = 0.0
     #: The number of the connection that the machine knows of.
     _connection = 0
-    #: The connection on which the server has last refused the search for a node.
-    _refused_on = -1
-    #: Whether it is known which of the first requests were sent.
-    _sure = True
+    #: Whether the caller's thread is sending the first requests.
+    _joining = False
     #: Whether it hears of the session's connections.
     _attends = False
     #: Whether no connection matters to it any more.
@@ -130,13 +125,13 @@ class QueuedContender(Grant):
         follows = path in session.newest
         session.newest[path] = self
         self._connection = session.connection
-        self._sure = False
+        self._joining = True
         effects = self.machine.apply(e.FOLLOW if follows else e.JOIN)
         if effects:
             self.carry_out(effects)
         else:
             session.soon(self._attend)
-        self._sure = True
+        self._joining = False
         if self._connection != session.connection:  # `connection_changed` has waited for us
             session.soon(self._attend)
 
@@ -228,6 +223,8 @@ class QueuedContender(Grant):
     # --- events, on the connection thread --------------------------------------------------------
 
     def apply(self, event: e.Event) -> None:
+        if self._over:
+            return
         if not self._attends:  # the first one after `Join`
             self._attends = True
             self.session.contenders.add(self)
@@ -257,12 +254,6 @@ class QueuedContender(Grant):
                 elif self._worn_since is None:
                     self._worn_since = time.monotonic()
                 self._waits()
-            case State.LEFT:
-                self._over = True
-                self.session.contenders.discard(self)
-                self._watchers.clear()
-                machine.me = self.follower = None  # they refer to each other
-                self._unwatch_line()
 
     def hear(self, event: e.Event) -> None:
         """Apply an event that is no answer."""
@@ -273,8 +264,8 @@ class QueuedContender(Grant):
     def connection_changed(self) -> None:
         """Take note of a connection that was lost, or of a new one."""
         session = self.session
-        if not (self._sure or self.left):
-            return  # the caller's thread is still sending the first requests
+        if self._joining and not self.left:
+            return  # it notices itself
         if self._connection != session.connection:
             self._connection = session.connection
             self._watchers.clear()
@@ -288,16 +279,24 @@ class QueuedContender(Grant):
             self.hear(e.Renewed())
 
     def _attend(self) -> None:
-        """Hear of the session's connections until all is done, and that the caller has left."""
+        """Hear of the session's connections until the caller has left, and of that."""
+        if self._over:
+            return
+        session = self.session
         if self.left:
-            if self.node is None and not self._over:  # it may have joined after `leave`
-                self.session.heartbeat.dismiss(self)
-                if self.session.newest.get(self.path) is self:
-                    self.session.newest.pop(self.path, None)
-            self.apply(e.LEAVE if self._sure else e.Leave(sure=False))
-        if not self._over:
+            if self.node is None:  # it may have joined after `leave`
+                session.heartbeat.dismiss(self)
+                if session.newest.get(self.path) is self:
+                    session.newest.pop(self.path, None)
+            self.apply(e.LEAVE)
+            self._over = True
+            session.contenders.discard(self)
+            self._watchers.clear()
+            self.machine.me = self.follower = None  # they refer to each other
+            self._unwatch_line()
+        else:
             self._attends = True
-            self.session.contenders.add(self)
+            session.contenders.add(self)
             self.connection_changed()
 
     def _stand_behind(self, neighbour: QueuedContender) -> None:
@@ -342,7 +341,7 @@ class QueuedContender(Grant):
     def _created(self, connection: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
             self._answered(connection, lambda _, error: e.Created(None, error), value, error)
-        elif connection == self._connection:
+        elif connection == self._connection and not self._over:
             self.apply(e.Created(_node(*value)))
         else:
             self._delete_orphan(value)
@@ -403,27 +402,8 @@ class QueuedContender(Grant):
         self.session.create_containers(self.path, self._answer(lambda _, error: e.LineMade(error)))
 
     def _list(self, effect: e.List) -> None:
-        answered = self._answer(partial(listed, sync=effect.sync))
-        if effect.sync:
-            answered = partial(self._searched, self._connection, answered)
-        self.session.children(self.path, answered, sync=effect.sync)
-
-    def _searched(
-        self, connection: int, answered: Done, names: Any, error: BaseException | None
-    ) -> None:
-        """Search again after a pause if the server refuses: nobody else would find the node."""
-        if error is None or isinstance(error, NoNode | _VOID) or connection != self._connection:
-            answered(names, error)
-        else:
-            self._refused_on = connection
-            call_later(REFUSED_SECONDS, self._pause_over)
-
-    def _pause_over(self) -> None:
-        self.session.soon(self._search_again)
-
-    def _search_again(self) -> None:
-        if self._refused_on == self._connection:  # or else the search has begun anew
-            self._list(e.List(sync=True))
+        search = self.session.deletes.search if effect.sync else self.session.children
+        search(self.path, self._answer(listed))
 
     def _read_line(self, _: e.ReadLine) -> None:
         self.session.read(self.path, self._answer(_line_read))
@@ -472,6 +452,9 @@ class QueuedContender(Grant):
             gone = partial(self.machine.local.forget, effect.name)
             self.session.delete(f"{self.path}/{effect.name}", effect.session_id, gone)
 
+    def _sweep(self, effect: e.Sweep) -> None:
+        self.session.deletes.sweep(self.path, effect.prefix)
+
     def _grant(self, _: e.Grant) -> None:
         self.epoch = self.machine.epoch
         self.granted = True
@@ -509,6 +492,7 @@ class QueuedContender(Grant):
         e.Prove: _prove,
         e.WatchLine: _learn_line,
         e.Delete: _delete,
+        e.Sweep: _sweep,
         e.Grant: _grant,
         e.Busy: lambda self, _: self._settled(),
         e.Refuse: _refuse,
@@ -522,8 +506,8 @@ def _forget(lines: dict[str, Line], path: str, _deleted: bool) -> None:
     lines.pop(path, None)
 
 
-def listed(names: Any, error: e.Error, *, sync: bool = False) -> e.Listed:
-    return e.Listed(names or (), error, sync)
+def listed(names: Any, error: e.Error) -> e.Listed:
+    return e.Listed(names or (), error)
 
 
 def _line_read(value: Any, error: e.Error) -> e.LineRead:

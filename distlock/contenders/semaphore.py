@@ -11,6 +11,7 @@ from distlock.keys import znodes
 from distlock.queue import events as e
 from distlock.queue import semaphore
 from distlock.queue.policies import FAIR, Policy
+from distlock.queue.states import State
 
 from .contender import QueuedContender, listed
 from .grant import remind
@@ -163,7 +164,7 @@ class SemaphorePart(QueuedContender):
     def apply(self, event: e.Event) -> None:
         of = self._of
         super().apply(event)
-        if self._over:
+        if self.machine.state is State.LEFT:
             self._of = None
         if of is not None:
             of.heard(self)

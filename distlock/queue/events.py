@@ -57,11 +57,7 @@ class Join(NamedTuple):
 
 
 class Leave(NamedTuple):
-    """The caller gives up, or releases the lock. May be repeated."""
-
-    #: False if an exception landed while the first requests were being sent, so that nobody knows
-    #: which of them were.
-    sure: bool = True
+    """The caller gives up, or releases the lock: the last event of a contender."""
 
 
 class HeldTooLong(NamedTuple):
@@ -142,8 +138,6 @@ class Listed(NamedTuple):
 
     names: Sequence[str]
     error: Error = None
-    #: As in the request: an earlier list may still be under way.
-    sync: bool = False
 
 
 class LineRead(NamedTuple):
@@ -275,6 +269,15 @@ class Delete(NamedTuple):
 
     name: str
     session_id: int
+
+
+class Sweep(NamedTuple):
+    """Delete, for certain, the node that an unanswered create may have made. No answer is awaited.
+
+    It is looked for with all that the servers have acknowledged before, by its name's beginning.
+    """
+
+    prefix: str
 
 
 class Prove(NamedTuple):

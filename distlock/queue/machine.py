@@ -42,10 +42,11 @@ The driver guarantees:
   other thread, `HandedOver` comes first; or else the offer is open again if the contender still
   waits.
 - `List(sync=True)` is repeated until it is answered; of its errors only MISSING is an event.
-- `Delete` is repeated until it is done or the session is over. A release may send it from the
-  calling thread before it posts `Leave`. When it is acknowledged, `LocalLine.forget` is called.
-- `Leave` is posted for every contender in the end, perhaps more than once. If an exception landed
-  while the first requests were being sent, it is `Leave(sure=False)`.
+- `Delete` and `Sweep` are repeated until they are done or the session is over. A release may send
+  the delete from the calling thread before it posts `Leave`. When it is acknowledged,
+  `LocalLine.forget` is called.
+- `Leave` comes for every contender in the end, also where an exception landed while the first
+  requests were being sent. Nothing comes after it.
 - `Join.follows` may be wrong: it decides what is asked, not whose turn it is.
 - A holder also compares the clock with the session deadline at each check; `Lapsed` only carries
   the news.
@@ -291,15 +292,12 @@ class Machine:
         self._do(e.List(sync=True))
 
     def _found(self, event: e.Listed) -> None:
-        name = self._ours(event.names)
+        name = next((name for name in event.names if name.startswith(self.prefix)), None)
         if name is None:
             self._join_anew()
         else:
             self.state = State.IDENTIFYING
             self._do(e.Read(name))
-
-    def _ours(self, names: Sequence[str]) -> str | None:
-        return next((name for name in names if name.startswith(self.prefix)), None)
 
     def _identified(self, event: e.NodeRead) -> None:
         if event.node is not None:
@@ -608,35 +606,9 @@ class Machine:
         elif self.state is State.BEHIND:
             self.local.unfollow(self._watched, self.me)
 
-    # --- after the caller has left ---------------------------------------------------------------
-
-    def _leave_while_joining(self, event: e.Leave) -> None:
-        if event.sure:
-            self.state = State.LEAVING
-        else:
-            self.state = State.SEARCHING
-            if self.session.connected:
-                self._do(e.List(sync=True))
-
-    def _search(self, _: Event) -> None:
-        self.state = State.SEARCHING
-
-    def _created_in_vain(self, event: e.Created) -> None:
+    def _leave_unanswered(self, _: e.Leave) -> None:
         self.state = State.LEFT
-        if event.node is not None:
-            self._do(e.Delete(event.node.name, event.node.session_id))
-
-    def _read_in_vain(self, event: e.NodeRead) -> None:
-        self.state = State.LEFT
-        self._do(e.Delete(event.name, self.session.id))
-
-    def _found_in_vain(self, event: e.Listed) -> None:
-        if not event.sync:
-            return  # from before, and the create may still be under way
-        self.state = State.LEFT
-        name = self._ours(event.names)
-        if name is not None:
-            self._do(e.Delete(name, self.session.id))
+        self._do(e.Sweep(self.prefix))
 
     # --- without a node --------------------------------------------------------------------------
 

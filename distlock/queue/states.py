@@ -9,7 +9,7 @@ checks each event of each machine, and the state after it.
 from __future__ import annotations
 
 from enum import IntEnum, auto
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from . import events as e
 
@@ -86,10 +86,7 @@ class State(IntEnum):
     HOLDING = auto()
     LOST = auto()
     REFUSED = auto()
-    #: The caller has left; the create is under way.
-    LEAVING = auto()
-    #: The caller has left; whether there is a node is being found out.
-    SEARCHING = auto()
+    #: The caller has left.
     LEFT = auto()
 
 
@@ -98,11 +95,8 @@ S = State
 _ANEW = (S.JOINING, S.REFUSED)
 _LOOKS = (S.READING_LINE, S.LOOKING, S.JUDGING, S.PROVING)
 _ASIDE = (S.ASIDE, S.PEEKING, S.CLEARING)
-_LEAVING = (S.LEAVING, S.SEARCHING)
 #: The outcomes, for the caller.
 _OVER = (S.BUSY, S.LOST, S.REFUSED)
-#: Its requests are answered, and what was posted for it arrives.
-_AFTER_LEAVING = {*get_args(e.Event)} - {e.Join, e.Created, e.HandedOver, e.LimitRead}
 
 RULES: Final = (
     # Getting a node, also after a lost reply.
@@ -111,7 +105,7 @@ RULES: Final = (
     Rule(S.JOINING, e.LineMade, "_line_made"),
     Rule(S.JOINING, e.Created, "_created", *_ANEW, S.READING_LINE, S.LOOKING, S.BEHIND, S.HOLDING),
     Rule((S.JOINING, S.IDENTIFYING), e.Disconnected, "_lose_reply", S.FINDING),
-    Rule((S.FINDING, S.SEARCHING), e.Connected, "_find"),
+    Rule(S.FINDING, e.Connected, "_find"),
     Rule(S.FINDING, e.Listed, "_found", *_ANEW, S.IDENTIFYING),
     Rule(S.IDENTIFYING, e.NodeRead, "_identified", *_ANEW, S.LOOKING),
     # In line.
@@ -164,23 +158,16 @@ RULES: Final = (
         "_leave",
         S.LEFT,
     ),
-    Rule(S.JOINING, e.Leave, "_leave_while_joining", *_LEAVING),
-    Rule((S.FINDING, S.IDENTIFYING), e.Leave, "_search", S.SEARCHING),
-    Rule(S.LEAVING, e.Disconnected, "_search", S.SEARCHING),
-    Rule(_LEAVING, e.Created, "_created_in_vain", S.LEFT),
-    Rule(S.SEARCHING, e.Listed, "_found_in_vain", S.SEARCHING, S.LEFT),
-    Rule(S.SEARCHING, e.NodeRead, "_read_in_vain", S.LEFT),
+    Rule((S.JOINING, S.FINDING, S.IDENTIFYING), e.Leave, "_leave_unanswered", S.LEFT),
     # Too late, or for all of the session.
     Rule(_OVER, e.Connected),
-    Rule((S.PARKED, S.FINDING, S.SEARCHING, *_OVER), e.Disconnected),
-    Rule((S.JOINING, S.FINDING, S.IDENTIFYING, *_LOOKS, *_ASIDE, *_OVER, *_LEAVING), e.Renewed),
-    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER, *_LEAVING), e.Changed),
-    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER, *_LEAVING), e.Watched),
-    Rule((S.JOINING, S.REFUSED, S.LEAVING), e.Listed),
-    Rule((S.REFUSED, *_LEAVING), e.LineMade),
+    Rule((S.PARKED, S.FINDING, *_OVER), e.Disconnected),
+    Rule((S.JOINING, S.FINDING, S.IDENTIFYING, *_LOOKS, *_ASIDE, *_OVER), e.Renewed),
+    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER), e.Changed),
+    Rule((S.JOINING, S.PEEKING, S.CLEARING, *_OVER), e.Watched),
+    Rule((S.JOINING, S.REFUSED), e.Listed),
+    Rule(S.REFUSED, e.LineMade),
     Rule([s for s in S if s not in (S.NEW, S.HOLDING, S.LEFT)], e.Lapsed),
     Rule((S.HOLDING, S.LOST), e.NeighbourLeft),
     Rule(S.LOST, e.FoundBroken),
-    Rule(_LEAVING, e.Leave),
-    *(Rule(S.LEFT, event) for event in _AFTER_LEAVING),
 )

@@ -2,7 +2,9 @@
 
 A delete that is lost is sent again after the reconnection, and one that is refused also after a
 pause, until it is done or the session is over (Curator's ``FailedDeleteManager``, CURATOR-678).
-Any thread may add a delete; the connection thread does the rest.
+A node whose create was not answered is looked for by its name first, and so is what a caller may
+have left who was torn at any line. Any thread may add a delete; the connection thread does the
+rest.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distlock.engine.protocol import EngineClient
+    from distlock.engine.reply import Done
 
     from .requests import SessionRequests
 
@@ -42,8 +45,9 @@ class GuaranteedDelete:
         self._client = client
         #: For each path, the function to call when it is known to be gone.
         self.pending: dict[str, Callable[[], None] | None] = {}
-        #: Those of them that the server has refused, with the session's id; and the next pause.
-        self._refused: dict[str, int] = {}
+        #: What the server has refused, a delete's path or what gets a search's outcome, and what
+        #: sends it again; and the next pause.
+        self._refused: dict[str | Done, Callable[[], None]] = {}
         self._pause = REFUSED_SECONDS[0]
         self._pausing = False
         #: Nodes that somebody else has deleted, with the session's id. A failover of Redis may undo
@@ -68,6 +72,43 @@ class GuaranteedDelete:
         else:
             self._session.when_connected(partial(self._send, path, session_id))
 
+    def sweep(self, path: str, prefix: str) -> None:
+        """Delete what an unanswered create may have made: our nodes under `path` that begin so."""
+        session_id = self._session.id
+
+        def found(names: Any, _: BaseException | None) -> None:
+            for name in names or ():
+                if name.startswith(prefix):
+                    self.delete(f"{path}/{name}", session_id)
+
+        self.search(path, found)
+
+    def search(self, path: str, done: Done) -> None:
+        """List what is under `path`, with all that was acknowledged before, for certain.
+
+        It is asked again until the server answers, or the session is over.
+
+        :param done: gets the names, or NoNode or `SessionOver`
+        """
+        self._session.when_connected(partial(self._list, path, self._session.id, done))
+
+    def _list(self, path: str, session_id: int, done: Done) -> None:
+        again = partial(self._list, path, session_id, done)
+
+        def listed(names: Any, error: BaseException | None) -> None:
+            if isinstance(error, ConnectionLost):
+                self._session.when_connected(again)
+            elif error is None or isinstance(error, NoNode | SessionOver):
+                done(names, error)
+            else:
+                self._pause_before(again, done)
+
+        self._refused.pop(done, None)
+        if self._session.id == session_id:
+            self._session.children(path, listed, sync=True)
+        else:
+            done(None, SessionOver())
+
     def _send(self, path: str, session_id: int) -> None:
         if self._session.id != session_id:  # the node went with its session
             self._session.soon(partial(self._settled, path))
@@ -90,17 +131,18 @@ class GuaranteedDelete:
             elif broken:
                 self._broken[path] = session_id
         else:
-            self._note_refusal(path, session_id, error)
+            if path not in self._refused:
+                logger.error(
+                    "%s could not be deleted, and is in the way of others until it is: it is tried "
+                    "again. %s In ZooKeeper, deleting needs the DELETE permission on the parent "
+                    "node.",
+                    path,
+                    self._client.explain(error),
+                )
+            self._pause_before(partial(self._send, path, session_id), path)
 
-    def _note_refusal(self, path: str, session_id: int, error: BaseException) -> None:
-        if path not in self._refused:
-            logger.error(
-                "%s could not be deleted, and is in the way of others until it is: it is tried "
-                "again. %s In ZooKeeper, deleting needs the DELETE permission on the parent node.",
-                path,
-                self._client.explain(error),
-            )
-        self._refused[path] = session_id
+    def _pause_before(self, again: Callable[[], None], refused: str | Done) -> None:
+        self._refused[refused] = again
         if not self._pausing:
             self._pausing = True
             call_later(self._pause, self._pause_over)
@@ -112,7 +154,9 @@ class GuaranteedDelete:
 
     def send_again(self) -> None:
         """Send again what was refused, or may be undone. Called on the connection thread."""
-        for path, session_id in [*self._refused.items(), *self._broken.items()]:
+        for again in list(self._refused.values()):
+            again()
+        for path, session_id in list(self._broken.items()):
             self._send(path, session_id)
 
     def _settled(self, path: str) -> None:

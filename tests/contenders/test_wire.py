@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.contenders import contender
 from distlock.engine.errors import NoAuth
+from distlock.session import guaranteed_delete
 from tests.contenders.tools import holds
 from tests.kit.fake_session import FakeSession, Tree
 from tests.kit.helpers import eventually
@@ -20,7 +20,7 @@ def test_a_search_that_the_server_refuses_leaves_no_node(
     monkeypatch: pytest.MonkeyPatch, request_: str, leaves: bool
 ) -> None:
     """Such as Redis' -BUSY just after a reconnection: nobody else knows of the node."""
-    monkeypatch.setattr(contender, "REFUSED_SECONDS", 0)
+    monkeypatch.setattr(guaranteed_delete, "REFUSED_SECONDS", (0, 0))
     tree = Tree()
     session = FakeSession(tree)
     session.lose_reply_of_create = True

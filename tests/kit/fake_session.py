@@ -22,6 +22,7 @@ from distlock.keys.limits import MAX_INT, signed
 from distlock.keys.znodes import REVOKE
 from distlock.queue.events import Changed
 from distlock.queue.policies import FAIR, MUTEX, UNFAIR
+from distlock.session.guaranteed_delete import GuaranteedDelete
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,7 +220,8 @@ class FakeSession:
         self.local_nodes: dict[Any, Any] = {}
         self.lines: dict[str, Any] = {}
         self.post = self.soon
-        self.deletes = self
+        self.deletes = GuaranteedDelete(cast("Session", self), cast("Any", None))
+        self.deletes.delete = self.delete  # type: ignore[method-assign]
         self.make = SimpleNamespace(
             listing=lambda path: partial(self.children, path),
             reading=lambda path: partial(self.read, path),

@@ -105,7 +105,16 @@ def _apply(process: Process, event: Any) -> Transition:
             case e.Watch():
                 process.watchers |= {(effect.name, OUR)}
                 process.requests += (effect,)
-            case e.Delete() | e.Grant() | e.Busy() | e.Refuse() | e.Lose() | e.Revoke() | e.Tell():
+            case (
+                e.Delete()
+                | e.Sweep()
+                | e.Grant()
+                | e.Busy()
+                | e.Refuse()
+                | e.Lose()
+                | e.Revoke()
+                | e.Tell()
+            ):
                 pass
             case _:
                 process.requests += (effect,)
@@ -118,11 +127,11 @@ def _happenings(process: Process) -> Iterator[Happening]:
     if state is State.NEW:
         yield e.Join(), {}
         yield e.Join(follows=True), {}
-        yield e.Leave(sure=False), {}
+        yield e.Leave(), {}
+        return
+    if state is State.LEFT:
         return
     yield e.Leave(), {}
-    if state is State.JOINING:
-        yield e.Leave(sure=False), {}
     yield from _of_session(process)
     if process.connected and process.requests:
         rest = {"requests": process.requests[1:]}
@@ -134,7 +143,7 @@ def _happenings(process: Process) -> Iterator[Happening]:
     if state is State.BEHIND:
         yield e.HandedOver(process.epoch), {}
         yield e.NeighbourLeft(contender._watched, None), {}
-    granted = state in (State.HOLDING, State.LOST, State.LEFT)
+    granted = state in (State.HOLDING, State.LOST)
     if granted or state is State.BEHIND:
         for local in process.local.nodes.values():
             if local.follower == OUR:  # also of one that has handed the lock over before
@@ -168,9 +177,9 @@ def _answers(  # noqa: PLR0912 - a case for each request
             yield e.Created(None, MISSING), {}
             yield e.Created(None, ERROR), {}
         case e.List(sync=True):
-            yield e.Listed((), MISSING, True), {}
+            yield e.Listed((), MISSING), {}
             for names in ((), (f"{contender.prefix}{contender.policy.kind}0000000001",)):
-                yield e.Listed(names, None, True), {}
+                yield e.Listed(names), {}
         case e.List():
             yield e.Listed((), MISSING), {}
             yield e.Listed((), ERROR), {}

@@ -68,6 +68,8 @@ def _orphans(world: World) -> Iterator[str]:
                 continue
             if any(answer[1:] and _creates(answer[1], name) for answer in process.answers):
                 continue
+            if any(name.startswith(sweep.prefix) for sweep in process.sweeps):
+                continue
             number = NAMES.index(name[3])
             contender, caller = process.contenders[number], process.callers[number]
             known = contender.node is not None and contender.node.name == name
@@ -178,5 +180,5 @@ def _left_overs(world: World) -> Iterator[str]:
     if world.server.watches:
         yield f"all have left, and a watch is still there: {min(world.server.watches)}"
     for process in world.processes:
-        if process.watchers or process.local.nodes or process.deletes:
+        if process.watchers or process.local.nodes or process.deletes or process.sweeps:
             yield "all have left, and a process still has something registered"

@@ -44,18 +44,32 @@ class FoundNodeIsTaken(Machine):
 class LateCreateIsForgotten(Machine):
     """CURATOR-45, -79, -205: the create is done on the server, and its caller has gone."""
 
-    def _created_in_vain(self, event: e.Created | e.NodeRead) -> None:
+    def _leave_unanswered(self, _: e.Leave) -> None:
         self.state = State.LEFT
 
 
-class LostReplyOfOneWhoLeftIsForgotten(Machine):
+class SweptOnce(e.Sweep):
+    repeated = False
+
+
+class SweepIsNotRepeated(Machine):
     """An orphan node: the caller leaves, and the reply to its create is lost."""
 
-    def _search(self, event: Event) -> None:
-        if type(event) is e.Disconnected:
-            self.state = State.LEFT
-        else:
-            super()._search(event)
+    def _leave_unanswered(self, _: e.Leave) -> None:
+        self.state = State.LEFT
+        self._do(SweptOnce(self.prefix))
+
+
+class SweptWithoutSync(e.Sweep):
+    synced = False
+
+
+class SweepWithoutSync(Machine):
+    """The server that is asked for the node of one who has left lags behind."""
+
+    def _leave_unanswered(self, _: e.Leave) -> None:
+        self.state = State.LEFT
+        self._do(SweptWithoutSync(self.prefix))
 
 
 class LostReplyJoinsAnew(Machine):
@@ -285,13 +299,6 @@ class NeighboursOutliveTheConnection(Machine):
             super()._disconnected(event)
 
 
-class InterruptedJoinIsTrusted(Machine):
-    """An exception lands in the join, and the answer to a create never comes."""
-
-    def _leave_while_joining(self, _: e.Leave) -> None:
-        self.state = State.LEAVING
-
-
 class DowngradedAtTheEnd(Machine):
     """CURATOR-621: the reader gets a number of its own, and a queued writer comes first."""
 
@@ -299,13 +306,6 @@ class DowngradedAtTheEnd(Machine):
         effects = super().apply(event)
         create = e.Create(self.prefix + self.policy.kind)
         return [create if isinstance(x, e.Create) else x for x in effects]
-
-
-class EarlierListCounts(Machine):
-    """Found by `explore`: a list of an earlier attempt is taken for the one after ``sync``."""
-
-    def _found_in_vain(self, event: e.Listed) -> None:
-        super()._found_in_vain(event._replace(sync=True))
 
 
 class ReleasedNodeIsForgotten(Machine):
@@ -367,7 +367,9 @@ MUTATIONS = [
     Mutation(NodeOfAnEarlierSessionCounts, scope(1, homes=(0,), lapses=1, expiries=1), GHOST),
     Mutation(FoundNodeIsTaken, scope(1, homes=(0,), cuts=1, lapses=1, expiries=1), GHOST),
     Mutation(LateCreateIsForgotten, scope(leaves=1), FORGOTTEN),
-    Mutation(LostReplyOfOneWhoLeftIsForgotten, scope(cuts=1, leaves=1), FORGOTTEN),
+    Mutation(LateCreateIsForgotten, scope(interrupts=1), FORGOTTEN),
+    Mutation(SweepIsNotRepeated, scope(cuts=1, leaves=1), FORGOTTEN),
+    Mutation(SweepWithoutSync, scope(cuts=1, leaves=1), FORGOTTEN),
     Mutation(LostReplyJoinsAnew, scope(cuts=1), FORGOTTEN),
     Mutation(RecoveryWithoutSync, scope(cuts=1), FORGOTTEN),
     Mutation(RecoveryWithSync, scope(cuts=1, deposed=1), FORGOTTEN),
@@ -393,10 +395,6 @@ MUTATIONS = [
     Mutation(OwnNodeIsNotWatched, scope(breaks=1, beats=1), UNAWARE),
     Mutation(LineIsMadeOnce, scope(line=False, removals=1), "is refused"),
     Mutation(NeighboursOutliveTheConnection, scope(homes=TOGETHER, cuts=1), SLEEPS),
-    Mutation(InterruptedJoinIsTrusted, scope(interrupts=1), SLEEPS),
-    Mutation(
-        EarlierListCounts, scope(1, homes=(0,), line=False, removals=1, interrupts=1), FORGOTTEN
-    ),
     Mutation(DowngradedAtTheEnd, DOWNGRADES, TWO_HOLD),
     Mutation(ReleasedNodeIsForgotten, scope(), FORGOTTEN),
     Mutation(

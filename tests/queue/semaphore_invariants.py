@@ -63,7 +63,8 @@ def _orphans(world: World, takers: list[tuple[Process, int, Taker]]) -> Iterator
         process, number, taker = takers[NAMES.index(name[3])]
         if process.id != session or process.expired or (name, session) in process.deletes:
             continue
-        if not any(_knows(part.machine, name) for part in taker.parts):
+        swept = any(name.startswith(sweep.prefix) for sweep in process.sweeps)
+        if not swept and not any(_knows(part.machine, name) for part in taker.parts):
             yield f"{NAMES[number]} has forgotten its node {name}"
 
 

@@ -67,17 +67,8 @@ class FoundBrokenIsIgnored(Permit):
 class LateCreateIsForgotten(Permit):
     """CURATOR-376, -462: the caller goes while its creates are under way."""
 
-    def _leave_while_joining(self, event: e.Leave) -> None:
+    def _leave_unanswered(self, event: e.Leave) -> None:
         self._leave(event)
-
-
-class LostReplyOfOneWhoLeftIsForgotten(Permit):
-    """The caller leaves, and then the reply to its create is lost."""
-
-    def _search(self, event: Any) -> None:
-        super()._search(event)
-        if type(event) is e.Disconnected:
-            self.state = State.LEFT
 
 
 class LimitIsNotWatched(Permit):
@@ -231,7 +222,6 @@ MUTATIONS = [
     Mutation(in_permit(NoDeleteAfterMaxHold), Scope(1, faults(overstays=1)), FREE),
     Mutation(in_permit(FoundBrokenIsIgnored), alone(breaks=1, looks=1), "goes on holding"),
     Mutation(in_permit(LateCreateIsForgotten), alone(leaves=1), FORGOTTEN),
-    Mutation(in_permit(LostReplyOfOneWhoLeftIsForgotten), alone(leaves=1, cuts=1), FORGOTTEN),
     Mutation(in_permit(LimitIsNotWatched), Scope(1), SLEEPS),
     Mutation(in_permit(WatchOutlivesItsPermits), Scope(1, faults(breaks=1)), SLEEPS),
     Mutation(in_permit(WatchIsForgotten), Scope(1), "its watch is still there"),

@@ -74,10 +74,12 @@ class Part:
 
     def leave(self) -> None:
         self.left = True
-        self.apply(self.of.leave)
+        self.apply(e.LEAVE)
 
     def apply(self, event: Any) -> None:
         """Apply an event; a watch that another permit needs, too, stays."""
+        if self.machine.state is State.LEFT:
+            return
         for effect in self.machine.apply(event):
             if type(effect) in (e.Grant, e.Lose, e.Busy, e.Refuse):
                 self.of.news.append(effect)
@@ -108,7 +110,6 @@ class Taker:
         self.wanted = wanted
         self.effects: list[Any] = []
         self.news: list[Any] = []
-        self.leave: e.Leave = e.LEAVE
         #: All that have not left, and are heard of.
         self.parts: list[Part] = []
         self.program = _of(bugs.program, self)
@@ -148,7 +149,7 @@ class Taker:
         if self.queue.state is State.NEW:
             return State.NEW
         if program.left:
-            return State.LEAVING if self.parts else State.LEFT
+            return State.LEFT
         outcomes: list[State] = [State.REFUSED, State.BUSY, *[State.LOST] * program.granted]
         for state in outcomes:
             if state in states:
@@ -168,7 +169,6 @@ class Taker:
             case e.Join():
                 program.queue.join()
             case e.Leave():
-                self.leave = event
                 program.left = True
                 program.leave_parts()
             case At():

@@ -12,6 +12,8 @@ from distlock.queue.states import State
 from tests.queue.world import NAMES, Process, World, Wrong, node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distlock.queue.machine import Machine
 
 # --- what the driver does -------------------------------------------------------------------------
@@ -23,6 +25,8 @@ def deliver(world: World, process: Process, number: int, event: e.Event) -> None
     Before that, take the offer of the lock back that the contender has, or learn that it was taken.
     """
     contender, caller = process.contenders[number], process.callers[number]
+    if contender.state is State.LEFT:
+        return
     offers = [offer for offer in process.offers if offer[1] == number]
     if not getattr(contender, "offers_stay", False):  # as one of the mutations has it
         process.offers = process.offers.difference(offers)
@@ -70,7 +74,7 @@ def carry_out(world: World, process: Process, number: int, effects: Any) -> None
                 process.note_grant(world, process.contenders[number])
             case e.Tell():
                 told.append(effect)
-            case e.Delete():
+            case e.Delete() | e.Sweep():
                 _delete(process, effect)
             case e.Unwatch():
                 process.watchers -= {(watched(effect), number)}
@@ -104,12 +108,16 @@ def watched(effect: Any) -> str:
     return name
 
 
-def _delete(process: Process, effect: e.Delete) -> None:
-    delete = effect.name, effect.session_id
-    if effect.session_id == process.id and delete not in process.deletes:
-        process.deletes += (delete,)
-        if process.connected:
-            process.requests += ((None, effect),)
+def _delete(process: Process, effect: e.Delete | e.Sweep) -> None:
+    """Add a request that is repeated until it is done or the session is over."""
+    if isinstance(effect, e.Sweep):
+        process.sweeps += (effect,)
+    elif effect.session_id == process.id and (effect.name, process.id) not in process.deletes:
+        process.deletes += ((effect.name, process.id),)
+    else:
+        return
+    if process.connected:
+        process.requests += ((None, effect),)
 
 
 def _unwatch_if_unwanted(process: Process, name: str) -> None:
@@ -137,7 +145,7 @@ def _is_write(process: Process, number: int | None, effect: Any) -> bool:
         contender = process.contenders[number]
         machines = getattr(contender, "machines", [contender])  # a semaphore's has several
         return what.sync and not any(getattr(one, "syncs", False) for one in machines)
-    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Prove | e.WriteLimit)
+    return isinstance(what, e.Create | e.MakeLine | e.Delete | e.Sweep | e.Prove | e.WriteLimit)
 
 
 def _create(world: World, process: Process, effect: e.Create) -> e.Created:
@@ -162,8 +170,8 @@ def _list(world: World, process: Process, effect: e.List) -> e.Listed:
     if effect.sync and not process.deposed:
         process.lag = ()
     if not world.server.line:
-        return e.Listed((), e.Problem.MISSING, effect.sync)
-    return e.Listed(tuple([node[0] for node in _seen(world, process)]), None, effect.sync)
+        return e.Listed((), e.Problem.MISSING)
+    return e.Listed(tuple([node[0] for node in _seen(world, process)]))
 
 
 def _seen(world: World, process: Process) -> list[tuple[str, int, int]]:
@@ -215,6 +223,13 @@ def _delete_node(world: World, process: Process, effect: e.Delete) -> e.Delete:
     process.lag = ()
     remove(world, effect.name)
     return effect
+
+
+def _search(world: World, process: Process, effect: e.Sweep) -> tuple[e.Sweep, tuple[str, ...]]:
+    if getattr(effect, "synced", True):
+        process.lag = ()
+    nodes = _seen(world, process)
+    return effect, tuple([name for name, *_ in nodes if name.startswith(effect.prefix)])
 
 
 def _prove(_world: World, process: Process, _: e.Prove) -> e.Proved:
@@ -292,6 +307,8 @@ _SERVES: dict[type, Any] = {
 def _server_of(effect: Any) -> Any:
     if hasattr(effect, "where"):
         return _at
+    if isinstance(effect, e.Sweep):
+        return _search
     return _SERVES.get(type(effect), _watch_by_exists)
 
 
@@ -309,9 +326,8 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
     """Let a process take an answer."""
     what = _what(answer)
     match what:
-        case e.Delete():
-            process.deletes = tuple(d for d in process.deletes if d != tuple(answer))
-            process.forget(answer.name)
+        case e.Delete() | (e.Sweep(), _):
+            _is_done(process, answer)
             return
         case e.Changed():
             if answer.name == "Line":
@@ -338,6 +354,17 @@ def take(world: World, process: Process, number: int | None, answer: Any) -> Non
         deliver_to_all(world, process, e.Renewed())
     else:
         deliver(world, process, number, answer)
+
+
+def _is_done(process: Process, answer: e.Delete | tuple[e.Sweep, Sequence[str]]) -> None:
+    if isinstance(answer, e.Delete):
+        process.deletes = tuple(d for d in process.deletes if d != tuple(answer))
+        process.forget(answer.name)
+    else:
+        sweep, names = answer
+        process.sweeps = tuple(one for one in process.sweeps if one is not sweep)
+        for name in names:
+            _delete(process, e.Delete(name, process.id))
 
 
 def _settle_line(process: Process, read: e.LineRead) -> None:

@@ -196,9 +196,7 @@ def test_whoever_is_interrupted_in_its_join_leaves_nothing() -> None:
         with suppress(Interrupted):
             interrupted_at(line_number, lambda one=machine: one.apply(e.Join()))  # type: ignore[misc]
         complete = len(machine._effects) == len(coming())
-        machine.apply(e.Leave(sure=False))
-        if machine.state is State.SEARCHING:
-            machine.apply(e.Listed([AHEAD], sync=True))
+        machine.apply(e.LEAVE)
         assert machine.state is State.LEFT
         if complete:
             break

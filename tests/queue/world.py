@@ -42,9 +42,7 @@ KEY = tuple(name for name in COPIED if name not in FIXED | REPORTED)
 #: The states that no event of the server leads out of.
 AT_REST = frozenset({State.NEW, State.BUSY, State.HOLDING, State.LOST, State.REFUSED, State.LEFT})
 #: The states in which it may have a node that it does not know yet.
-UNSURE = frozenset(
-    {State.JOINING, State.FINDING, State.IDENTIFYING, State.LEAVING, State.SEARCHING}
-)
+UNSURE = frozenset({State.JOINING, State.FINDING, State.IDENTIFYING})
 
 
 def node_of(name: str, token: int, session_id: int) -> e.Node:
@@ -158,6 +156,7 @@ class Process:
         "offers",
         "requests",
         "running",
+        "sweeps",
         "unseen",
         "watchers",
     )
@@ -175,6 +174,7 @@ class Process:
         self.requests: tuple[Any, ...] = ()
         self.answers: tuple[Any, ...] = ()
         self.deletes: tuple[tuple[str, int], ...] = ()
+        self.sweeps: tuple[e.Sweep, ...] = ()
         self.watchers: frozenset[tuple[str, int]] = frozenset()
         #: The nodes whose creation was not answered, and those that our server does not show yet.
         self.unseen: tuple[str, ...] = ()
