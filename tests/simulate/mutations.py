@@ -33,6 +33,8 @@ from .schedule import Result, run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from distlock.engine.reply import Done
+
 #: The seeds of a harm that needs several things to come together.
 MANY: Final = 3000
 
@@ -91,19 +93,16 @@ def _lose_lost_deletes(
         _answered(self, path, session, value, error)
 
 
-def _created_and_forgotten(self: Machine, _: Any) -> None:
+def _leave_and_forget(self: Machine, _: Any) -> None:
     self.state = State.LEFT
 
 
-def _search_and_forget(self: Machine, event: Any) -> None:
-    self.state = State.LEFT if type(event) is e.Disconnected else State.SEARCHING
+def _search_once(self: GuaranteedDelete, path: str, done: Done) -> None:
+    self._session.children(path, done, sync=True)
 
 
 def _find_by_joining_anew(self: Machine, _: Any) -> None:
-    if self.state is State.FINDING:
-        self._join_anew()
-    else:
-        self._do(e.List(sync=True))
+    self._join_anew()
 
 
 def _have_turn_when_any_has_gone(self: Machine, event: e.Changed) -> None:
@@ -202,14 +201,14 @@ MUTATIONS: Final = (
         ((GuaranteedDelete, "_answered", _lose_lost_deletes),),
     ),
     Mutation(
-        "a create that is answered after its caller has left is forgotten",
+        "the create of one who has left is not looked for",
         "a newcomer got [False]",
-        _machines("_created_in_vain", _created_and_forgotten),
+        _machines("_leave_unanswered", _leave_and_forget),
     ),
     Mutation(
-        "a lost create of one who has left is forgotten",
+        "the search for a lost create is not repeated",
         "a newcomer got [False]",
-        _machines("_search", _search_and_forget),
+        ((GuaranteedDelete, "search", _search_once),),
     ),
     Mutation(
         "after a lost create another one is sent",
@@ -249,7 +248,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a contender misses that the connection was lost",
-        "contenders are left",
+        "a newcomer got",
         ((QueuedContender, "connection_changed", _no_catching_up),),
     ),
     Mutation(
