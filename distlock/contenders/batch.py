@@ -31,9 +31,8 @@ from .grant import Grant
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from distlock.queue.events import Reason
     from distlock.session.session import Session
-
-    from .grant import Reason
 
 
 def check_handoff(handoff: object, *, fair: bool, revocable: bool) -> None:

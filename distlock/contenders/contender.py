@@ -25,7 +25,7 @@ from distlock.queue.local_line import Line, LocalLine
 from distlock.queue.machine import Machine
 from distlock.queue.states import State
 
-from .grant import Grant, Reason
+from .grant import Grant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +39,6 @@ WORN_SECONDS: Final = 1.0
 #: The answer is void: the end of its connection is what happened.
 _VOID: Final = ConnectionLost | SessionOver
 _PROBLEMS: Final = {NoNode: e.Problem.MISSING, NotEmpty: e.Problem.NOT_EMPTY}
-_LOSSES: Final[dict[Reason, Callable[[], e.Event]]] = {
-    "session": e.Lapsed,
-    "broken": e.FoundBroken,
-}
 
 
 class QueuedContender(Grant):
@@ -205,15 +201,16 @@ class QueuedContender(Grant):
         """The neighbour that we wait for, or did when the caller gave up."""
         return cast("QueuedContender | None", self.machine.before)
 
-    def _lose(self, reason: Reason) -> None:
+    def _lose(self, reason: e.Reason) -> None:
         if not (self._lost or self.left):
             super()._lose(reason)
-            self.session.soon(partial(self.hear, _LOSSES[reason]()))
+            event = e.Lapsed() if reason == "session" else e.GiveUp(reason)
+            self.session.soon(partial(self.hear, event))
 
     def _give_up(self) -> None:
         super()._lose("max_hold")
-        if not self.left:  # also where it was lost before: nobody waits for its caller any more
-            self.session.soon(partial(self.hear, e.HeldTooLong()))
+        if not self.left:
+            self.session.soon(partial(self.hear, e.GiveUp("max_hold")))
 
     def _refuse_worn_line(self, since: float) -> None:
         self._worn_since = None
@@ -468,7 +465,7 @@ class QueuedContender(Grant):
         self._settled()
 
     def _note_loss(self, effect: e.Lose) -> None:
-        super()._lose(effect.reason.value)
+        super()._lose(effect.reason)
         self.session.heartbeat.hurry()
 
     def _revoke(self, _: e.Revoke) -> None:

@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from distlock import signals
 from distlock.engine.deadline import now
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
     from django.dispatch import Signal
 
-    from distlock.queue.events import Node
+    from distlock.queue.events import Node, Reason
     from distlock.session.session import Session
-
-Reason: TypeAlias = Literal["session", "broken", "max_hold"]
 
 
 class Grant:

@@ -7,7 +7,7 @@ events from what the server, the session and the caller do, and carries the effe
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -22,6 +22,8 @@ class Problem(Enum):
     NOT_EMPTY = "not empty"
 
 
+#: Why a grant was lost.
+Reason: TypeAlias = Literal["session", "broken", "max_hold"]
 #: The error of a request: none, a problem, or an exception that ends the wait.
 Error = Problem | BaseException | None
 
@@ -60,12 +62,10 @@ class Leave(NamedTuple):
     """The caller gives up, or releases the lock: the last event of a contender."""
 
 
-class HeldTooLong(NamedTuple):
-    """The time is up for which the caller may hold the lock at most."""
+class GiveUp(NamedTuple):
+    """The grant is lost: the caller holds it for too long, or has found its node gone."""
 
-
-class FoundBroken(NamedTuple):
-    """The caller has looked, and the node is gone."""
+    reason: Reason
 
 
 #: The usual ones.
@@ -187,8 +187,7 @@ class LimitRead(NamedTuple):
 Event = (
     Join
     | Leave
-    | HeldTooLong
-    | FoundBroken
+    | GiveUp
     | Connected
     | Disconnected
     | Renewed
@@ -343,18 +342,10 @@ class Refuse(NamedTuple):
     about: BaseException | str | None = None
 
 
-class Loss(Enum):
-    """Why a grant was lost."""
-
-    SESSION = "session"
-    BROKEN = "broken"
-    MAX_HOLD = "max_hold"
-
-
 class Lose(NamedTuple):
     """The grant is lost."""
 
-    reason: Loss
+    reason: Reason
 
 
 class Revoke(NamedTuple):

@@ -538,7 +538,7 @@ class Machine:
     def _own_gone(self) -> None:
         """An operator has broken our node; a list that is under way shows it."""
         if self.state is State.HOLDING:
-            self._break()
+            self._give_up(e.GiveUp("broken"))
         elif self.state in (State.WAITING, State.BEHIND):
             self._unwait()
             self._start_anew()
@@ -547,29 +547,21 @@ class Machine:
 
     def _check(self, _: Event) -> None:
         if not self.valid:
-            self._lose(e.Loss.SESSION)
+            self._lose("session")
         elif self.revocable and self.session.connected:
             self._watch_own()
 
-    def _held_too_long(self, _: e.HeldTooLong) -> None:
-        """Lose the grant first, and then let the next one have it."""
+    def _give_up(self, event: e.GiveUp) -> None:
+        """Lose the grant first, and then delete the node: a failover may bring a broken one back.
+
+        Also where it was lost before: nobody waits for the caller any more.
+        """
         if self.state is State.HOLDING:
-            self._lose(e.Loss.MAX_HOLD)
-        self._delete_own()
-
-    def _found_broken(self, _: e.FoundBroken) -> None:
-        self._break()
-
-    def _break(self) -> None:
-        """Lose the grant, and delete the node all the same: a failover may bring it back."""
-        self._lose(e.Loss.BROKEN)
-        self._delete_own()
-
-    def _delete_own(self) -> None:
+            self._lose(event.reason)
         if self.node is not None:
             self._do(e.Delete(self.node.name, self.node.session_id))
 
-    def _lose(self, reason: e.Loss) -> None:
+    def _lose(self, reason: e.Reason) -> None:
         self.state = State.LOST
         self._do(e.Lose(reason))
         if self.node is not None and self.policy.hands_over:

@@ -149,8 +149,7 @@ RULES: Final = (
     Rule(S.HOLDING, e.Lapsed, "_check", S.HOLDING, S.LOST),
     Rule(S.HOLDING, e.Changed, "_own_changed", S.HOLDING, S.LOST),
     Rule(S.HOLDING, e.Watched, "_own_read", S.HOLDING, S.LOST),
-    Rule(S.HOLDING, e.FoundBroken, "_found_broken", S.LOST),
-    Rule((S.HOLDING, S.LOST), e.HeldTooLong, "_held_too_long", S.LOST),
+    Rule((S.HOLDING, S.LOST), e.GiveUp, "_give_up", S.LOST),
     # Leaving.
     Rule(
         (S.NEW, S.PARKED, *_LOOKS, S.WAITING, S.BEHIND, *_ASIDE, S.HOLDING, *_OVER),
@@ -169,5 +168,4 @@ RULES: Final = (
     Rule(S.REFUSED, e.LineMade),
     Rule([s for s in S if s not in (S.NEW, S.HOLDING, S.LEFT)], e.Lapsed),
     Rule((S.HOLDING, S.LOST), e.NeighbourLeft),
-    Rule(S.LOST, e.FoundBroken),
 )

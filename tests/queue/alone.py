@@ -149,8 +149,7 @@ def _happenings(process: Process) -> Iterator[Happening]:
             if local.follower == OUR:  # also of one that has handed the lock over before
                 yield e.NeighbourLeft(local.name, process.epoch), {}
     if granted:
-        yield e.HeldTooLong(), {}
-        yield e.FoundBroken(), {}
+        yield e.GiveUp("max_hold"), {}
 
 
 def _of_session(process: Process) -> Iterator[Happening]:

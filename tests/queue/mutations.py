@@ -138,15 +138,18 @@ class WatchWithExists(NamedTuple):
 class NoDeleteAfterMaxHold(Machine):
     """A holder past its max_hold has lost the lock, and keeps all others out."""
 
-    def _held_too_long(self, _: e.HeldTooLong) -> None:
-        self._lose(e.Loss.MAX_HOLD)
+    def _give_up(self, event: e.GiveUp) -> None:
+        if event.reason == "max_hold":
+            self._lose("max_hold")
+        else:
+            super()._give_up(event)
 
 
 class FoundBrokenIsIgnored(Machine):
     """A holder finds that its node is gone, and its neighbour waits for a heartbeat to say so."""
 
-    def _found_broken(self, _: e.FoundBroken) -> None:
-        pass
+    def apply(self, event: e.Event) -> Sequence[e.Effect]:
+        return () if event == e.GiveUp("broken") else super().apply(event)
 
 
 class NoListAfterProof(Machine):
@@ -163,7 +166,7 @@ class NoListAfterProof(Machine):
 class LostHolderHandsOver(Machine):
     """The lock is lost, and with it the right to say whose it is."""
 
-    def _lose(self, reason: e.Loss) -> None:
+    def _lose(self, reason: e.Reason) -> None:
         self.state = State.LOST
         self._do(e.Lose(reason))
         if self.node is not None:

@@ -5,13 +5,16 @@ Those of a single contender are in `mutations`: a lost reply, a late create, a l
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distlock.queue import events as e
 from distlock.queue.semaphore import Limited, Permit, Program, Turn
 from distlock.queue.states import State
 from tests.queue.semaphore_explore import Scope, faults
 from tests.queue.semaphore_world import Bugs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class StandsInAnySession(Permit):
@@ -53,15 +56,18 @@ class RecoveryWithSync(Permit):
 class NoDeleteAfterMaxHold(Permit):
     """A holder past its max_hold has lost its permit, and keeps the others out."""
 
-    def _held_too_long(self, _: e.HeldTooLong) -> None:
-        self._lose(e.Loss.MAX_HOLD)
+    def _give_up(self, event: e.GiveUp) -> None:
+        if event.reason == "max_hold":
+            self._lose("max_hold")
+        else:
+            super()._give_up(event)
 
 
 class FoundBrokenIsIgnored(Permit):
     """A holder finds that its node is gone, and holds on."""
 
-    def _found_broken(self, _: e.FoundBroken) -> None:
-        pass
+    def apply(self, event: e.Event) -> Sequence[e.Effect]:
+        return () if event == e.GiveUp("broken") else super().apply(event)
 
 
 class LateCreateIsForgotten(Permit):

@@ -199,13 +199,13 @@ def _of_holder(world: World, process: Process, number: int) -> Iterator[tuple[st
     """Yield how a caller learns, other than by its contender, that it has lost the lock."""
     contender = process.contenders[number]
     if world.faults.overstays and (process.holds(number) or contender.state is State.LOST):
-        yield "overstays", _lose(number, "overstays", e.HeldTooLong())
+        yield "overstays", _lose(number, "overstays", e.GiveUp("max_hold"))
     if (
         world.faults.looks
         and process.holds(number)
         and not all(map(world.server.has, process.names_of(contender)))
     ):
-        yield "finds its node gone", _lose(number, "looks", e.FoundBroken())
+        yield "finds its node gone", _lose(number, "looks", e.GiveUp("broken"))
 
 
 def _lose(number: int, fault: str, news: e.Event) -> Callable[[World, Process], None]:

@@ -206,8 +206,8 @@ def test_a_request_to_leave_is_heard_after_a_cut() -> None:
 def test_a_node_that_its_holder_finds_gone_is_deleted_all_the_same() -> None:
     """A failover of Redis may bring it back."""
     contender = Line().joined()
-    lost = contender.apply(e.FoundBroken())
-    assert lost == [e.Lose(e.Loss.BROKEN), e.Delete(own(contender), 1)]
+    lost = contender.apply(e.GiveUp("broken"))
+    assert lost == [e.Lose("broken"), e.Delete(own(contender), 1)]
 
 
 # --- errors --------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from distlock.contenders.waiting import Attempt
 from distlock.engine.deadline import SessionDeadline, now
 from distlock.engine.errors import ConnectionLost
 from distlock.engine.reply import Reply
-from distlock.queue import events as e
 from distlock.queue.machine import Machine
 from distlock.queue.semaphore import Permit, Turn
 from distlock.queue.states import State
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from distlock.engine.reply import Done
+    from distlock.queue import events as e
 
 #: The seeds of a harm that needs several things to come together.
 MANY: Final = 3000
@@ -116,7 +116,7 @@ def _have_turn_when_any_has_gone(self: Machine, event: e.Changed) -> None:
 
 def _lose_without_deleting(self: Machine, _: Any) -> None:
     if self.state is State.HOLDING:
-        self._lose(e.Loss.MAX_HOLD)
+        self._lose("max_hold")
 
 
 def _wait_for_what_is_gone(self: Machine, event: e.Watched) -> None:
@@ -228,7 +228,7 @@ MUTATIONS: Final = (
     Mutation(
         "max_hold without a delete",
         "after its max_hold",
-        _machines("_held_too_long", _lose_without_deleting),
+        _machines("_give_up", _lose_without_deleting),
     ),
     Mutation(
         "a holder does not watch its own node",
