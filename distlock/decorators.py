@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
@@ -20,10 +20,8 @@ from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
+from .owner.hold import Hold
 from .transactions import OpensOwnTransaction, claimed_databases
-
-if TYPE_CHECKING:
-    from .owner.hold import Hold
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,6 +14,7 @@ Source: Kleppmann, "How to do distributed locking"; Chubby's sequencers.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,8 +57,6 @@ def token_of(fence: Hold | int) -> int:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     _BigIntegerField = models.BigIntegerField[int, int]
 else:  # not generic at run time
     _BigIntegerField = models.BigIntegerField

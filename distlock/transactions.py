@@ -9,20 +9,16 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest
 
 from .exceptions import LockInTransaction
 from .logs.loggers import safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.http import HttpRequest
-
 
 logger = safe(logging.getLogger("distlock"))
 

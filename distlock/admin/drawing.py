@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import unicodedata
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from distlock.inspection.wait_graph import Cycle, Link
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from distlock.inspection.wait_graph import Cycle, Link
 
 #: The most owners in a drawing. The page describes longer deadlocks in words only.
 MOST: Final = 12

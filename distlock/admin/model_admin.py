@@ -9,8 +9,9 @@ work by links and forms.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unicodedata import normalize
 from urllib.parse import urlencode
 
@@ -22,7 +23,7 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
-from django.http import Http404, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
@@ -31,9 +32,10 @@ from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
 from distlock.history.receivers import is_kept
-from distlock.inspection.state import ORDERS
+from distlock.inspection import state
+from distlock.inspection.state import ORDERS, Snapshot
 from distlock.inspection.tree import look, snapshot
-from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
+from distlock.locks.actions import Action, Target, can_be_asked, can_be_broken, consequence
 from distlock.logs.audit import carry_out
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
@@ -41,15 +43,6 @@ from distlock.text import MAX_SHOWN, printable
 from . import history
 from .drawing import draw
 from .reading import LOCKS_BUDGET, Reading
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from django.http import HttpRequest
-
-    from distlock.inspection import state
-    from distlock.inspection.state import Snapshot
-    from distlock.locks.actions import Action
 
 #: The locks on a page.
 PAGE_SIZE: Final = 100

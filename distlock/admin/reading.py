@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 
 from distlock.conf import configuration
 from distlock.exceptions import LockUnavailable
 from distlock.inspection import wait_graph
+from distlock.inspection.state import Snapshot
 from distlock.inspection.tree import snapshot
+from distlock.inspection.wait_graph import Cycle
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.inspection.state import Snapshot
-    from distlock.inspection.wait_graph import Cycle
 
 #: The seconds that a page may take for its reads, and the seconds of them for the locks.
 BUDGET: Final = 3.0

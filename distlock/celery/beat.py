@@ -16,9 +16,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Collection
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from billiard.util import Finalize
 from celery.beat import PersistentScheduler, Scheduler
@@ -29,13 +30,9 @@ from distlock.exceptions import LockLost, LockUnavailable
 from distlock.keys.templates import znode_name
 from distlock.locks.leader import Leader, zk_leader
 from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold
 from distlock.owner.owner import label
 from distlock.session.registry import close_sessions, session_for
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from distlock.owner.hold import Hold
 
 logger = safe(get_logger(__name__))
 

@@ -8,7 +8,7 @@ would fail. The message's header ``distlock`` carries the number of delays, and 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from celery.backends.base import DisabledBackend
 from celery.exceptions import Retry
@@ -17,8 +17,7 @@ from celery.utils.log import get_task_logger
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.logs.loggers import safe
 
-if TYPE_CHECKING:
-    from .tickets import Ticket
+from .tickets import Ticket
 
 try:
     from celery.utils.quorum_queues import detect_quorum_queues

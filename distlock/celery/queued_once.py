@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from celery import current_task, signals, states
 from celery.app.task import Context
@@ -37,6 +37,7 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from distlock.decorators import Locked
 from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
@@ -44,9 +45,6 @@ from distlock.locks.revocation import break_node
 
 from .put_off import ignores_result, logger, state_of
 from .runs import CopyDropped, key_of_call, locks_of
-
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
 
 OnDuplicate = Literal["return", "raise", "replace"]
 

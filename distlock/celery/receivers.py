@@ -10,11 +10,12 @@ killed processes.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import current_task, signals
 
 from distlock import decorators
+from distlock.decorators import Locked
 from distlock.exceptions import LockUnavailable
 from distlock.history.recorder import flush
 from distlock.locks.held_permits import held_by, release_leftovers
@@ -26,9 +27,6 @@ from .put_off import logger
 from .runs import Run, key_of_call, label_of, locks_of
 from .tickets import Ticket
 from .wakes import Wakes, wake_first
-
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
 
 
 def _runner(locked: Locked) -> Run | None:

@@ -11,15 +11,17 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from inspect import ismethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from celery import states
 from celery.exceptions import Ignore
 
 from distlock.conf import UNSET, configuration
-from distlock.decorators import PUT_OFF
+from distlock.decorators import PUT_OFF, Locked
 from distlock.exceptions import LockBusy, LockUnavailable
+from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
+from distlock.owner.hold import Hold
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
@@ -30,11 +32,6 @@ from . import task_refused
 from .put_off import PutOff, Record, ignores_result, logger, pause_limits, put_off, state_of
 from .tickets import Ticket
 from .wakes import pause_per_ticket, wake_first
-
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
-    from distlock.keys.znodes import Participant
-    from distlock.owner.hold import Hold
 
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0

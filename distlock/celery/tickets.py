@@ -18,17 +18,14 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
-from distlock.session.programs import in_background
+from distlock.session.programs import Program, in_background
 from distlock.session.registry import session_for
-
-if TYPE_CHECKING:
-    from distlock.session.programs import Program
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 #: The most seconds that a ticket lasts without a renewal, whatever its data.
 LONGEST: Final = 600.0

@@ -13,7 +13,8 @@ no wakes. Wakes do not reach messages that the broker itself holds back (quorum 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 from uuid import uuid4
 
 from celery import bootsteps, signals
@@ -23,11 +24,7 @@ from kombu.messaging import Consumer
 from kombu.utils.compat import detect_environment
 
 from .put_off import logger, pause_limits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .tickets import Ticket
+from .tickets import Ticket
 
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
 #: The number of wakes without a message that a worker remembers, and the seconds.

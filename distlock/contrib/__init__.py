@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from django.dispatch import Signal
 
 from distlock import signals
 from distlock.exceptions import DeadlockDetected, LockBusy, LockUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.dispatch import Signal
 
 #: The ends of the signals' names.
 EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released")

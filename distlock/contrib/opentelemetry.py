@@ -11,20 +11,17 @@ Neither becomes the current span: a hold may begin in one thread or task and end
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
+from distlock.owner.hold import Hold
+
 from . import Receivers, extra, outcome_of
 
 with extra("otel"):
-    from opentelemetry.trace import Link, Span, Status, StatusCode, get_tracer
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
-    from distlock.owner.hold import Hold
+    from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider, get_tracer
 
 
 class Spans(Receivers):

@@ -5,7 +5,8 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
 from distlock.jute import (
     AUTH,
@@ -21,16 +22,10 @@ from distlock.jute import (
 )
 
 from . import rules
-from .rules import Code, Refused, parent, permits
-from .tree import SYSTEM_NODES, Event, Kind
+from .rules import Acl, Code, Entry, Refused, Who, parent, permits
+from .tree import SYSTEM_NODES, Event, Kind, MemoryTree
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from .rules import Acl, Entry, Who
-    from .tree import MemoryTree
-
-    Handler = Callable[..., bytes]
+Handler: TypeAlias = Callable[..., bytes]
 
 # The types of requests that may be steps of a transaction.
 _ERROR: Final = -1

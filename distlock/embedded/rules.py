@@ -13,11 +13,9 @@ import base64
 import hashlib
 import ipaddress
 import re
+from collections.abc import Collection, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+from typing import Final, TypeAlias
 
 #: Scheme and name.
 Who: TypeAlias = "tuple[str, str]"

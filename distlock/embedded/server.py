@@ -22,6 +22,7 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,16 +43,12 @@ from distlock.keys.limits import LONGEST_MESSAGE
 from distlock.logs.loggers import safe
 
 from .requests import Requests
-from .rules import OPEN, Code, Refused
-from .tree import MemoryTree
+from .rules import OPEN, Acl, Code, Refused
+from .tree import Event, MemoryTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from typing_extensions import Self
 
-    from .rules import Acl
-    from .tree import Event
 
 logger = safe(logging.getLogger(__name__))
 

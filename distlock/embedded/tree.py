@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from distlock.keys.limits import MAX_INT, signed
 
 from .rules import OPEN, READ_ONLY, Acl, Code, Refused
 from .rules import parent as parent_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 #: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
 REAP_SECONDS: Final = 60.0

@@ -8,25 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.signals import setting_changed
+from django.dispatch import Signal
 
 from distlock import signals
 from distlock.conf import configuration
 from distlock.exceptions import DeadlockDetected
 from distlock.lease.hold import LeaseHold
 from distlock.models import LockEvent
-from distlock.owner.hold import REASONS, grant_of
+from distlock.owner.hold import REASONS, Hold, grant_of
 from distlock.owner.owner import current
 
 from .recorder import Event, record
-
-if TYPE_CHECKING:
-    from django.dispatch import Signal
-
-    from distlock.owner.hold import Hold
 
 Kind: Final = LockEvent.Kind
 

@@ -12,10 +12,11 @@ import atexit
 import logging
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from django.conf import settings
 from django.db import close_old_connections, router, transaction
@@ -29,9 +30,6 @@ from distlock.keys.znodes import read_json, text_in
 from distlock.logs.loggers import safe
 from distlock.models import LockEvent
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -8,10 +8,11 @@ the node that reveals the time (`server_time`).
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.engine.errors import NoNode
 from distlock.keys import znodes
@@ -19,22 +20,13 @@ from distlock.keys.templates import znode_name
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore import limit_in
-from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
-from distlock.session.programs import BATCH, each
+from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Outcome, Reads
+from distlock.session.programs import BATCH, Program, each
 from distlock.session.registry import session_for
-from distlock.session.server_time import server_clock, time_at
+from distlock.session.server_time import Clock, server_clock, time_at
+from distlock.session.session import Session
 
-from .state import LEADER, LEASES, Contender, Lock, Snapshot, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from distlock.session.bulk_reads import Outcome
-    from distlock.session.programs import Program
-    from distlock.session.server_time import Clock
-    from distlock.session.session import Session
-
-    from .state import Mode
+from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
 
 #: The name of a lock: of a lease, of a key too long for the tree, of a peer's.
 _NAME: Final = re.compile(rf"({LEASES}/)?(?!\.\.?$)[^@/][^/]*")

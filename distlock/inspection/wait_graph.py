@@ -8,15 +8,11 @@ a semaphore, one holder that goes on is enough. Peers have no known owner, and c
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from .state import Contender, Lock
 from .tree import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .state import Contender, Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

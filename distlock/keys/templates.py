@@ -8,18 +8,16 @@ another lock. This module refuses or escapes them, in the caller's thread.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 from distlock.exceptions import LockKeyError
 
 from .values import LONGEST_SHOWN, text_of
-
-if TYPE_CHECKING:
-    import inspect
-    from collections.abc import Mapping
 
 #: The longest escaped name. A longer one is cut and ends in a digest.
 MAX_NAME = 200

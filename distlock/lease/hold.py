@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
@@ -17,20 +18,14 @@ from django.dispatch import receiver
 
 from distlock import process, signals
 from distlock.engine.deadline import now
-from distlock.exceptions import LockLost, NotOwner
+from distlock.exceptions import DistlockError, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.hold import Hold, announce_change
 from distlock.owner.owner import current
+from distlock.session.session import Session
 
 from .nodes import Term
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from distlock.exceptions import DistlockError
-    from distlock.session.session import Session
-
-    from .operation import Operation
+from .operation import Operation
 
 logger = safe(logging.getLogger("distlock"))
 

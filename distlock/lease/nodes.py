@@ -25,18 +25,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.keys.templates import plain_text
 from distlock.keys.znodes import Participant, pid_in, read_json, text_in, time_in
 from distlock.session.lease_clock import sent_here, stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 #: The longest lease, in seconds: a year. More is a mistake, such as milliseconds.
 LONGEST: Final = 366 * 86400.0

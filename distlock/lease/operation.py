@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from distlock.contenders import waiting
 from distlock.engine.deadline import now
 from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotConnected, TimeUp
+from distlock.engine.reply import Done
 from distlock.exceptions import LockLost, NotOwner
-from distlock.session.programs import LOOK_SECONDS, Driver, in_background
+from distlock.session.programs import LOOK_SECONDS, Driver, Program, Request, in_background
+from distlock.session.session import Session
 
 from .nodes import LeaseHolder, Term, encode, parent_of_leases
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distlock.engine.reply import Done
-    from distlock.session.programs import Program, Request
-    from distlock.session.session import Session
 
 #: The error of a request, if any.
 Error: TypeAlias = BaseException | None

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
-from distlock.engine.calls import Call
+from distlock.engine.calls import Call, Steps, Wake
 from distlock.exceptions import (
     DistlockError,
     LockBusy,
@@ -49,10 +50,6 @@ from .sweep import sweep
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.engine.calls import Steps, Wake
 
 logger = safe(logging.getLogger("distlock"))
 

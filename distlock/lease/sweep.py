@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from distlock.engine.errors import BadVersion, NoNode
-from distlock.session.programs import each
+from distlock.session.programs import Request, each
 from distlock.session.registry import session_for
 
 from .nodes import Term, parent_of_leases
 from .operation import remove
-
-if TYPE_CHECKING:
-    from distlock.session.programs import Request
 
 #: The number of requests under way at a time.
 BATCH = 100

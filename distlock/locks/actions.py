@@ -6,18 +6,16 @@ It never hits another node, nor the participant that holds the lock by then (`br
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from django.utils.translation import gettext, ngettext
 
+from distlock.inspection.state import Contender, Lock
+from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
 from distlock.templatetags.distlock import who
 
 from .revocation import break_node, revoke
-
-if TYPE_CHECKING:
-    from distlock.inspection.state import Contender, Lock
-    from distlock.keys.znodes import Participant
 
 Action: TypeAlias = Literal["revoke", "break"]
 

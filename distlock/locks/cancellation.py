@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distlock.owner.hold import TOO_LATE, grant_of, lost
+from django.dispatch import Signal
+
+from distlock.exceptions import LockLost
+from distlock.owner.hold import TOO_LATE, Hold, grant_of, lost
 from distlock.signals import lock_lost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from django.dispatch import Signal
-
-    from distlock.exceptions import LockLost
-    from distlock.owner.hold import Hold
 
 #: The blocks of each task, the innermost last.
 _blocks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[_Block]] = weakref.WeakKeyDictionary()

@@ -22,29 +22,26 @@ import random
 import re
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from distlock.engine.calls import Steps, Wake
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
+from distlock.engine.reply import Done
 from distlock.exceptions import DeadlockDetected, LockUnavailable
 from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import MODES, listed_lock, participant
-from distlock.inspection.wait_graph import cycles
+from distlock.inspection.wait_graph import Cycle, cycles
 from distlock.keys.znodes import parse, read_json
-from distlock.session.programs import Driver, each, in_background
+from distlock.owner.owner import Owner
+from distlock.queue.events import Node
+from distlock.session.programs import Driver, Program, each, in_background
+from distlock.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from distlock.contenders.waiting import InLine
-    from distlock.engine.calls import Steps, Wake
-    from distlock.engine.reply import Done
-    from distlock.inspection.wait_graph import Cycle
-    from distlock.owner.owner import Owner
-    from distlock.queue.events import Node
-    from distlock.session.programs import Program
-    from distlock.session.session import Session
 
 #: Where the notices are, under the root.
 WAITS: Final = "@waits"

@@ -7,16 +7,13 @@ a ``with`` block are kept apart, for its owner: a block releases its own.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection
+from logging import Logger
+from typing import TypeAlias
 
 from distlock import process
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from logging import Logger
-
-    from distlock.owner.hold import Held
-    from distlock.owner.owner import Owner
+from distlock.owner.hold import Held
+from distlock.owner.owner import Owner
 
 #: Names a semaphore's permits: the alias, the znode name, and the owner of the blocks or None.
 HeldPermits: TypeAlias = "tuple[str, str, Owner | None]"

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import participants
 from distlock.keys import templates
+from distlock.keys.znodes import Participant
 from distlock.owner.hold import Hold
-from distlock.owner.owner import current
+from distlock.owner.owner import Identity, Owner, current
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 
 from . import cancellation
 from .revocation import check_listener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.contenders.waiting import Attempt
-    from distlock.engine.calls import Call
-    from distlock.keys.znodes import Participant
-    from distlock.owner.owner import Identity, Owner
-    from distlock.session.session import Session
 
 _H = TypeVar("_H")
 

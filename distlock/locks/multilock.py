@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.conf import UNSET, configuration
-from distlock.engine.calls import Call
+from distlock.engine.calls import Call, Steps, Wake
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold
+from distlock.owner.owner import Owner
 
 from . import cancellation
-from .lock import KeyLock, Lock, Options
+from .lock import BlockEnd, KeyLock, Lock, Options
 from .mutex import zk_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from distlock.engine.calls import Steps, Wake
-    from distlock.owner.hold import Hold
-    from distlock.owner.owner import Owner
-
-    from .lock import BlockEnd
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.inspection.state import LEASES
-from distlock.keys.znodes import with_request
+from distlock.keys.znodes import Participant, with_request
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.lease.operation import remove
 from distlock.logs.loggers import safe
+from distlock.session.programs import Program, Request
 from distlock.session.registry import session_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.keys.znodes import Participant
-    from distlock.session.programs import Program, Request
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -6,15 +6,12 @@ Each record is two lines of the logger ``distlock.audit``. The admin keeps an en
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
+from distlock.locks.actions import Action, Target
 from distlock.signals import announce, operator_acted
 from distlock.text import printable
 
 from .loggers import safe
-
-if TYPE_CHECKING:
-    from distlock.locks.actions import Action, Target
 
 logger = safe(logging.getLogger("distlock.audit"))
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: The characters that a line shows of one argument: an error names several nodes.
 _LONGEST: Final = 2000

@@ -25,12 +25,11 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from typing_extensions import Self
 
 #: Exit statuses of a command that could not be started, as a shell has them.

@@ -7,12 +7,10 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import IO, Final, cast
 
 _READY: Final = "ZooKeeper ready on "
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.auth.management import get_system_username
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock import process
+from distlock.inspection.state import Contender, Lock
 from distlock.inspection.tree import look
-from distlock.locks.actions import Target
+from distlock.locks.actions import Action, Target
 from distlock.logs.audit import carry_out
 from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses, table
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from distlock.inspection.state import Contender, Lock
-    from distlock.locks.actions import Action
 
 HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.conf.rules import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
 
