@@ -54,11 +54,7 @@ _STEPS: Final[dict[int, int]] = {
 
 
 class Requests:
-    """The requests of one session over one connection.
-
-    :param address: the client's IP address
-    :param event: takes the watch events that the client has missed; see `Connection.event`
-    """
+    """The requests of one session over one connection, of the client at this IP address."""
 
     def __init__(
         self, tree: MemoryTree, session_id: int, address: str, event: Callable[[Event, str], None]
@@ -70,16 +66,11 @@ class Requests:
         self._ids: dict[Who, None] = {("ip", address): None}
 
     def perform(self, kind: int, record: Record) -> bytes:
-        """Carry out one request and return the body of its reply.
-
-        :raises Refused: the request is refused
-        :raises Malformed: its fields are not those of the protocol
-        """
+        """Carry out one request and return the body of its reply."""
         handler, arguments = self._read(kind, record)
         return handler(self, *arguments)
 
     def _read(self, kind: int, record: Record) -> tuple[Handler, list[Any]]:
-        """Read a request: what carries it out, and the arguments for that."""
         if kind not in self._HANDLERS:
             raise Refused(Code.UNIMPLEMENTED)
         handler, fields = self._HANDLERS[kind]
@@ -93,8 +84,6 @@ class Requests:
         if scheme != "ip":  # that is known
             self._ids[rules.identify(scheme, credentials or b"")] = None
         return b""
-
-    # --- writing ---------------------------------------------------------------------------------
 
     def _create(self, path: str, data: bytes | None, acl: list[Entry], flags: int) -> bytes:
         if not 0 <= flags <= _CONTAINER:
@@ -157,8 +146,6 @@ class Requests:
             replies = [_refused(code) for code in codes]
         return b"".join(replies) + _END
 
-    # --- reading ---------------------------------------------------------------------------------
-
     def _exists(self, path: str, watch: bool) -> bytes:
         """Return a node's stat; a watch is set even if there is no node."""
         if watch:
@@ -200,8 +187,6 @@ class Requests:
 
     def may_read(self, acl: Acl) -> bool:
         return permits(acl, rules.READ, self._ids)
-
-    # --- watches ---------------------------------------------------------------------------------
 
     def _add_watch(self, path: str, mode: int) -> bytes:
         if mode not in range(len(_MODES)):

@@ -84,11 +84,7 @@ def identify(scheme: str, credentials: bytes) -> Who:
 
 
 def resolve(acl: Iterable[Entry], ids: Iterable[Who]) -> Acl:
-    """Return a node's access list as it is kept: ``auth`` stands for the client itself.
-
-    :param ids: who the client is
-    :raises Refused: the list is empty, or an entry names nobody
-    """
+    """Return a node's access list as it is kept: ``auth`` stands for the client itself."""
     kept: list[Entry] = []
     for may, scheme, name in dict.fromkeys(acl):
         if scheme == "auth":

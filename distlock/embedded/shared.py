@@ -91,7 +91,6 @@ def _folder() -> Path:
 
 
 def _lock(file: int) -> bool:
-    """Lock the file; return False if somebody else has done so."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -100,7 +99,6 @@ def _lock(file: int) -> bool:
 
 
 def _start(folder: Path, file: int) -> None:
-    """Start a server that keeps the locked file."""
     os.ftruncate(file, 0)
     log = folder / f"{_FILE}.log"
     command = [interpreter(), "-m", "distlock.embedded", "--idle", str(IDLE_SECONDS)]
