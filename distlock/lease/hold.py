@@ -1,7 +1,4 @@
-"""Gives the owner of a lease its token, and tells in each process how long the lease is sure.
-
-It also keeps the running ``with`` blocks on leases.
-"""
+"""Gives the owner of a lease its token, tells how long it is sure, and keeps the running blocks."""
 
 from __future__ import annotations
 
@@ -37,11 +34,11 @@ class _Grant:
     """Stands in for a contender, behind the hold of a lease."""
 
     shared = left = gone = False
+    #: When its time is up, by `engine.deadline.now`.
+    ends_at = 0.0
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        #: When its time is up, by `engine.deadline.now`.
-        self.ends_at = 0.0
 
     @property
     def lost(self) -> bool:
@@ -86,7 +83,6 @@ class LeaseHold(Hold):
         self.renewed(operation, term)
 
     def renewed(self, operation: Operation, term: Term) -> None:
-        """Take over a term that was written just now."""
         self.term = term
         # From the time of sending: the server counts from the write, which is later.
         self._lease.ends_at = operation.sent_at + term.ttl * (1 - DRIFT)
@@ -128,19 +124,13 @@ class LeaseHold(Hold):
         )
 
 
-# --- the leases known to this process ------------------------------------------------------------
-
 #: The alias, the znode name and the owner id.
 Identity: TypeAlias = tuple[str, str, str]
 
-_known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
+#: The owners' leases, as this process knows them.
+known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
 #: The leases kept until they end, even if no code here refers to them.
 _kept: dict[Identity, LeaseHold] = {}
-
-
-def known(identity: Identity) -> LeaseHold | None:
-    """Return an owner's lease, as this process knows it."""
-    return _known.get(identity)
 
 
 def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold:
@@ -148,7 +138,7 @@ def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold
     term = operation.term
     if term is None:
         raise RuntimeError("This operation has written no term.")
-    hold = _known.get(identity)
+    hold = known.get(identity)
     if hold is not None and hold.token == term.token:
         hold.renewed(operation, term)
         return hold
@@ -158,14 +148,14 @@ def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold
         _kept.pop(other, None)
         if oldest.valid_for() > 0:
             _kept[other] = oldest
-    hold = _known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
+    hold = known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
     return hold
 
 
 def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
     """Forget an owner's lease, or only this hold of it."""
-    if hold is None or _known.get(identity) is hold:
-        _known.pop(identity, None)
+    if hold is None or known.get(identity) is hold:
+        known.pop(identity, None)
         _kept.pop(identity, None)
 
 
@@ -181,11 +171,9 @@ def note_loss(error: DistlockError, identity: Identity, hold: LeaseHold | None) 
 @receiver(setting_changed)
 def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
     if setting == "DISTLOCK":
-        _known.clear()
+        known.clear()
         _kept.clear()
 
-
-# --- blocks --------------------------------------------------------------------------------------
 
 #: The running ``with`` blocks on leases.
 _blocks: list[Block] = []
@@ -194,28 +182,20 @@ _ending = threading.RLock()
 
 
 class Block:
-    """One ``with`` block on a lease, of this thread or task; compared by identity.
-
-    An interrupt may land between any two steps, so `end` may be called any number of times.
-    """
-
-    __slots__ = ("here", "hold", "lease")
+    """One ``with`` block on a lease, of this thread or task; it runs from here on."""
 
     def __init__(self, lease: object, hold: LeaseHold) -> None:
         self.lease = lease
         self.hold = hold
         self.here = current().id
+        _blocks.append(self)
 
     def end(self) -> bool:
-        """Forget the block; return whether no other one needs its hold."""
+        """Forget the block; return whether no other one needs its hold. Repeating it is fine."""
         with _ending:
             if self in _blocks:
                 _blocks.remove(self)
             return not has_blocks(self.hold)
-
-    def begin(self) -> None:
-        """Note that the block runs."""
-        _blocks.append(self)
 
 
 def innermost(lease: object) -> Block | None:
