@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from distlock.history.receivers import is_kept
+from distlock.history import is_kept
 from distlock.models import Lock, LockEvent
 from distlock.templatetags.distlock import moment, seconds
 

@@ -1,8 +1,5 @@
 """Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
 
-They read `inspection` within `BUDGET` seconds. When the lock server does not answer, the page
-reports it.
-No table and no form is behind them: the model is `models.Lock`, the views are here.
 `static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
 work by links and forms.
 """
@@ -31,12 +28,18 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from distlock.exceptions import LockKeyError
-from distlock.history.receivers import is_kept
+from distlock.history import is_kept
 from distlock.inspection import state
 from distlock.inspection.state import ORDERS, Snapshot
 from distlock.inspection.tree import look, snapshot
-from distlock.locks.actions import Action, Target, can_be_asked, can_be_broken, consequence
-from distlock.logs.audit import carry_out
+from distlock.locks.actions import (
+    Action,
+    Target,
+    can_be_asked,
+    can_be_broken,
+    carry_out,
+    consequence,
+)
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
@@ -53,10 +56,7 @@ DEPTH: Final = 200
 
 
 class Query:
-    """The parameters in the page's address. Invalid ones count as absent.
-
-    :ivar hidden: the parameters that the search form keeps
-    """
+    """The parameters in the page's address. Invalid ones count as absent."""
 
     def __init__(self, said: Mapping[str, str]) -> None:
         order = said.get("o", "")
@@ -88,8 +88,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             path("<path:object_id>/revoke/", act, {"action": "revoke"}, name=f"{name}_revoke"),
             path("<path:object_id>/break/", act, {"action": "break"}, name=f"{name}_break"),
         ]
-
-    # --- pages ----------------------------------------------------------------------------------
 
     def list_view(self, request: HttpRequest) -> HttpResponse:
         """Show the locks with holders or waiters."""
@@ -226,8 +224,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
             messages.warning(request, gone % {"who": target.who, "lock": lock})
 
-    # --- addresses ------------------------------------------------------------------------------
-
     def _address(self, view: str, lock: Lock) -> str:
         """Return the address of one of a lock's pages; empty for a long name, or no text."""
         if not lock.name.isprintable() or len(lock.name) > MAX_SHOWN:
@@ -241,10 +237,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
 
 
 def _look(reading: Reading, lock: Lock) -> Snapshot | None:
-    """Return the locks of a name, None if they could not be read.
-
-    :raises Http404: no lock can have this name
-    """
     try:
         read = partial(look, lock.name, lock.using, depth=DEPTH, budget=LOCKS_BUDGET)
         seen: Snapshot | None = reading.attempt(read)
@@ -280,10 +272,7 @@ def _line(lock: state.Lock) -> dict[str, Any]:
 
 
 def _row(lock: state.Lock, contender: state.Contender, number: int) -> dict[str, Any]:
-    """Return a participant with its place in the queue, its node and what can be done.
-
-    ``target`` has the parameters that name it in the address of an action.
-    """
+    """Return a participant with its place in the queue, its node and what can be done."""
     node = contender.participant.path.removeprefix(lock.path).removeprefix("/")
     fits = len(node) <= MAX_SHOWN
     return {

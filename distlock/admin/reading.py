@@ -29,21 +29,17 @@ REFRESH_TIMES: Final = 4
 
 @dataclass(kw_only=True)
 class Reading:
-    """The data of one request, as far as it could be read in time.
-
-    :ivar trouble: the reason why the server could not be read, empty if it could
-    :ivar misconfigured: whether the settings are the reason
-    :ivar cycles: the deadlocks, None if there was no time to look for them
-    :ivar whole: False if not all keys could be checked for deadlocks
-    :ivar after: the setting ``DEADLOCK_AFTER``
-    """
+    """The data of one request, as far as it could be read in time."""
 
     using: str
     started: float = field(default_factory=time.monotonic)
+    #: The reason why the server could not be read, and whether it is the settings.
     trouble: str = ""
     misconfigured: bool = False
+    #: The deadlocks, None if there was no time to look for them, and whether all keys were checked.
     cycles: list[Cycle] | None = None
     whole: bool = True
+    #: The setting ``DEADLOCK_AFTER``.
     after: float | None = None
 
     @property

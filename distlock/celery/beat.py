@@ -4,11 +4,10 @@
 
     celery -A proj beat -S distlock.celery.beat:LeaderScheduler
 
-The hosts queue for the leadership (`leader`), and the next one takes over when the leader ends. The
-node ``<root>/@beat/<name>`` has the time at which each task was last sent. So the next leader sends
-the tasks that have become due meanwhile, and no task twice. The node is also the fence: the leader
-claims each run there before it sends it, by a write that succeeds only for the current leader. So a
-leader that was paused sends nothing when it resumes.
+The hosts queue for the leadership (`leader`). The node ``<root>/@beat/<name>`` has the time at
+which each task was last sent. So the next leader sends the tasks that have become due meanwhile,
+and no task twice. The node is also the fence: the leader claims each run there before it sends it,
+by a write that succeeds only for the current leader.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         return super().is_due(entry)
 
     def reserve(self, entry: Any) -> Any:
-        """Claim a run, which is sent next."""
         if self._runs is not None:
             _ = self.producer  # waits for the broker now, and not after the claim
             self._runs.claim(entry.name, self.schedule)
@@ -91,7 +89,6 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         super().apply_entry(entry, producer=producer)
 
     def close(self) -> None:
-        """Save the schedule and release the leadership. A signal handler may repeat it."""
         try:
             super().close()
         finally:
@@ -155,23 +152,18 @@ class _Candidate(threading.Thread):
         return None if hold is None or hold.released or hold.lost else hold
 
     def withdraw(self) -> None:
-        """Leave the queue or the leadership for good. Wait for that, but not long: see `close`.
-
-        A signal handler may have interrupted the code for which this waits.
-        """
+        """Leave the queue or the leadership for good; a signal handler may repeat it."""
         self.leader.stop()
         if self.ident is not None:  # its start may have failed
             self.join(LEAVE_SECONDS)
 
 
 class _Runs:
-    """The time at which any leader last sent each task, as one version of the node has it.
-
-    :ivar sent_at: seconds since 1970 by the sender's clock, by the task's name in the schedule
-    """
+    """The time at which any leader last sent each task, as one version of the node has it."""
 
     def __init__(self, hold: Hold, leader: Leader) -> None:
         self.hold = hold
+        #: Seconds since 1970 by the sender's clock, by the task's name in the schedule.
         self.sent_at: dict[str, float] = {}
         session = self._session = session_for(leader.using)
         timeout = session.conf.connect_timeout
@@ -188,11 +180,7 @@ class _Runs:
         self.sent_at = _read(data)
 
     def claim(self, name: str, scheduled: Collection[str]) -> None:
-        """Note that a task is sent now, and forget tasks that are no longer scheduled.
-
-        :raises LockLost: this is no longer the leader
-        :raises LockUnavailable: the server did not answer; the run may count as sent
-        """
+        """Note that a task is sent now, and forget tasks that are no longer scheduled."""
         self.hold.check()
         sent_at = {known: at for known, at in self.sent_at.items() if known in scheduled}
         self._put({**sent_at, name: time.time()})

@@ -37,13 +37,13 @@ _PART: Final = 0.5
 
 
 class Record(NamedTuple):
-    """The delays of a task so far."""
+    """The delays of a task so far: for a busy lock, and while the lock server was away.
 
-    #: The delays for a busy lock.
+    `since` is the time of the first try, in seconds since the epoch.
+    """
+
     busy: int
-    #: The delays while the lock server was away.
     away: int
-    #: The time of the first try, in seconds since the epoch.
     since: float
 
     @classmethod
@@ -62,7 +62,6 @@ class Record(NamedTuple):
 
     @property
     def put_off(self) -> int:
-        """The number of delays, for any reason."""
         return self.busy + self.away
 
     @property
@@ -72,11 +71,7 @@ class Record(NamedTuple):
 
 
 class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
-    """Ends a run that is to be repeated.
-
-    The outermost lock of the task publishes the message, after all releases: an earlier message
-    would find its own task in the way.
-    """
+    """Ends a run that is to be repeated. The outermost lock of the task publishes the message."""
 
     ticket: Ticket | None = None
 

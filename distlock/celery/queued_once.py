@@ -183,8 +183,6 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """Release the lease before the run, if it ends at the start; `runs` calls this.
 
         :meta private:
-        :raises Ignore: a newer message has replaced this one
-        :raises LockUnavailable: the lock server does not tell whether one has
         """
         request = self.request
         begins = self.unlock_at_start and locked is locks_of(self)[-1] and not has_begun(request)
@@ -218,10 +216,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     def _first(
         self, lease: PersistentLease, replaced: list[tuple[LeaseHolder, PersistentLease]]
     ) -> AlreadyQueued | None:
-        """Take the lease, or return the error that names its task.
-
-        :param replaced: gets the former owners of the lease, and the records of their end
-        """
+        """Take the lease, or return the error that names its task; add to `replaced`."""
         while not lease.acquire(timeout=0):
             first = lease.holder()
             if first is None:  # it has ended just now
@@ -253,7 +248,6 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """Extend the lease of a run. One that is lost is not taken again.
 
         :meta private:
-        :raises Ignore: a newer message has replaced this one
         """
         try:
             lease.renew()
@@ -292,10 +286,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         release(record_of(request.id, using, newer=newer))
 
     def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
-        """Fail the next link of a chain, and all after it.
-
-        An error raised here would fail the previous link, which has done its work.
-        """
+        """Fail the next link of a chain, and all after it, instead of the one that publishes it."""
         request = Context(
             options,
             id=task_id,

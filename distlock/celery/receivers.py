@@ -1,10 +1,7 @@
 """Connects to Celery's signals: a task's run, and the life of workers, their processes and beat.
 
-A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
-connects when its first task wants a lock, since ``worker_process_init`` has four seconds for all.
-At its end it closes its session, which frees leftovers: ``atexit`` does not run in it. The
-session reaper, which `session.reaper` starts beside a worker and beside beat, ends the sessions of
-killed processes.
+A pool's child inherits nothing of its parent's locks, and connects when its first task wants one.
+At its end it closes its session, which frees leftovers: ``atexit`` does not run in it.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from celery import current_task, signals
 from distlock import decorators
 from distlock.decorators import Locked
 from distlock.exceptions import LockUnavailable
-from distlock.history.recorder import flush
+from distlock.history import flush
 from distlock.locks.held_permits import held_by, release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
@@ -74,7 +71,6 @@ def _worker_starts(conf: Any, **_: Any) -> None:
 
 
 def _worker_listens(instance: Any, **_: Any) -> None:
-    """Let the worker's main process learn of released locks, before it builds its steps."""
     instance.app.steps["consumer"].add(Wakes)
 
 
@@ -88,19 +84,11 @@ def _child_ends(**_: Any) -> None:
     flush()
 
 
-def connect() -> None:
-    """Connect to Celery. Repeating it is fine."""
-    decorators.task_runner = _runner
-    for signal, receiver in (
-        (signals.celeryd_after_setup, _worker_starts),
-        (signals.celeryd_init, _worker_listens),
-        (signals.beat_init, _beat_starts),
-        (signals.task_prerun, _begin),
-        (signals.task_postrun, _end),
-        (signals.task_revoked, _dropped),
-        (signals.worker_process_shutdown, _child_ends),
-    ):
-        signal.connect(receiver, weak=False)
-
-
-connect()
+decorators.task_runner = _runner
+signals.celeryd_after_setup.connect(_worker_starts)
+signals.celeryd_init.connect(_worker_listens)
+signals.beat_init.connect(_beat_starts)
+signals.task_prerun.connect(_begin)
+signals.task_postrun.connect(_end)
+signals.task_revoked.connect(_dropped)
+signals.worker_process_shutdown.connect(_child_ends)

@@ -1,8 +1,7 @@
 """Keeps a delayed task's place in the queue with a ticket, which outlives the process.
 
 A task that finds its lock busy under ``on_busy="queue"`` draws a ticket and gives its slot back. It
-tries the lock only when no ticket is ahead of its own, in any worker. The lock itself knows nothing
-of tickets, and excludes without them.
+tries the lock only when no ticket is ahead of its own. The lock itself excludes without them.
 
 A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, a
 persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). The
@@ -62,17 +61,11 @@ class Ticket:
         self._line = self._run(_line_at(self._session, self._parent))
 
     def stand(self, ttl: float) -> None:
-        """Renew the ticket or draw one, after `look`, and remove those ahead whose time is over.
-
-        :param ttl: the seconds for which it keeps the place
-        """
+        """After `look`, renew the ticket or draw one, and remove those ahead whose time is over."""
         self._run(self._stand(json.dumps({"v": 1, "ttl": ttl}).encode()))
 
     def first(self) -> str | None:
-        """Look at the queue again, and return the id of the first task, if its ticket tells.
-
-        A ticket with a shortened name does not.
-        """
+        """Look again, and return the first task's id, unless its ticket has a shortened name."""
         self.look()
         return key_of(_task_of(self._line[0])) if self._line else None
 
@@ -84,8 +77,6 @@ class Ticket:
         if self._draws:
             in_background(session, self._give_all_back())
         self._line = []
-
-    # --- programs --------------------------------------------------------------------------------
 
     def _stand(self, data: bytes) -> Program[None]:
         stat = None

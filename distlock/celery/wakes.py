@@ -1,10 +1,8 @@
 """Wakes the next task when a lock is taken or released under ``on_busy="queue"``.
 
-A delayed task waits for its time in a worker's main process, with its message. The process that
-takes the lock publishes the id of the first ticket's task to all workers, so that a short hold ends
-with a waiter in a slot, and publishes it again at the release. The worker with the message starts
-the task now. The message is neither copied nor moved, so nothing runs twice. A lost wake only costs
-time, since the message keeps its own.
+The process that takes the lock publishes the id of the first ticket's task to all workers, so that
+a short hold ends with a waiter in a slot, and publishes it again at the release. The worker that
+keeps the message starts the task now. A lost wake only costs time: the message keeps its own.
 
 A wake may overtake its message, which is in the broker's queue then, behind others. So workers
 remember unknown tasks for a while. Workers without an event loop, and brokers without fanout, have
@@ -80,7 +78,6 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
         return consumer.hub is not None and consumer.conninfo.supports_exchange_type("fanout")
 
     def get_consumers(self, channel: Any) -> Iterable[Any]:
-        """Return the consumer of a queue that ends with this connection."""
         name = f"distlock.wakes.{uuid4()}"
         queue = Queue(name, EXCHANGE, exclusive=True, auto_delete=True, durable=False)
         return [Consumer(channel, [queue], no_ack=True, accept=["json"], callbacks=[self._begin])]

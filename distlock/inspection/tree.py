@@ -75,9 +75,6 @@ def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None
     return Participant.from_node(path, data, token=stat.czxid, session_id=stat.ephemeralOwner)
 
 
-# --- all locks -----------------------------------------------------------------------------------
-
-
 def snapshot(
     using: str = "default",
     *,
@@ -163,9 +160,6 @@ def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapsho
     )
 
 
-# --- some keys -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ListedLock:
     """A lock of which only names are known yet: those of its holders, waiters and parents."""
@@ -177,7 +171,6 @@ class ListedLock:
     waited_at: str = ""
 
     def paths(self, depth: int | None) -> Iterator[str]:
-        """Yield the paths to read."""
         if self.lock.kind == "semaphore":  # its limit
             yield self.held_at
         yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
@@ -187,11 +180,7 @@ class ListedLock:
 def locks_of(
     reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
 ) -> Iterator[list[Lock]]:
-    """Yield the locks of each entry, up to the first for which the time was too short.
-
-    :param entries: names of locks, as in `Lock.name`
-    :param depth: the number of holders, and of waiters, of each lock to read, None for all
-    """
+    """Yield the locks of each entry, up to the first for which the time was too short."""
     listed_locks = list(_listed_locks(reads, entries))
     wanted = [
         path for of_entry in listed_locks for listed in of_entry for path in listed.paths(depth)
@@ -205,9 +194,6 @@ def locks_of(
         yield [
             one for one in locks if one.holding or one.waiting or one.foreign or not one.readable
         ]
-
-
-# --- by name -------------------------------------------------------------------------------------
 
 
 def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
@@ -282,9 +268,6 @@ def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
         held_at=f"{lock.path}/leases",
         waited_at=f"{lock.path}/locks",
     )
-
-
-# --- by the data of the nodes --------------------------------------------------------------------
 
 
 def _filled_in(

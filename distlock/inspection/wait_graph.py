@@ -124,8 +124,7 @@ def _stuck(locks: Sequence[Lock]) -> set[str]:
     return stuck
 
 
-def _served(lock: Lock, waiter: Contender) -> bool:
-    """Whether a waiter for a permit has it, and only has to leave the queue."""
+def _served(lock: Lock, waiter: Contender) -> bool:  # by a permit, and only has to leave the queue
     return any(
         holder.owner == waiter.owner and holder.participant.token > waiter.participant.token
         for holder in lock.holders

@@ -1,8 +1,7 @@
 """Turns ``"stock:<sku>"`` into ``"stock:42"``, and that into one safe znode name.
 
-A lone surrogate from a JSON body kills kazoo's connection thread and with it every lock of the
-process, a key of a megabyte makes the shared connection flap, and a slash plants a node that jams
-another lock. This module refuses or escapes them, in the caller's thread.
+It refuses or escapes, in the caller's thread, what would harm the process or another lock: a lone
+surrogate, a key of a megabyte, a slash.
 """
 
 from __future__ import annotations

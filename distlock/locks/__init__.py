@@ -6,5 +6,3 @@ cycles while a call waits; `revocation` asks a holder to leave, or deletes its n
 offers both to an operator. `cancellation` ends a block of async code whose lock is lost.
 `held_permits` also releases what a request or a task has left held.
 """
-
-from __future__ import annotations

@@ -34,7 +34,6 @@ EPILOG: Final = (
 
 
 def add_options(parser: CommandParser, *, as_json: bool = True) -> None:
-    """Add the options of all these subcommands."""
     parser.epilog = EPILOG
     parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
     if as_json:

@@ -12,8 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock import process
 from distlock.inspection.state import Contender, Lock
 from distlock.inspection.tree import look
-from distlock.locks.actions import Action, Target
-from distlock.logs.audit import carry_out
+from distlock.locks.actions import Action, Target, carry_out
 from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses, table
 from distlock.text import printable
 
@@ -26,7 +25,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def add_targets(parser: CommandParser) -> None:
-    """Add the arguments of `break`, which are those of `revoke`, too."""
     parser.add_argument("key", help="the key of the lock")
     parser.add_argument(
         "--node",
@@ -47,10 +45,9 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def act(
     command: BaseCommand, action: Action, options: dict[str, Any], words: tuple[str, str]
 ) -> list[bool]:
-    """Ask the targets to release, or break their locks; write a line for each, and keep a record.
+    """Ask the targets to release, or break their locks; return whether it was done, for each.
 
-    :param words: the line's beginning where it was done, and where not
-    :return: whether it was done, for each
+    :param words: the beginning of a target's line where it was done, and where not
     """
     operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
     reason = printable(options["reason"])
@@ -69,10 +66,7 @@ def act(
 
 
 def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
-    """Return the one node that was named, or the holders.
-
-    :raises CommandError: there is no target, or more than one
-    """
+    """Return the one node that was named, or the holders."""
     seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
     node = options["node"]
     found = [
@@ -97,7 +91,6 @@ def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
 
 
 def _ask(command: BaseCommand, targets: list[tuple[Lock, Contender]]) -> None:
-    """Show the targets, and go on only after a yes."""
     if not sys.stdin.isatty():
         raise CommandError(
             "There is no terminal to ask at. Say -y if you are sure.", returncode=USAGE

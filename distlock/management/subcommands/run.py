@@ -131,10 +131,8 @@ def _to_its_end(
 ) -> int:
     """Wait until all processes of the command have ended, and return its exit status.
 
-    :param received: the signals that have come
     :param grace: seconds from SIGTERM to SIGKILL
     :param spare: the same when the lock is lost, or about to be
-    :raises LockLost: so it was
     """
     lost, kill_at = False, math.inf
 

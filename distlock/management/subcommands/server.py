@@ -65,10 +65,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM raise `KeyboardInterrupt`.
-
-    SIGINT too: a shell starts its background jobs with SIGINT ignored.
-    """
+    """Let SIGTERM, and SIGINT, which a shell's background jobs ignore, raise KeyboardInterrupt."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:
