@@ -260,11 +260,7 @@ class Locked:
         return call
 
     def _serves_async(self, args: tuple[Any, ...]) -> bool:
-        """Return whether this is the ``dispatch`` of an async class view.
-
-        Such a ``dispatch`` is a plain function, which returns the coroutine of the view's
-        ``async def get``.
-        """
+        """Return whether this is the ``dispatch``, a plain function, of an async class view."""
         method = self.bound and self.bound.func
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True

@@ -1,8 +1,4 @@
-"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
-
-`static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
-work by links and forms.
-"""
+"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions."""
 
 from __future__ import annotations
 
@@ -322,10 +318,6 @@ def _require(request: HttpRequest, permission: str) -> None:
 
 
 def _reading(using: str) -> Reading:
-    """Begin to read an alias.
-
-    :raises Http404: no alias has this name
-    """
     if using not in _aliases():
         raise Http404(f"DISTLOCK has no alias {using!a}.")
     return Reading(using=using)

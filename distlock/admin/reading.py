@@ -60,10 +60,7 @@ class Reading:
         return None
 
     def look_around(self, seen: Snapshot | None = None) -> None:
-        """Look for deadlocks in the time left.
-
-        :param seen: all locks of the namespace with all participants, if the caller has them
-        """
+        """Look for deadlocks in the time left, among all locks if the caller has `seen` them."""
         if self.trouble:
             return
         left = self.started + BUDGET - time.monotonic()

@@ -1,8 +1,7 @@
 """Publishes delayed tasks again, counts their delays, and knows the limits of brokers.
 
 A delayed task is published again with the same id, and Celery's own count of retries stays the
-same: ``self.retry()`` would use it up, and the third of three contenders with ``max_retries=2``
-would fail. The message's header ``distlock`` carries the number of delays, and the first try.
+same. The message's header ``distlock`` carries the number of delays, and the first try.
 """
 
 from __future__ import annotations
@@ -102,11 +101,7 @@ def put_off(task: Any, error: LockBusy | LockUnavailable, pause: float, record: 
 
 
 def pause_limits(app: Any) -> tuple[float, float]:
-    """Return the shortest and the longest pause that the broker of `app` allows, in seconds.
-
-    Quorum queues delay by whole seconds, and Celery refuses 0. A broker with a visibility timeout
-    delivers a message again that a worker keeps for longer.
-    """
+    """Return the shortest and the longest pause that the broker of `app` allows, in seconds."""
     connection = app.producer_pool.connections.connection
     driver = connection.transport.driver_type
     whole_seconds = detect_quorum_queues is not None and detect_quorum_queues(app, driver)[0]

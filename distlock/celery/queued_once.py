@@ -8,12 +8,8 @@
 
 A lease (`lease.persistent`) belongs to the task's id, from `apply_async` to the end of the last
 run. Its key is the task's name and the key of the task's lock. The message carries it, since a
-worker cannot always compute it again: JSON turns tuples into lists, and a retry may change the
-arguments.
-
-The process that ends a task releases the lease; with `unlock_at_start`, the one that begins it
-does. If that process died, the worker releases it. If the worker died, too, the next publisher
-does, if the result backend knows that the task has ended. Otherwise the lease ends by itself.
+worker cannot always compute it again. The process that ends a task releases the lease, or the
+worker if that has died, or the next publisher if the result backend knows that the task has ended.
 
 Under ``on_duplicate="replace"`` a second lease records that a newer message, its owner, replaces an
 older one, whose worker must know of it even if the newer one has ended meanwhile. It lasts for

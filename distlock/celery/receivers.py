@@ -1,8 +1,4 @@
-"""Connects to Celery's signals: a task's run, and the life of workers, their processes and beat.
-
-A pool's child inherits nothing of its parent's locks, and connects when its first task wants one.
-At its end it closes its session, which frees leftovers: ``atexit`` does not run in it.
-"""
+"""Connects to Celery's signals: a task's run, and the life of workers, their processes and beat."""
 
 from __future__ import annotations
 
@@ -27,10 +23,7 @@ from .wakes import Wakes, wake_first
 
 
 def _runner(locked: Locked) -> Run | None:
-    """Return the run of a call of `locked`, if that is the function of the running task.
-
-    A task that is called as a function counts, and so does a task's function called within itself.
-    """
+    """Return the run of a call of `locked`, if that is the function of the running task."""
     task = current_task and current_task._get_current_object()  # noqa: SLF001 - documented
     if not task or task.request.called_directly or locked not in locks_of(task):
         return None

@@ -199,10 +199,7 @@ class Run:
         return hold
 
     def _has_succeeded(self) -> bool:
-        """Return whether the result backend, if any, knows that this task is done.
-
-        A task releases its lock just before Celery stores its result, so this waits a moment.
-        """
+        """Return whether the result backend knows, or will in a moment, that this task is done."""
         if ignores_result(self.task, self.request):
             return False
         deadline = time.monotonic() + RESULT_SECONDS

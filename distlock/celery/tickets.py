@@ -114,9 +114,6 @@ class Ticket:
 def sweep_tickets(using: str = "default") -> int:
     """Remove the tickets whose time is over, by the server's clock, and return their number.
 
-    Tasks remove the ended tickets ahead of them; the rest are for this function. You may repeat it,
-    and run it beside others.
-
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused
     """

@@ -2,11 +2,9 @@
 
 The process that takes the lock publishes the id of the first ticket's task to all workers, so that
 a short hold ends with a waiter in a slot, and publishes it again at the release. The worker that
-keeps the message starts the task now. A lost wake only costs time: the message keeps its own.
-
-A wake may overtake its message, which is in the broker's queue then, behind others. So workers
-remember unknown tasks for a while. Workers without an event loop, and brokers without fanout, have
-no wakes. Wakes do not reach messages that the broker itself holds back (quorum queues).
+keeps the message starts the task now. A lost wake only costs time: the message keeps its own. A
+wake may overtake its message, so workers remember unknown tasks for a while. Workers without an
+event loop, brokers without fanout, and quorum queues have no wakes.
 """
 
 from __future__ import annotations
@@ -49,11 +47,7 @@ def wake(app: Any, task_id: str) -> None:
 
 
 def pause_per_ticket(app: Any) -> float:
-    """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``.
-
-    Where wakes arrive, a pause helps only if one was lost. A task that comes too early takes a
-    slot, and goes to the end of the broker's queue again.
-    """
+    """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``."""
     connection = app.producer_pool.connections.connection
     arrive = (
         detect_environment() == "default"

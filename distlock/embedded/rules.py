@@ -1,8 +1,5 @@
 """The rules by which a server refuses requests: paths, access lists, and its errors.
 
-An entry of an access list has permissions, and a scheme and a name: whom it means. A client has a
-scheme and a name for each of its credentials.
-
 Source: ZooKeeper's ``KeeperException.Code``, ``PathUtils``, ``DigestAuthenticationProvider``,
 ``IPAuthenticationProvider``, ``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
 """
@@ -72,10 +69,7 @@ def parent(path: str) -> str:
 
 
 def identify(scheme: str, credentials: bytes) -> Who:
-    """Return the client who gives these credentials: its name, a colon and its password.
-
-    No password is wrong, and nobody is ``super``: the access lists decide.
-    """
+    """Return the client who gives these credentials. No password is wrong, nobody is ``super``."""
     if scheme != "digest":
         raise Refused(Code.AUTH_FAILED)
     text = credentials.decode(errors="replace")

@@ -284,12 +284,7 @@ class EmbeddedZooKeeper:
     def open_session(
         self, connection: Connection, session_id: int, password: bytes, timeout: float
     ) -> Session | None:
-        """Begin a session, or go on with one over a new connection.
-
-        :param session_id: 0 for a new one
-        :param timeout: the seconds that the client would like
-        :return: None if that session is over, or has another password
-        """
+        """Begin a session if its id is 0, or go on with one, unless it is over or not its own."""
         shortest, longest = self.session_timeouts
         with self.tree.transaction():
             session = self.sessions.get(session_id)

@@ -42,10 +42,7 @@ os.register_at_fork(
 
 
 def address() -> str:
-    """Return host and port of the server; start it if it does not run.
-
-    :raises OSError: it cannot be started
-    """
+    """Return host and port of the server; start it if it does not run."""
     folder = _folder()
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:

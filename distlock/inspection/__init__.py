@@ -1,7 +1,4 @@
-"""A read-only snapshot of the tree: its locks, their holders and their waiters.
-
-These names are public.
-"""
+"""A read-only snapshot of the tree: its locks, their holders and their waiters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Describes locks: their holders, their waiters, and since when. `tree` fills the values in.
-
-Nothing here asks the server, and all readers (the admin, the commands, the metrics) show the same.
-"""
+"""Describes locks: their holders, their waiters, and since when. `tree` fills the values in."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reads the tree: the participants of one queue, or the holders and waiters of all locks.
 
-`snapshot` and `look` are the only source for the admin, the commands and the metrics. They read in
-batches, first the names of nodes, and then the nodes' data, within a budget, and write nothing but
-the node that reveals the time (`server_time`).
+It reads in batches, first the names of nodes, and then the nodes' data, within a budget, and writes
+nothing but the node that reveals the time (`server_time`).
 """
 
 from __future__ import annotations
@@ -308,11 +307,7 @@ def _filled_in(
 def _granted(
     permits: Sequence[NodeName], queue: Sequence[NodeName], limit: int | None
 ) -> Sequence[NodeName]:
-    """Return the permits of a semaphore that are held.
-
-    The head of the queue makes its permits, with one stem, and waits until there are not too many.
-    Until then nobody holds these newest ones.
-    """
+    """Return the permits of a semaphore but those that the head of its queue has just made."""
     if not queue or not permits or (limit is not None and len(permits) <= limit):
         return permits
     made = permits[-1].name[: znodes.STEM]

@@ -76,10 +76,7 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
 
 
 def cycles(locks: Iterable[Lock]) -> list[Cycle]:
-    """Return the deadlocks among locks of which all nodes were read.
-
-    Of cycles that share an owner it returns one: breaking that may break the others, too.
-    """
+    """Return the deadlocks among fully read locks, one of those that share an owner."""
     locks = list(locks)
     stuck = _stuck(locks)
     by_waiter: dict[str, list[Link]] = {}

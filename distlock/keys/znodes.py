@@ -97,8 +97,7 @@ def sequence_of(name: str) -> str:
 def is_worn(sequence: int) -> bool:
     """Return whether a queue is close to the end of its sequence numbers, or beyond it.
 
-    The server's counter does not wrap: it sticks at `MAX_INT` (ZOOKEEPER-3249), and nodes created
-    in one go there get negative numbers. Older servers let it wrap to negative numbers.
+    The server's counter sticks at `MAX_INT` (ZOOKEEPER-3249). Older servers let it wrap.
     """
     return not 0 <= sequence < WORN
 

@@ -102,10 +102,7 @@ class LeaseHold(Hold):
             self.lose()
 
     def lose(self, *, tell: bool = True) -> None:
-        """Note that the lease is gone, or somebody else's, and report that once.
-
-        :param tell: False if that is no news: the owner may have released it elsewhere
-        """
+        """Note that the lease is gone, or somebody else's, and report that once if it is news."""
         told, self._lease.gone = self._lease.gone or self._lease.left, True
         if tell and not told:
             announce_change(self._sender, self, signals.lock_lost)

@@ -244,10 +244,7 @@ class PersistentLease:
         hold: LeaseHold | None = None,
         judge: Callable[[DistlockError], DistlockError | None] = lambda error: error,
     ) -> Call[None]:
-        """Return the call that releases the owner's lease, or only this hold of a block.
-
-        `judge` returns what to raise for an error.
-        """
+        """Return the call that releases the lease, or only this hold; `judge` chooses the error."""
         end_statements()
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
         returned = hold or known.get(identity)

@@ -1,7 +1,4 @@
-"""Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock.
-
-It never hits another node, nor the participant that holds the lock by then (`break_node`).
-"""
+"""Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock."""
 
 from __future__ import annotations
 

@@ -25,10 +25,7 @@ _blocks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[_Block]] = weakref.We
 
 
 def refuse_without_block(lock: object) -> None:
-    """Raise TypeError for ``cancel_on_loss=True`` outside of ``async with``.
-
-    :raises TypeError: always; the message tells what to do
-    """
+    """Raise TypeError for ``cancel_on_loss=True`` outside of ``async with``."""
     raise TypeError(
         f"{lock!r} has cancel_on_loss=True, which cancels the body of an `async with` block. Use "
         "that, or leave the option out and call hold.check() before each step that counts: "
@@ -45,11 +42,9 @@ def begin(lock: object, *holds: Hold) -> None:
 
 
 def end(lock: object, error: BaseException | None) -> LockLost | None:
-    """End the innermost block of `lock`, and return the error to raise in place of `error`.
+    """End the innermost block of `lock`, and return the error to raise in place of the body's.
 
     It returns None unless our own cancellation has ended the body, or the body has swallowed it.
-
-    :param error: the exception of the body
     """
     try:
         task = asyncio.current_task()

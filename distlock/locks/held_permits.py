@@ -80,9 +80,6 @@ def release_leftovers(
 ) -> None:
     """Release the locks that a request or a task has left held: its successor would re-enter them.
 
-    A permit is left by a ``with`` block whose end was interrupted at its first instruction.
-
-    :param name: of the request or the task, for the log
     :param keep: what `held_by` returned before: leave that alone
     """
     keys = owner.release_all(keep=keep)

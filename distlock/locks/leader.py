@@ -41,10 +41,7 @@ PREFIX: Final = "%leader:"
 
 
 class Leader(Mutex):
-    """A candidate for the leadership of `name`, made by `zk_leader`.
-
-    A `Mutex` with three additions: `stop` ends its waits, `run` acquires it again after each loss,
-    and any thread may ask `is_leader`.
+    """A candidate for the leadership of `name`, a `Mutex` with `stop`; `zk_leader` makes it.
 
     :ivar name: the name of the leadership
     """

@@ -30,8 +30,6 @@ _H = TypeVar("_H")
 class Options:
     """The options of a lock, which `zk_lock` explains. No recipe has all of them, none changes any.
 
-    :ivar timeout: seconds, None for ever, `UNSET` for the setting
-    :ivar max_hold: seconds, None for no limit
     :ivar template: that of `zk_locked` for the key: for metrics, for example, which show no keys
     :ivar database: the alias for a transaction inside the lock, None for no transaction
     """
@@ -157,11 +155,7 @@ class Lock(ABC, Generic[_H]):
 
 
 class BlockEnd(NamedTuple):
-    """The end of a block of several locks, for one of them.
-
-    :ivar release: releases the lock as its own block would
-    :ivar undo: does so if that was interrupted or has never begun
-    """
+    """The end of a block of several locks, for one of them: `undo` if `release` was interrupted."""
 
     release: Callable[[], object]
     undo: Callable[[], object]

@@ -1,8 +1,7 @@
 """Acquires several locks, all or none: a port of Curator's ``InterProcessMultiLock``.
 
-It acquires them in one global order, by alias and then by key, so multi-locks never deadlock with
-each other; and against one deadline. (Curator acquires them in the given order, gives each the
-whole timeout, and goes on after one has failed.)
+Unlike Curator it acquires them in one global order and against one deadline, and stops after one
+has failed.
 """
 
 from __future__ import annotations

@@ -26,10 +26,7 @@ class EmbeddedProcess:
 
 @contextmanager
 def embedded_process() -> Iterator[EmbeddedProcess]:
-    """Run an empty embedded ZooKeeper for the block; it ends with this process however that ends.
-
-    :raises ChildProcessError: it did not start
-    """
+    """Run an empty embedded ZooKeeper for the block; it ends with this process in any case."""
     owner = os.getpid()
     command = [sys.executable, "-m", "distlock.embedded", "--parent", str(owner)]
     with tempfile.TemporaryFile("w+") as log:

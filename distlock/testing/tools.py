@@ -1,7 +1,4 @@
-"""Tools for tests of locked code: another holder, faults on demand, and a record of locks.
-
-They work with a real server, too, `lose_connection` with ZooKeeper's.
-"""
+"""Tools for tests of locked code: another holder, faults on demand, and a record of locks."""
 
 from __future__ import annotations
 

@@ -45,10 +45,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def act(
     command: BaseCommand, action: Action, options: dict[str, Any], words: tuple[str, str]
 ) -> list[bool]:
-    """Ask the targets to release, or break their locks; return whether it was done, for each.
-
-    :param words: the beginning of a target's line where it was done, and where not
-    """
+    """Ask the targets to release, or break their locks; return whether it was done, for each."""
     operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
     reason = printable(options["reason"])
     outcomes = []
