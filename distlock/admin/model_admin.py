@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from unicodedata import normalize
@@ -13,7 +16,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -23,32 +26,80 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from distlock.exceptions import LockKeyError
+from distlock.conf import configuration
+from distlock.exceptions import LockKeyError, LockUnavailable
 from distlock.history import is_kept
-from distlock.inspection import state
+from distlock.inspection import state, wait_graph
 from distlock.inspection.state import ORDERS, Snapshot
 from distlock.inspection.tree import look, snapshot
-from distlock.locks.actions import (
-    Action,
-    Target,
-    can_be_asked,
-    can_be_broken,
-    carry_out,
-    consequence,
-)
+from distlock.inspection.wait_graph import Cycle
+from distlock.locks import actions
+from distlock.locks.actions import Action, Target
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
 from . import history
 from .drawing import draw
-from .reading import LOCKS_BUDGET, Reading
 
+#: The seconds that a page may take for its reads, and the seconds of them for the locks.
+BUDGET: Final = 3.0
+LOCKS_BUDGET: Final = 1.8
+#: The seconds after which the page refreshes, and the least multiple of the last answer's time, so
+#: that a large tree is not read without a break.
+REFRESH_SECONDS: Final = 2.0
+REFRESH_TIMES: Final = 4
 #: The locks on a page.
 PAGE_SIZE: Final = 100
 #: The longest text to search for.
 TEXT: Final = 200
 #: The most holders, and the most waiters, on the page of a lock.
 DEPTH: Final = 200
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """The data of one request, as far as it could be read in time."""
+
+    using: str
+    started: float = field(default_factory=time.monotonic)
+    #: The reason why the server could not be read, and whether it is the settings.
+    trouble: str = ""
+    misconfigured: bool = False
+    #: The deadlocks, None if there was no time to look for them, and whether all keys were checked.
+    cycles: list[Cycle] | None = None
+    whole: bool = True
+    #: The setting ``DEADLOCK_AFTER``.
+    after: float | None = None
+
+    @property
+    def interval(self) -> int:
+        """The milliseconds after which to read again."""
+        # The time went on a timeout, not on a large tree.
+        took = 0 if self.trouble else time.monotonic() - self.started
+        return int(max(REFRESH_SECONDS, REFRESH_TIMES * took) * 1000)
+
+    def attempt(self, read: Callable[[], Any]) -> Any:
+        """Return the result of `read`, or None if it fails: then `trouble` has the reason."""
+        try:
+            return read()
+        except LockUnavailable as error:
+            self.trouble = self.trouble or printable(str(error))
+        except ImproperlyConfigured as error:
+            self.trouble, self.misconfigured = printable(str(error)), True
+        return None
+
+    def look_around(self, seen: Snapshot | None = None) -> None:
+        """Look for deadlocks in the time left, among all locks if the caller has `seen` them."""
+        if self.trouble:
+            return
+        left = self.started + BUDGET - time.monotonic()
+        each = max(left - 0.2, 0.3) / 3
+        with suppress(LockUnavailable):  # the locks were read: only the time was too short
+            seen = seen or snapshot(self.using, depth=None, budget=each)
+            # Nodes read one after the other may show a cycle that never was: look again.
+            found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(self.using, budget=each)
+            self.cycles, self.whole = found, not seen.cut
+            self.after = configuration(self.using).deadlock_after
 
 
 class Query:
@@ -180,14 +231,14 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
                 messages.warning(request, _("That participant has left already."))
                 return HttpResponseRedirect(self._address("change", lock))
             seen, contender = shown
-            if not (can_be_asked if asks else can_be_broken)(contender):
+            if not (actions.can_be_asked if asks else actions.can_be_broken)(contender):
                 raise Http404
             target = Target.of(lock.using, seen, contender)
             if request.method == "POST":
                 self._act(request, reading, lock, action, target)
                 if not reading.trouble:  # or else the outcome is unknown
                     return HttpResponseRedirect(self._address("change", lock))
-            context = {"contender": contender, "consequence": consequence(seen, contender)}
+            context = {"contender": contender, "consequence": actions.consequence(seen, contender)}
         context |= {
             "title": _("Ask to release") if asks else _("Break the lock"),
             "lock": lock,
@@ -210,7 +261,7 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
         )
         operator = f"The user {request.user.get_username()!a}"
-        done = reading.attempt(partial(carry_out, action, target, operator=operator))
+        done = reading.attempt(partial(actions.carry_out, action, target, operator=operator))
         if done:
             entry.change_message = did
             entry.save()
@@ -275,8 +326,8 @@ def _row(lock: state.Lock, contender: state.Contender, number: int) -> dict[str,
         "contender": contender,
         "node": printable(node),
         "number": number,
-        "askable": fits and can_be_asked(contender),
-        "breakable": fits and can_be_broken(contender),
+        "askable": fits and actions.can_be_asked(contender),
+        "breakable": fits and actions.can_be_broken(contender),
         "target": urlencode({"node": node, "token": contender.participant.token}) if fits else "",
     }
 

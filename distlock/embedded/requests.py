@@ -8,18 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, TypeAlias
 
-from distlock.jute import (
-    AUTH,
-    CLOSE,
-    STAT,
-    Record,
-    pack_acl,
-    pack_buffer,
-    pack_integer,
-    pack_step,
-    pack_text,
-    pack_texts,
-)
+from distlock import jute
+from distlock.jute import Record
 
 from . import rules
 from .rules import Acl, Code, Entry, Refused, Who, parent, permits
@@ -40,7 +30,7 @@ _ANY: Final = 3
 _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 
 #: Ends the reply to a transaction.
-_END: Final = pack_step(_ERROR, -1, end=True)
+_END: Final = jute.pack_step(_ERROR, -1, end=True)
 
 _PATH_AND_WATCH: Final = (Record.text, Record.boolean)
 _PATH_AND_NUMBER: Final = (Record.text, Record.integer)
@@ -100,7 +90,7 @@ class Requests:
             container=flags == _CONTAINER,
             acl=kept,
         )
-        return pack_text(made)
+        return jute.pack_text(made)
 
     def _create2(self, path: str, *fields: Any) -> bytes:
         made = self._create(path, *fields)
@@ -115,12 +105,12 @@ class Requests:
 
     def _set_data(self, path: str, data: bytes | None, version: int) -> bytes:
         self._permit(path, rules.WRITE)
-        return STAT.pack(*self._tree.write(path, data, version))
+        return jute.STAT.pack(*self._tree.write(path, data, version))
 
     def _set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
         kept = rules.resolve(acl, self._ids)
         self._permit(path, rules.ADMIN)
-        return STAT.pack(*self._tree.set_acl(path, kept, version))
+        return jute.STAT.pack(*self._tree.set_acl(path, kept, version))
 
     def _check(self, path: str, version: int) -> bytes:
         self._permit(path, rules.READ)
@@ -139,7 +129,7 @@ class Requests:
             with self._tree.transaction():
                 for kind, handler, arguments in steps:
                     body = handler(self, *arguments)
-                    replies.append(pack_step(kind, 0) + body)
+                    replies.append(jute.pack_step(kind, 0) + body)
         except Refused as error:
             codes = [Code.ROLLED_BACK] * len(replies) + [error.code]
             codes += [Code.RUNTIME_INCONSISTENCY] * (len(steps) - len(codes))
@@ -157,13 +147,13 @@ class Requests:
         data, stat = self._tree.read(path)
         if watch:
             self._watch(path, Kind.DATA)
-        return pack_buffer(data) + STAT.pack(*stat)
+        return jute.pack_buffer(data) + jute.STAT.pack(*stat)
 
     def _get_children(self, path: str, watch: bool) -> bytes:
         self._permit(path, rules.READ)
         if watch:
             self._watch(path, Kind.CHILDREN)
-        return pack_texts(self._tree.children(path))
+        return jute.pack_texts(self._tree.children(path))
 
     def _get_children2(self, path: str, watch: bool) -> bytes:
         return self._get_children(path, watch) + self._stat(path)
@@ -173,13 +163,13 @@ class Requests:
         acl = self._tree.acl(path)
         if not permits(acl, rules.ADMIN, self._ids):
             acl = rules.without_digests(acl)
-        return pack_acl(acl) + self._stat(path)
+        return jute.pack_acl(acl) + self._stat(path)
 
     def _sync(self, path: str) -> bytes:
-        return pack_text(path)
+        return jute.pack_text(path)
 
     def _stat(self, path: str) -> bytes:
-        return STAT.pack(*self._tree.read(path)[1])
+        return jute.STAT.pack(*self._tree.read(path)[1])
 
     def _permit(self, path: str, permissions: int) -> None:
         if not permits(self._tree.acl(path), permissions, self._ids):
@@ -192,7 +182,7 @@ class Requests:
         if mode not in range(len(_MODES)):
             raise Refused(Code.MARSHALLING)
         self._watch(path, _MODES[mode])
-        return pack_integer(0)
+        return jute.pack_integer(0)
 
     def _check_watches(self, path: str, number: int) -> bytes:
         """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
@@ -243,7 +233,7 @@ class Requests:
 
     #: Type → what carries it out, and what reads its fields.
     _HANDLERS: ClassVar[dict[int, tuple[Handler, Sequence[Callable[[Record], Any]]]]] = {
-        CLOSE: (_nothing, ()),
+        jute.CLOSE: (_nothing, ()),
         _CREATE: (_create, _NEW_NODE),
         _DELETE: (_delete, _PATH_AND_NUMBER),
         3: (_exists, _PATH_AND_WATCH),
@@ -261,7 +251,7 @@ class Requests:
         17: (_check_watches, _PATH_AND_NUMBER),
         18: (_remove_watches, _PATH_AND_NUMBER),
         _CREATE_CONTAINER: (_create2, _NEW_NODE),
-        AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
+        jute.AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
         101: (_set_watches, (Record.long, *[Record.texts] * 3)),
         105: (_set_watches, (Record.long, *[Record.texts] * 5)),
         106: (_add_watch, _PATH_AND_NUMBER),
@@ -276,4 +266,4 @@ def _kinds(number: int) -> Sequence[Kind]:
 
 
 def _refused(code: int) -> bytes:
-    return pack_step(_ERROR, code) + pack_integer(code)
+    return jute.pack_step(_ERROR, code) + jute.pack_integer(code)

@@ -22,17 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from distlock.jute import (
-    CLOSE,
-    Malformed,
-    Record,
-    pack_boolean,
-    pack_buffer,
-    pack_greeting,
-    pack_integer,
-    pack_reply,
-    pack_text,
-)
+from distlock import jute
+from distlock.jute import Malformed, Record
 from distlock.keys.limits import LONGEST_MESSAGE
 from distlock.logs.loggers import safe
 
@@ -104,8 +95,8 @@ class Connection(asyncio.Protocol):
         """Send a watch event, unless the client may not read the node now (ZooKeeper 4799)."""
         if self._requests is not None and not self._requests.may_read(acl):
             return
-        body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
-        self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
+        body = jute.pack_integer(kind) + jute.pack_integer(_CONNECTED) + jute.pack_text(path)
+        self._events.append(jute.pack_reply(_EVENT_XID, -1, 0, body))
         self._server.loop.call_soon_threadsafe(self._send)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -171,11 +162,11 @@ class Connection(asyncio.Protocol):
         timeout, session_id = record.integer() / 1000, record.long()
         password = record.buffer() or b""
         # Old clients do not ask whether a server without a quorum will do.
-        tail = b"" if record.at_end else pack_boolean(False)
+        tail = b"" if record.at_end else jute.pack_boolean(False)
         self.session = self._server.open_session(self, session_id, password, timeout)
         granted = self.session or Session(0, bytes(PASSWORD_LENGTH))
-        greeting = pack_greeting(round(granted.timeout * 1000), granted.id, granted.password)
-        self._send(pack_buffer(greeting + tail))
+        greeting = jute.pack_greeting(round(granted.timeout * 1000), granted.id, granted.password)
+        self._send(jute.pack_buffer(greeting + tail))
         if self.session is None:
             self._transport.close()
         self._requests = Requests(self._server.tree, granted.id, self.peer[0], self.event)
@@ -190,10 +181,10 @@ class Connection(asyncio.Protocol):
                 code = error.code
             if self.session is not None:
                 self.session.touch()
-                if kind == CLOSE:
+                if kind == jute.CLOSE:
                     self._server.end(self.session)
-            self._send(pack_reply(xid, self._server.tree.zxid, code, body))
-        if kind == CLOSE or code == Code.AUTH_FAILED:
+            self._send(jute.pack_reply(xid, self._server.tree.zxid, code, body))
+        if kind == jute.CLOSE or code == Code.AUTH_FAILED:
             self._leave()
             self._transport.close()
 

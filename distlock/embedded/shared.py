@@ -35,9 +35,7 @@ _LIBRARIES: Final = "LD_LIBRARY_PATH"
 #: Held while this process has the lock, which a child that is forked then would keep.
 _no_fork = threading.RLock()
 os.register_at_fork(
-    before=_no_fork.acquire,
-    after_in_parent=_no_fork.release,
-    after_in_child=_no_fork.release,
+    before=_no_fork.acquire, after_in_parent=_no_fork.release, after_in_child=_no_fork.release
 )
 
 

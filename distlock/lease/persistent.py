@@ -19,13 +19,7 @@ from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
 from distlock.engine.calls import Call, Steps, Wake
 from distlock.engine.errors import BadVersion, NoNode
-from distlock.exceptions import (
-    DistlockError,
-    LockBusy,
-    LockInTransaction,
-    LockLost,
-    NotOwner,
-)
+from distlock.exceptions import DistlockError, LockBusy, LockInTransaction, LockLost, NotOwner
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
@@ -34,17 +28,7 @@ from distlock.session.registry import session_for
 from distlock.signals import announce
 from distlock.transactions import end_statements, refuse_open_transaction
 
-from .hold import (
-    Block,
-    Identity,
-    LeaseHold,
-    forget,
-    has_blocks,
-    innermost,
-    known,
-    note,
-    note_loss,
-)
+from .hold import Block, Identity, LeaseHold, forget, has_blocks, innermost, known, note, note_loss
 from .nodes import LeaseHolder, Term, check_owner, check_ttl, parent_of_leases
 from .operation import Operation, remove
 

@@ -129,10 +129,7 @@ class Lock(ABC, Generic[_H]):
         return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
 
     def entry(
-        self,
-        owner: Owner,
-        timeout: Any = UNSET,
-        entered: Callable[[_H], object] | None = None,
+        self, owner: Owner, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
     ) -> Call[_H]:
         """Return the call that begins a block of `owner`, by default a ``with`` block.
 
