@@ -31,8 +31,8 @@ WARM_UP: Final = 200
 def measure(rounds: int, cycles: int) -> dict[str, list[list[float]]]:
     """Return the microseconds of a cycle in each round, by kind: on the clock, and of processor."""
     # These need the settings.
+    from distlock import history as receivers  # noqa: PLC0415
     from distlock import zk_lock  # noqa: PLC0415
-    from distlock.history import receivers  # noqa: PLC0415
 
     taken: dict[str, list[list[float]]] = {kind: [] for kind in KINDS}
     kept = settings.DISTLOCK
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         django.setup()
         from django.core.management import call_command  # noqa: PLC0415
 
-        from distlock.history.recorder import flush  # noqa: PLC0415
+        from distlock.history import flush  # noqa: PLC0415
         from distlock.session.registry import close_sessions  # noqa: PLC0415
 
         call_command("migrate", verbosity=0)

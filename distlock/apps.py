@@ -17,8 +17,7 @@ class DistlockConfig(AppConfig):
 
     def ready(self) -> None:
         # These need the app registry.
-        from . import checks  # noqa: PLC0415
-        from .history import receivers as history  # noqa: PLC0415
+        from . import checks, history  # noqa: PLC0415
         from .logs import receivers as logs  # noqa: PLC0415
         from .session import engines, termination  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.db import transaction
@@ -20,10 +20,8 @@ from .exceptions import LockBusy, LockKeyError
 from .keys.templates import KeyTemplate
 from .locks.lock import Options
 from .locks.mutex import Mutex
+from .owner.hold import Hold
 from .transactions import OpensOwnTransaction, claimed_databases
-
-if TYPE_CHECKING:
-    from .owner.hold import Hold
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -262,11 +260,7 @@ class Locked:
         return call
 
     def _serves_async(self, args: tuple[Any, ...]) -> bool:
-        """Return whether this is the ``dispatch`` of an async class view.
-
-        Such a ``dispatch`` is a plain function, which returns the coroutine of the view's
-        ``async def get``.
-        """
+        """Return whether this is the ``dispatch``, a plain function, of an async class view."""
         method = self.bound and self.bound.func
         view = getattr(method, "__self__", None) or next(iter(args), None)
         return getattr(view, "view_is_async", False) is True

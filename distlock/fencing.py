@@ -1,19 +1,15 @@
 """Lets the database refuse writes by former holders, with the fencing token.
 
-No lock can prevent that a process is paused between its last check and its write. But the database
-can refuse that write: each row remembers the highest token that wrote it, and the UPDATE itself
-carries the condition (`_guarded`).
-
-`claim` raises the token in the row *before* it reads, so that a former holder cannot write between
-our read and our write. A write without a read needs no claim. docs/how-to/fencing.md shows both.
-
-Tokens of one ensemble rise from holder to holder of one key. So let one key guard a row: tokens of
-two ensembles (two aliases) cannot be compared.
+A process may be paused between its last check and its write. But each row remembers the highest
+token that wrote it, and the UPDATE itself carries the condition (`_guarded`). `claim` raises the
+token in the row *before* it reads, so that no former holder can write between read and write. Let
+one key guard a row: tokens of two keys, or of two ensembles, cannot be compared.
 Source: Kleppmann, "How to do distributed locking"; Chubby's sequencers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -30,12 +26,7 @@ _Rows = TypeVar("_Rows", bound="models.QuerySet[Any]")
 
 
 def token_of(fence: Hold | int) -> int:
-    """Return the fencing token of a hold, or the given token.
-
-    :raises ValueError: a reader's hold, whose write would refuse the writes of other readers
-    :raises StaleToken: a hold of a batch (``handoff=``) was released, and a later one has begun
-    :raises TypeError: anything else, such as None
-    """
+    """Return the fencing token of a hold, or the given token."""
     if isinstance(fence, Hold) and fence.shared:
         raise ValueError(
             f"The hold of {fence.key!r} is a reader's. Others may hold the lock at the same time, "
@@ -56,8 +47,6 @@ def token_of(fence: Hold | int) -> int:
 
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     _BigIntegerField = models.BigIntegerField[int, int]
 else:  # not generic at run time
     _BigIntegerField = models.BigIntegerField
@@ -74,13 +63,10 @@ class FenceField(_BigIntegerField):
 
 @contextmanager
 def _refusals(rows: models.QuerySet[Any], token: int) -> Iterator[None]:
-    """Write `rows` all or none, and explain an error that a newer token has caused.
+    """Write `rows` all or none, and raise `StaleToken` for an error that a newer token has caused.
 
     It uses a savepoint, since Django forbids queries after an error in a transaction. Above READ
-    COMMITTED a transaction sees no token that is newer than its snapshot, so PostgreSQL's
-    serialization failure stays one.
-
-    :raises StaleToken: one of the rows has a newer token
+    COMMITTED a transaction sees no newer token, so a serialization failure stays one.
     """
     try:
         with transaction.atomic(using=rows.db):
@@ -188,11 +174,7 @@ class FencedQuerySet(models.QuerySet[_M]):
 
 
 def _never_fenced(name: str) -> Callable[..., Any]:
-    """Return a query set's method that refuses a fence: its write could not carry the condition.
-
-    ``bulk_create`` would overwrite existing rows in a conflict, and the others write or delete what
-    they have read before.
-    """
+    """Return a query set's method that refuses a fence: its write could not carry the condition."""
 
     @wraps(getattr(models.QuerySet, name))
     def method(rows: FencedQuerySet[Any], *args: Any, **options: Any) -> Any:

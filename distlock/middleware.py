@@ -13,21 +13,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
+from django.http import HttpRequest, HttpResponse
 
-from .conf import warn_unless_installed
+from .conf import Configuration, warn_unless_installed
 from .locks.held_permits import held_by, release_leftovers
 from .logs.loggers import safe
 from .owner.owner import Owner, current, label
 from .responses import is_refused, refusal
 from .transactions import reclaim_transactions
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest, HttpResponse
-
-    from .conf import Configuration
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -1,8 +1,4 @@
-"""Defines the models: a lock, which has no table, and an event of the history, which has one.
-
-The locks are in ZooKeeper. `Lock` gives them a content type, three permissions, and a name for the
-admin's log. django-rq has its admin page in the same way.
-"""
+"""Defines the models: a lock, which has no table, and an event of the history, which has one."""
 
 from __future__ import annotations
 
@@ -17,7 +13,10 @@ from .text import printable
 
 
 class Lock(models.Model):
-    """A lock by its place, held or not: ``default:stock%3A42``."""
+    """A lock by its place, held or not: ``default:stock%3A42``. It is in ZooKeeper.
+
+    The model gives it a content type, permissions, and a name for the admin's log.
+    """
 
     id = models.CharField(_("place"), primary_key=True, max_length=500)
 

@@ -1,28 +1,20 @@
-"""Keeps locks around database transactions: a lock inside one would be released before COMMIT.
-
-It refuses a lock inside an open transaction, takes over the transaction of a locked view from
-Django, and ends the statements that an exception has abandoned.
-"""
+"""Keeps locks around database transactions: a lock inside one would be released before COMMIT."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from selectors import EVENT_READ, DefaultSelector
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.db import Error, connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.http import HttpRequest
 
 from .exceptions import LockInTransaction
 from .logs.loggers import safe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from django.db.backends.base.base import BaseDatabaseWrapper
-    from django.http import HttpRequest
-
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -36,10 +28,7 @@ CANCEL_SECONDS: Final = 5.0
 
 
 def refuse_open_transaction(key: str) -> None:
-    """Raise if a transaction is open in this thread.
-
-    :raises LockInTransaction: on any database; the block of a `TestCase` does not count
-    """
+    """Raise if a transaction is open in this thread; the block of a `TestCase` does not count."""
     for alias in connections.settings:
         # Public is connections.all(), which makes seven calls to find out that there is none.
         made = connections._connections  # type: ignore[attr-defined]  # noqa: SLF001
@@ -77,7 +66,6 @@ def end_statements(left: Iterable[transaction.Atomic] = ()) -> None:
     An exception in a signal handler, such as Celery's soft time limit, leaves a statement running,
     COMMIT too: psycopg cancels it for KeyboardInterrupt and SystemExit only (``Connection.wait``).
     A second one meanwhile closes the connection, after which nothing can be cancelled.
-    psycopg2 calls no handler before the answer. An open ``atomic()`` block cannot commit any more.
     Where the exception came just before COMMIT, the transaction is open, and keeps its rows locked.
     The connection is closed, because Django's state of it may be wrong.
 
@@ -113,10 +101,7 @@ def end_statements(left: Iterable[transaction.Atomic] = ()) -> None:
 
 
 def _cancel(driver: Any) -> None:
-    """Cancel a statement of psycopg 3, and wait for its end.
-
-    :raises TimeoutError: the server has not ended it in `CANCEL_SECONDS`
-    """
+    """Cancel a statement of psycopg 3, and wait for its end."""
     pgconn, deadline = driver.pgconn, time.monotonic() + CANCEL_SECONDS
     with DefaultSelector() as selector:
         selector.register(pgconn.socket, EVENT_READ)
@@ -140,8 +125,7 @@ def interruption(failure: Error, known: BaseException | None) -> BaseException |
     """Return the exception behind the failure of a transaction's end, if none of the database.
 
     psycopg refuses what Django does after an interrupted COMMIT, and that error hides the first.
-
-    :param known: the exception that was handled when the transaction ended
+    `known` is the exception that was handled when the transaction ended.
     """
     found: BaseException | None = failure
     while found is not None and found is not known:
@@ -159,10 +143,8 @@ class OpensOwnTransaction(frozenset[str]):
 
     Django wraps a view in ``atomic()`` from outside, around our lock, so the lock would be released
     before COMMIT (django-pglocks 15). Django leaves a view with this mark alone, and the view opens
-    the transaction inside its lock. The set has the databases that the site itself exempts with
-    ``non_atomic_requests`` below our decorator. Above it, Django replaces this object, and
-    `reclaim_transactions` makes one for the view. It is frozen, since all ``as_view()`` of a class
-    share it.
+    the transaction inside its lock. The set has the databases that the site itself exempts. It is
+    frozen, since all ``as_view()`` of a class share it.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -181,11 +163,7 @@ def claimed_databases(request: HttpRequest | None) -> Iterator[str]:
 
 
 def reclaim_transactions(view: Any) -> None:
-    """Claim every database again for a locked view, before Django opens their transactions.
-
-    ``non_atomic_requests`` above `zk_locked` replaces our claim of all databases by the exempted
-    one.
-    """
+    """Claim all databases again where ``non_atomic_requests`` above `zk_locked` replaced that."""
     locked = getattr(view, "distlock", None)
     marker = getattr(view, "_non_atomic_requests", ())
     if locked is not None and not isinstance(marker, OpensOwnTransaction):

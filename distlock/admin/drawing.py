@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 import unicodedata
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from distlock.inspection.wait_graph import Cycle, Link
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from distlock.inspection.wait_graph import Cycle, Link
 
 #: The most owners in a drawing. The page describes longer deadlocks in words only.
 MOST: Final = 12
@@ -19,10 +17,7 @@ WIDTH: Final = 200
 
 
 def draw(cycle: Cycle) -> SimpleNamespace | None:
-    """Return what ``distlock/deadlock.html`` draws, None for one owner or too many.
-
-    It is a square, with 0, 0 in its middle and `half` a side, and `waits` in it.
-    """
+    """Return what ``distlock/deadlock.html`` draws, None for one owner or too many."""
     count = len(cycle.links)
     if not 2 <= count <= MOST:
         return None
@@ -36,10 +31,7 @@ def draw(cycle: Cycle) -> SimpleNamespace | None:
 
 
 def _wait(link: Link, radius: int, turn: float, step: float) -> SimpleNamespace:
-    """Return the wait at a place of the ring, in turns from the top: its box, and its arrow.
-
-    ``d`` is the attribute of the ``<path>``: half of the arrow, the head, and the other half.
-    """
+    """Return the wait at a place of the ring, in turns from the top: its box, and its arrow."""
     (x, y), middle, after = (_at(radius, turn + part * step) for part in (0, 0.5, 1))
     arc = f"A{radius} {radius} 0 0 1"
     who = link.waiter.participant

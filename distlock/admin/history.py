@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib import admin
+from django.http import HttpRequest
 from django.utils.timezone import localtime
 from django.utils.translation import gettext_lazy as _
 
-from distlock.history.receivers import is_kept
-from distlock.models import LockEvent
+from distlock.history import is_kept
+from distlock.models import Lock, LockEvent
 from distlock.templatetags.distlock import moment, seconds
-
-if TYPE_CHECKING:
-    from django.http import HttpRequest
-
-    from distlock.models import Lock
 
 
 class ReadOnly:

@@ -1,16 +1,13 @@
-"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions.
-
-They read `inspection` within `BUDGET` seconds. When the lock server does not answer, the page
-reports it.
-No table and no form is behind them: the model is `models.Lock`, the views are here.
-`static/distlock/page.js` refreshes the changing parts every other second. Without it, the pages
-work by links and forms.
-"""
+"""Serves the admin pages: holders and waiters of all locks, and an operator's two actions."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from unicodedata import normalize
 from urllib.parse import urlencode
 
@@ -19,38 +16,38 @@ from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import quote, unquote
 from django.contrib.contenttypes.models import ContentType
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.core.paginator import Paginator
 from django.db import transaction
-from django.http import Http404, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from distlock.exceptions import LockKeyError
-from distlock.history.receivers import is_kept
-from distlock.inspection.state import ORDERS
+from distlock.conf import configuration
+from distlock.exceptions import LockKeyError, LockUnavailable
+from distlock.history import is_kept
+from distlock.inspection import state, wait_graph
+from distlock.inspection.state import ORDERS, Snapshot
 from distlock.inspection.tree import look, snapshot
-from distlock.locks.actions import Target, can_be_asked, can_be_broken, consequence
-from distlock.logs.audit import carry_out
+from distlock.inspection.wait_graph import Cycle
+from distlock.locks import actions
+from distlock.locks.actions import Action, Target
 from distlock.models import Lock
 from distlock.text import MAX_SHOWN, printable
 
 from . import history
 from .drawing import draw
-from .reading import LOCKS_BUDGET, Reading
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from django.http import HttpRequest
-
-    from distlock.inspection import state
-    from distlock.inspection.state import Snapshot
-    from distlock.locks.actions import Action
-
+#: The seconds that a page may take for its reads, and the seconds of them for the locks.
+BUDGET: Final = 3.0
+LOCKS_BUDGET: Final = 1.8
+#: The seconds after which the page refreshes, and the least multiple of the last answer's time, so
+#: that a large tree is not read without a break.
+REFRESH_SECONDS: Final = 2.0
+REFRESH_TIMES: Final = 4
 #: The locks on a page.
 PAGE_SIZE: Final = 100
 #: The longest text to search for.
@@ -59,11 +56,54 @@ TEXT: Final = 200
 DEPTH: Final = 200
 
 
-class Query:
-    """The parameters in the page's address. Invalid ones count as absent.
+@dataclass(kw_only=True)
+class Reading:
+    """The data of one request, as far as it could be read in time."""
 
-    :ivar hidden: the parameters that the search form keeps
-    """
+    using: str
+    started: float = field(default_factory=time.monotonic)
+    #: The reason why the server could not be read, and whether it is the settings.
+    trouble: str = ""
+    misconfigured: bool = False
+    #: The deadlocks, None if there was no time to look for them, and whether all keys were checked.
+    cycles: list[Cycle] | None = None
+    whole: bool = True
+    #: The setting ``DEADLOCK_AFTER``.
+    after: float | None = None
+
+    @property
+    def interval(self) -> int:
+        """The milliseconds after which to read again."""
+        # The time went on a timeout, not on a large tree.
+        took = 0 if self.trouble else time.monotonic() - self.started
+        return int(max(REFRESH_SECONDS, REFRESH_TIMES * took) * 1000)
+
+    def attempt(self, read: Callable[[], Any]) -> Any:
+        """Return the result of `read`, or None if it fails: then `trouble` has the reason."""
+        try:
+            return read()
+        except LockUnavailable as error:
+            self.trouble = self.trouble or printable(str(error))
+        except ImproperlyConfigured as error:
+            self.trouble, self.misconfigured = printable(str(error)), True
+        return None
+
+    def look_around(self, seen: Snapshot | None = None) -> None:
+        """Look for deadlocks in the time left, among all locks if the caller has `seen` them."""
+        if self.trouble:
+            return
+        left = self.started + BUDGET - time.monotonic()
+        each = max(left - 0.2, 0.3) / 3
+        with suppress(LockUnavailable):  # the locks were read: only the time was too short
+            seen = seen or snapshot(self.using, depth=None, budget=each)
+            # Nodes read one after the other may show a cycle that never was: look again.
+            found = wait_graph.cycles(seen.locks) and wait_graph.deadlocks(self.using, budget=each)
+            self.cycles, self.whole = found, not seen.cut
+            self.after = configuration(self.using).deadlock_after
+
+
+class Query:
+    """The parameters in the page's address. Invalid ones count as absent."""
 
     def __init__(self, said: Mapping[str, str]) -> None:
         order = said.get("o", "")
@@ -95,8 +135,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             path("<path:object_id>/revoke/", act, {"action": "revoke"}, name=f"{name}_revoke"),
             path("<path:object_id>/break/", act, {"action": "break"}, name=f"{name}_break"),
         ]
-
-    # --- pages ----------------------------------------------------------------------------------
 
     def list_view(self, request: HttpRequest) -> HttpResponse:
         """Show the locks with holders or waiters."""
@@ -193,14 +231,14 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
                 messages.warning(request, _("That participant has left already."))
                 return HttpResponseRedirect(self._address("change", lock))
             seen, contender = shown
-            if not (can_be_asked if asks else can_be_broken)(contender):
+            if not (actions.can_be_asked if asks else actions.can_be_broken)(contender):
                 raise Http404
             target = Target.of(lock.using, seen, contender)
             if request.method == "POST":
                 self._act(request, reading, lock, action, target)
                 if not reading.trouble:  # or else the outcome is unknown
                     return HttpResponseRedirect(self._address("change", lock))
-            context = {"contender": contender, "consequence": consequence(seen, contender)}
+            context = {"contender": contender, "consequence": actions.consequence(seen, contender)}
         context |= {
             "title": _("Ask to release") if asks else _("Break the lock"),
             "lock": lock,
@@ -223,7 +261,7 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             change_message=gettext("%(act)s Not confirmed: outcome unknown.") % {"act": did},
         )
         operator = f"The user {request.user.get_username()!a}"
-        done = reading.attempt(partial(carry_out, action, target, operator=operator))
+        done = reading.attempt(partial(actions.carry_out, action, target, operator=operator))
         if done:
             entry.change_message = did
             entry.save()
@@ -232,8 +270,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
             entry.delete()  # the admin's log lists changes
             gone = _("Already gone from %(lock)s, so nothing was done: %(who)s.")
             messages.warning(request, gone % {"who": target.who, "lock": lock})
-
-    # --- addresses ------------------------------------------------------------------------------
 
     def _address(self, view: str, lock: Lock) -> str:
         """Return the address of one of a lock's pages; empty for a long name, or no text."""
@@ -248,10 +284,6 @@ class LockAdmin(history.ReadOnly, admin.ModelAdmin):  # type: ignore[type-arg]  
 
 
 def _look(reading: Reading, lock: Lock) -> Snapshot | None:
-    """Return the locks of a name, None if they could not be read.
-
-    :raises Http404: no lock can have this name
-    """
     try:
         read = partial(look, lock.name, lock.using, depth=DEPTH, budget=LOCKS_BUDGET)
         seen: Snapshot | None = reading.attempt(read)
@@ -287,18 +319,15 @@ def _line(lock: state.Lock) -> dict[str, Any]:
 
 
 def _row(lock: state.Lock, contender: state.Contender, number: int) -> dict[str, Any]:
-    """Return a participant with its place in the queue, its node and what can be done.
-
-    ``target`` has the parameters that name it in the address of an action.
-    """
+    """Return a participant with its place in the queue, its node and what can be done."""
     node = contender.participant.path.removeprefix(lock.path).removeprefix("/")
     fits = len(node) <= MAX_SHOWN
     return {
         "contender": contender,
         "node": printable(node),
         "number": number,
-        "askable": fits and can_be_asked(contender),
-        "breakable": fits and can_be_broken(contender),
+        "askable": fits and actions.can_be_asked(contender),
+        "breakable": fits and actions.can_be_broken(contender),
         "target": urlencode({"node": node, "token": contender.participant.token}) if fits else "",
     }
 
@@ -340,10 +369,6 @@ def _require(request: HttpRequest, permission: str) -> None:
 
 
 def _reading(using: str) -> Reading:
-    """Begin to read an alias.
-
-    :raises Http404: no alias has this name
-    """
     if using not in _aliases():
         raise Http404(f"DISTLOCK has no alias {using!a}.")
     return Reading(using=using)

@@ -1,11 +1,5 @@
 """Celery: tasks that hold locks, tasks that are queued once, and beat on many hosts.
 
-`receivers` connects to Celery's signals; `apps` imports it where Celery is used. It gives the
-decorator its `runs`: one run of a task under its lock, with its policy for a busy lock. `put_off`
-publishes a delayed task again. One of the `tickets` keeps its place in the wait queue meanwhile,
-and `wakes` let the first task begin when the lock is free. `queued_once` is a base class for tasks
-of which one message is queued at a time. `beat` lets one scheduler of many send.
-
 Only `tickets` can be imported without Celery.
 """
 

@@ -4,11 +4,10 @@
 
     celery -A proj beat -S distlock.celery.beat:LeaderScheduler
 
-The hosts queue for the leadership (`leader`), and the next one takes over when the leader ends. The
-node ``<root>/@beat/<name>`` has the time at which each task was last sent. So the next leader sends
-the tasks that have become due meanwhile, and no task twice. The node is also the fence: the leader
-claims each run there before it sends it, by a write that succeeds only for the current leader. So a
-leader that was paused sends nothing when it resumes.
+The hosts queue for the leadership (`leader`). The node ``<root>/@beat/<name>`` has the time at
+which each task was last sent. So the next leader sends the tasks that have become due meanwhile,
+and no task twice. The node is also the fence: the leader claims each run there before it sends it,
+by a write that succeeds only for the current leader.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Collection
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from billiard.util import Finalize
 from celery.beat import PersistentScheduler, Scheduler
@@ -29,13 +29,9 @@ from distlock.exceptions import LockLost, LockUnavailable
 from distlock.keys.templates import znode_name
 from distlock.locks.leader import Leader, zk_leader
 from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold
 from distlock.owner.owner import label
 from distlock.session.registry import close_sessions, session_for
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from distlock.owner.hold import Hold
 
 logger = safe(get_logger(__name__))
 
@@ -82,7 +78,6 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         return super().is_due(entry)
 
     def reserve(self, entry: Any) -> Any:
-        """Claim a run, which is sent next."""
         if self._runs is not None:
             _ = self.producer  # waits for the broker now, and not after the claim
             self._runs.claim(entry.name, self.schedule)
@@ -94,7 +89,6 @@ class LeaderMixin(Scheduler):  # type: ignore[misc]  # Celery has no types
         super().apply_entry(entry, producer=producer)
 
     def close(self) -> None:
-        """Save the schedule and release the leadership. A signal handler may repeat it."""
         try:
             super().close()
         finally:
@@ -158,23 +152,18 @@ class _Candidate(threading.Thread):
         return None if hold is None or hold.released or hold.lost else hold
 
     def withdraw(self) -> None:
-        """Leave the queue or the leadership for good. Wait for that, but not long: see `close`.
-
-        A signal handler may have interrupted the code for which this waits.
-        """
+        """Leave the queue or the leadership for good; a signal handler may repeat it."""
         self.leader.stop()
         if self.ident is not None:  # its start may have failed
             self.join(LEAVE_SECONDS)
 
 
 class _Runs:
-    """The time at which any leader last sent each task, as one version of the node has it.
-
-    :ivar sent_at: seconds since 1970 by the sender's clock, by the task's name in the schedule
-    """
+    """The time at which any leader last sent each task, as one version of the node has it."""
 
     def __init__(self, hold: Hold, leader: Leader) -> None:
         self.hold = hold
+        #: Seconds since 1970 by the sender's clock, by the task's name in the schedule.
         self.sent_at: dict[str, float] = {}
         session = self._session = session_for(leader.using)
         timeout = session.conf.connect_timeout
@@ -191,11 +180,7 @@ class _Runs:
         self.sent_at = _read(data)
 
     def claim(self, name: str, scheduled: Collection[str]) -> None:
-        """Note that a task is sent now, and forget tasks that are no longer scheduled.
-
-        :raises LockLost: this is no longer the leader
-        :raises LockUnavailable: the server did not answer; the run may count as sent
-        """
+        """Note that a task is sent now, and forget tasks that are no longer scheduled."""
         self.hold.check()
         sent_at = {known: at for known, at in self.sent_at.items() if known in scheduled}
         self._put({**sent_at, name: time.time()})

@@ -20,10 +20,7 @@ class OnceRequest(Request):  # type: ignore[misc]  # Celery has no types
         super().reject(requeue=requeue)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """Release the lease after the hard time limit, unless the broker delivers again.
-
-        Celery before 5.7 sends no signal, and does not acknowledge a message to deliver again.
-        """
+        """Release the lease after the hard time limit: Celery before 5.7 sends no signal."""
         super().on_timeout(soft, timeout)
         if not soft and self.acknowledged and not self._comes_again:
             release_lost(self.task, self._context)

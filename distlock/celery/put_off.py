@@ -1,14 +1,13 @@
 """Publishes delayed tasks again, counts their delays, and knows the limits of brokers.
 
 A delayed task is published again with the same id, and Celery's own count of retries stays the
-same: ``self.retry()`` would use it up, and the third of three contenders with ``max_retries=2``
-would fail. The message's header ``distlock`` carries the number of delays, and the first try.
+same. The message's header ``distlock`` carries the number of delays, and the first try.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from celery.backends.base import DisabledBackend
 from celery.exceptions import Retry
@@ -17,8 +16,7 @@ from celery.utils.log import get_task_logger
 from distlock.exceptions import LockBusy, LockUnavailable
 from distlock.logs.loggers import safe
 
-if TYPE_CHECKING:
-    from .tickets import Ticket
+from .tickets import Ticket
 
 try:
     from celery.utils.quorum_queues import detect_quorum_queues
@@ -38,13 +36,13 @@ _PART: Final = 0.5
 
 
 class Record(NamedTuple):
-    """The delays of a task so far."""
+    """The delays of a task so far: for a busy lock, and while the lock server was away.
 
-    #: The delays for a busy lock.
+    `since` is the time of the first try, in seconds since the epoch.
+    """
+
     busy: int
-    #: The delays while the lock server was away.
     away: int
-    #: The time of the first try, in seconds since the epoch.
     since: float
 
     @classmethod
@@ -63,7 +61,6 @@ class Record(NamedTuple):
 
     @property
     def put_off(self) -> int:
-        """The number of delays, for any reason."""
         return self.busy + self.away
 
     @property
@@ -73,11 +70,7 @@ class Record(NamedTuple):
 
 
 class PutOff(Retry):  # type: ignore[misc]  # Celery has no types
-    """Ends a run that is to be repeated.
-
-    The outermost lock of the task publishes the message, after all releases: an earlier message
-    would find its own task in the way.
-    """
+    """Ends a run that is to be repeated. The outermost lock of the task publishes the message."""
 
     ticket: Ticket | None = None
 
@@ -108,11 +101,7 @@ def put_off(task: Any, error: LockBusy | LockUnavailable, pause: float, record: 
 
 
 def pause_limits(app: Any) -> tuple[float, float]:
-    """Return the shortest and the longest pause that the broker of `app` allows, in seconds.
-
-    Quorum queues delay by whole seconds, and Celery refuses 0. A broker with a visibility timeout
-    delivers a message again that a worker keeps for longer.
-    """
+    """Return the shortest and the longest pause that the broker of `app` allows, in seconds."""
     connection = app.producer_pool.connections.connection
     driver = connection.transport.driver_type
     whole_seconds = detect_quorum_queues is not None and detect_quorum_queues(app, driver)[0]

@@ -8,12 +8,8 @@
 
 A lease (`lease.persistent`) belongs to the task's id, from `apply_async` to the end of the last
 run. Its key is the task's name and the key of the task's lock. The message carries it, since a
-worker cannot always compute it again: JSON turns tuples into lists, and a retry may change the
-arguments.
-
-The process that ends a task releases the lease; with `unlock_at_start`, the one that begins it
-does. If that process died, the worker releases it. If the worker died, too, the next publisher
-does, if the result backend knows that the task has ended. Otherwise the lease ends by itself.
+worker cannot always compute it again. The process that ends a task releases the lease, or the
+worker if that has died, or the next publisher if the result backend knows that the task has ended.
 
 Under ``on_duplicate="replace"`` a second lease records that a newer message, its owner, replaces an
 older one, whose worker must know of it even if the newer one has ended meanwhile. It lasts for
@@ -27,7 +23,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from celery import current_task, signals, states
 from celery.app.task import Context
@@ -37,6 +33,7 @@ from celery.utils import uuid
 from celery.utils.functional import maybe_list
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
+from distlock.decorators import Locked
 from distlock.exceptions import LockBusy, LockKeyError, LockLost, LockUnavailable, NotOwner
 from distlock.lease.nodes import LONGEST, LeaseHolder, check_ttl
 from distlock.lease.persistent import PersistentLease
@@ -44,9 +41,6 @@ from distlock.locks.revocation import break_node
 
 from .put_off import ignores_result, logger, state_of
 from .runs import CopyDropped, key_of_call, locks_of
-
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
 
 OnDuplicate = Literal["return", "raise", "replace"]
 
@@ -185,8 +179,6 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """Release the lease before the run, if it ends at the start; `runs` calls this.
 
         :meta private:
-        :raises Ignore: a newer message has replaced this one
-        :raises LockUnavailable: the lock server does not tell whether one has
         """
         request = self.request
         begins = self.unlock_at_start and locked is locks_of(self)[-1] and not has_begun(request)
@@ -220,10 +212,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
     def _first(
         self, lease: PersistentLease, replaced: list[tuple[LeaseHolder, PersistentLease]]
     ) -> AlreadyQueued | None:
-        """Take the lease, or return the error that names its task.
-
-        :param replaced: gets the former owners of the lease, and the records of their end
-        """
+        """Take the lease, or return the error that names its task; add to `replaced`."""
         while not lease.acquire(timeout=0):
             first = lease.holder()
             if first is None:  # it has ended just now
@@ -255,7 +244,6 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         """Extend the lease of a run. One that is lost is not taken again.
 
         :meta private:
-        :raises Ignore: a newer message has replaced this one
         """
         try:
             lease.renew()
@@ -294,10 +282,7 @@ class QueuedOnce(DjangoTask):  # type: ignore[misc]  # Celery has no types
         release(record_of(request.id, using, newer=newer))
 
     def _fail(self, task_id: str, error: AlreadyQueued, options: dict[str, Any]) -> None:
-        """Fail the next link of a chain, and all after it.
-
-        An error raised here would fail the previous link, which has done its work.
-        """
+        """Fail the next link of a chain, and all after it, instead of the one that publishes it."""
         request = Context(
             options,
             id=task_id,

@@ -1,22 +1,16 @@
-"""Connects to Celery's signals: a task's run, and the life of workers, their processes and beat.
-
-A pool's child inherits nothing of its parent's locks (`session` forgets them at the fork) and
-connects when its first task wants a lock, since ``worker_process_init`` has four seconds for all.
-At its end it closes its session, which frees leftovers: ``atexit`` does not run in it. The
-session reaper, which `session.reaper` starts beside a worker and beside beat, ends the sessions of
-killed processes.
-"""
+"""Connects to Celery's signals: a task's run, and the life of workers, their processes and beat."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from celery import current_task, signals
 
 from distlock import decorators
+from distlock.decorators import Locked
 from distlock.exceptions import LockUnavailable
-from distlock.history.recorder import flush
+from distlock.history import flush
 from distlock.locks.held_permits import held_by, release_leftovers
 from distlock.owner.owner import current, label
 from distlock.session.reaper import start_session_reaper
@@ -27,15 +21,9 @@ from .runs import Run, key_of_call, label_of, locks_of
 from .tickets import Ticket
 from .wakes import Wakes, wake_first
 
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
-
 
 def _runner(locked: Locked) -> Run | None:
-    """Return the run of a call of `locked`, if that is the function of the running task.
-
-    A task that is called as a function counts, and so does a task's function called within itself.
-    """
+    """Return the run of a call of `locked`, if that is the function of the running task."""
     task = current_task and current_task._get_current_object()  # noqa: SLF001 - documented
     if not task or task.request.called_directly or locked not in locks_of(task):
         return None
@@ -76,7 +64,6 @@ def _worker_starts(conf: Any, **_: Any) -> None:
 
 
 def _worker_listens(instance: Any, **_: Any) -> None:
-    """Let the worker's main process learn of released locks, before it builds its steps."""
     instance.app.steps["consumer"].add(Wakes)
 
 
@@ -90,19 +77,11 @@ def _child_ends(**_: Any) -> None:
     flush()
 
 
-def connect() -> None:
-    """Connect to Celery. Repeating it is fine."""
-    decorators.task_runner = _runner
-    for signal, receiver in (
-        (signals.celeryd_after_setup, _worker_starts),
-        (signals.celeryd_init, _worker_listens),
-        (signals.beat_init, _beat_starts),
-        (signals.task_prerun, _begin),
-        (signals.task_postrun, _end),
-        (signals.task_revoked, _dropped),
-        (signals.worker_process_shutdown, _child_ends),
-    ):
-        signal.connect(receiver, weak=False)
-
-
-connect()
+decorators.task_runner = _runner
+signals.celeryd_after_setup.connect(_worker_starts)
+signals.celeryd_init.connect(_worker_listens)
+signals.beat_init.connect(_beat_starts)
+signals.task_prerun.connect(_begin)
+signals.task_postrun.connect(_end)
+signals.task_revoked.connect(_dropped)
+signals.worker_process_shutdown.connect(_child_ends)

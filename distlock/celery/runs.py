@@ -1,8 +1,4 @@
-"""Runs a Celery task under its lock, with its policy for a busy lock.
-
-A delayed task is published again (`put_off`). Under ``on_busy="queue"`` a ticket keeps its place in
-the queue meanwhile (`tickets`), and each run wakes the first task (`wakes`).
-"""
+"""Runs a Celery task under its lock, with its policy for a busy lock."""
 
 from __future__ import annotations
 
@@ -11,15 +7,17 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from inspect import ismethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from celery import states
 from celery.exceptions import Ignore
 
 from distlock.conf import UNSET, configuration
-from distlock.decorators import PUT_OFF
+from distlock.decorators import PUT_OFF, Locked
 from distlock.exceptions import LockBusy, LockUnavailable
+from distlock.keys.znodes import Participant
 from distlock.locks.mutex import Mutex
+from distlock.owner.hold import Hold
 from distlock.owner.owner import MAX_LABEL
 from distlock.session.registry import session_for
 from distlock.signals import announce
@@ -30,11 +28,6 @@ from . import task_refused
 from .put_off import PutOff, Record, ignores_result, logger, pause_limits, put_off, state_of
 from .tickets import Ticket
 from .wakes import pause_per_ticket, wake_first
-
-if TYPE_CHECKING:
-    from distlock.decorators import Locked
-    from distlock.keys.znodes import Participant
-    from distlock.owner.hold import Hold
 
 #: The longest pause between two tries of a task, in seconds.
 MAX_PAUSE = 30.0
@@ -111,8 +104,6 @@ class Run:
                 extra=self._fields("acquired", waited=waited, token=hold.token, path=hold.path),
             )
             return self.locked.run(stack, hold, args, kwargs)
-
-    # --- acquiring the lock ----------------------------------------------------------------------
 
     def _enter(self, stack: ExitStack) -> Hold:
         mutex = self._mutex(self._patience())
@@ -208,10 +199,7 @@ class Run:
         return hold
 
     def _has_succeeded(self) -> bool:
-        """Return whether the result backend, if any, knows that this task is done.
-
-        A task releases its lock just before Celery stores its result, so this waits a moment.
-        """
+        """Return whether the result backend knows, or will in a moment, that this task is done."""
         if ignores_result(self.task, self.request):
             return False
         deadline = time.monotonic() + RESULT_SECONDS
@@ -222,16 +210,10 @@ class Run:
         return bool(state == states.SUCCESS)
 
     def _drop(self, why: str, busy: LockBusy | None = None) -> NoReturn:
-        logger.warning(
-            "This is a copy of a task that %s (lock %r); dropped.",
-            why,
-            self.key,
-            extra=self._fields("dropped"),
-        )
+        extra = self._fields("dropped")
+        logger.warning("A copy of a task that %s (lock %r); dropped.", why, self.key, extra=extra)
         self._announce("dropped", busy)
         raise CopyDropped("a copy of a task that runs, or has run")
-
-    # --- without the lock -------------------------------------------------------------------------
 
     def _refused(
         self, error: LockBusy | LockUnavailable, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -241,11 +223,9 @@ class Run:
         if self._retries or (self.in_worker and policy != "raise" and away):
             self._put_off(error)
         if isinstance(error, LockBusy) and policy == "skip":
+            extra = self._fields("skipped")
             logger.info(
-                "The lock %r is busy; skipped. Held by %s.",
-                self.key,
-                error.holder,
-                extra=self._fields("skipped"),
+                "The lock %r is busy; skipped. Held by %s.", self.key, error.holder, extra=extra
             )
             self._announce("skipped", error)
             return {"skipped": self.key}
@@ -262,9 +242,9 @@ class Run:
             self._announce("failed", error)
             if isinstance(error, LockUnavailable):
                 raise error
-            tried = f"put off {self.record.put_off} times in {self.record.waited:.1f} s"
             raise self._busy(
-                f"The lock {self.key!r} is busy, after the task was {tried}.",
+                f"The lock {self.key!r} is busy, after the task was put off "
+                f"{self.record.put_off} times in {self.record.waited:.1f} s.",
                 error.holder,
                 " Give it a higher busy_limit or busy_deadline, or see why the lock is held for so "
                 "long.",
@@ -278,24 +258,17 @@ class Run:
         shortest, at_most = pause_limits(self.task.app)
         pause = min(longest * random.uniform(0.5, 1), remaining, at_most)  # noqa: S311 - no secret
         pause = max(pause, shortest)
-        logger.info(
-            "Put off for %.1f s, %d times so far: %s",
-            pause,
-            self.record.put_off,
-            error,
-            extra=self._fields("retried"),
-        )
+        extra, times = self._fields("retried"), self.record.put_off
+        logger.info("Put off for %.1f s, %d times so far: %s", pause, times, error, extra=extra)
         self._announce("retried", error)
         end = put_off(self.task, error, pause, record)
         end.ticket = self.ticket
         raise end from error
 
     def _pause(self, tries: int) -> float:
-        """Return the longest pause after so many tries, in seconds."""
         return min(self._retry_after * 2.0 ** min(tries - 1, 10), MAX_PAUSE)
 
     def _pause_in_line(self, ahead: int) -> float:
-        """Return the longest pause with so many tickets ahead, in seconds."""
         return min(self._retry_after * max(ahead, 1) * pause_per_ticket(self.task.app), MAX_PAUSE)
 
     def _busy(self, what: str, holder: Participant | None, advice: str = "") -> LockBusy:
@@ -310,7 +283,6 @@ class Run:
         )
 
     def _fields(self, outcome: str, **more: Any) -> dict[str, Any]:
-        """Return the fields of a log record, which has the task's name and id from Celery."""
         said = {"key": self.key, "using": self.using, "template": self.template}
         fields = {**said, "outcome": outcome, "put_off": self.record.put_off, **more}
         return {k: printable(v) if isinstance(v, str) else v for k, v in fields.items()}
@@ -326,9 +298,6 @@ class Run:
             waited=self.record.waited,
             put_off=self.record.put_off,
         )
-
-
-# --- the locks of a task ------------------------------------------------------------------------
 
 
 def label_of(task: Any, *, retries: int | None = None) -> str:

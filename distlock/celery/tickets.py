@@ -1,8 +1,7 @@
 """Keeps a delayed task's place in the queue with a ticket, which outlives the process.
 
 A task that finds its lock busy under ``on_busy="queue"`` draws a ticket and gives its slot back. It
-tries the lock only when no ticket is ahead of its own, in any worker. The lock itself knows nothing
-of tickets, and excludes without them.
+tries the lock only when no ticket is ahead of its own. The lock itself excludes without them.
 
 A ticket is ``<root>/@tickets/<znode name of the key>/<znode name of the task's id>-NNNNNNNNNN``, a
 persistent sequential node under container nodes; its data is JSON: ``v`` and ``ttl`` (seconds). The
@@ -18,17 +17,14 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.engine.errors import UNKNOWN, BadVersion, NoNode
 from distlock.keys.templates import key_of, znode_name
 from distlock.keys.znodes import read_json
-from distlock.session.programs import in_background
+from distlock.session.programs import Program, in_background
 from distlock.session.registry import session_for
-
-if TYPE_CHECKING:
-    from distlock.session.programs import Program
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 #: The most seconds that a ticket lasts without a renewal, whatever its data.
 LONGEST: Final = 600.0
@@ -65,17 +61,11 @@ class Ticket:
         self._line = self._run(_line_at(self._session, self._parent))
 
     def stand(self, ttl: float) -> None:
-        """Renew the ticket or draw one, after `look`, and remove those ahead whose time is over.
-
-        :param ttl: the seconds for which it keeps the place
-        """
+        """After `look`, renew the ticket or draw one, and remove those ahead whose time is over."""
         self._run(self._stand(json.dumps({"v": 1, "ttl": ttl}).encode()))
 
     def first(self) -> str | None:
-        """Look at the queue again, and return the id of the first task, if its ticket tells.
-
-        A ticket with a shortened name does not.
-        """
+        """Look again, and return the first task's id, unless its ticket has a shortened name."""
         self.look()
         return key_of(_task_of(self._line[0])) if self._line else None
 
@@ -87,8 +77,6 @@ class Ticket:
         if self._draws:
             in_background(session, self._give_all_back())
         self._line = []
-
-    # --- programs --------------------------------------------------------------------------------
 
     def _stand(self, data: bytes) -> Program[None]:
         stat = None
@@ -125,9 +113,6 @@ class Ticket:
 
 def sweep_tickets(using: str = "default") -> int:
     """Remove the tickets whose time is over, by the server's clock, and return their number.
-
-    Tasks remove the ended tickets ahead of them; the rest are for this function. You may repeat it,
-    and run it beside others.
 
     :param using: the alias in ``DISTLOCK``
     :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused

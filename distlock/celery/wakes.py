@@ -1,19 +1,16 @@
 """Wakes the next task when a lock is taken or released under ``on_busy="queue"``.
 
-A delayed task waits for its time in a worker's main process, with its message. The process that
-takes the lock publishes the id of the first ticket's task to all workers, so that a short hold ends
-with a waiter in a slot, and publishes it again at the release. The worker with the message starts
-the task now. The message is neither copied nor moved, so nothing runs twice. A lost wake only costs
-time, since the message keeps its own.
-
-A wake may overtake its message, which is in the broker's queue then, behind others. So workers
-remember unknown tasks for a while. Workers without an event loop, and brokers without fanout, have
-no wakes. Wakes do not reach messages that the broker itself holds back (quorum queues).
+The process that takes the lock publishes the id of the first ticket's task to all workers, so that
+a short hold ends with a waiter in a slot, and publishes it again at the release. The worker that
+keeps the message starts the task now. A lost wake only costs time: the message keeps its own. A
+wake may overtake its message, so workers remember unknown tasks for a while. Workers without an
+event loop, brokers without fanout, and quorum queues have no wakes.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 from uuid import uuid4
 
 from celery import bootsteps, signals
@@ -23,11 +20,7 @@ from kombu.messaging import Consumer
 from kombu.utils.compat import detect_environment
 
 from .put_off import logger, pause_limits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from .tickets import Ticket
+from .tickets import Ticket
 
 EXCHANGE: Final[Any] = Exchange("distlock.wakes", type="fanout", durable=False, delivery_mode=1)
 #: The number of wakes without a message that a worker remembers, and the seconds.
@@ -54,11 +47,7 @@ def wake(app: Any, task_id: str) -> None:
 
 
 def pause_per_ticket(app: Any) -> float:
-    """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``.
-
-    Where wakes arrive, a pause helps only if one was lost. A task that comes too early takes a
-    slot, and goes to the end of the broker's queue again.
-    """
+    """Return the longest pause for each ticket ahead, in units of ``RETRY_AFTER``."""
     connection = app.producer_pool.connections.connection
     arrive = (
         detect_environment() == "default"
@@ -83,7 +72,6 @@ class Wakes(bootsteps.ConsumerStep):  # type: ignore[misc]  # Celery has no type
         return consumer.hub is not None and consumer.conninfo.supports_exchange_type("fanout")
 
     def get_consumers(self, channel: Any) -> Iterable[Any]:
-        """Return the consumer of a queue that ends with this connection."""
         name = f"distlock.wakes.{uuid4()}"
         queue = Queue(name, EXCHANGE, exclusive=True, auto_delete=True, durable=False)
         return [Consumer(channel, [queue], no_ack=True, accept=["json"], callbacks=[self._begin])]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from django.dispatch import Signal
 
 from distlock import signals
 from distlock.exceptions import DeadlockDetected, LockBusy, LockUnavailable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from django.dispatch import Signal
 
 #: The ends of the signals' names.
 EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released")
@@ -19,10 +17,7 @@ EVENTS: Final = ("acquired", "contended", "failed", "at_risk", "lost", "released
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Name the package to install if the imports in this block fail.
-
-    :param name: the extra of the package that brings the library
-    """
+    """Name the package to install if the imports in this block fail: it has an extra `name`."""
     try:
         yield
     except ImportError as error:
@@ -34,10 +29,7 @@ def extra(name: str) -> Iterator[None]:
 
 
 class Receivers:
-    """Receivers of all lock signals, connected and disconnected together.
-
-    A subclass has methods for some of `EVENTS`, such as ``_acquired``.
-    """
+    """Methods such as ``_acquired`` for some of `EVENTS`, connected and disconnected together."""
 
     def connect(self) -> None:
         """Begin to receive. Any number of calls are fine."""
@@ -49,9 +41,10 @@ class Receivers:
         for signal, receiver in self._receivers():
             signal.disconnect(receiver)
 
-    def _receivers(self) -> list[tuple[Signal, Any]]:
-        receivers = {event: getattr(self, f"_{event}", None) for event in EVENTS}
-        return [(getattr(signals, f"lock_{event}"), to) for event, to in receivers.items() if to]
+    def _receivers(self) -> Iterator[tuple[Signal, Any]]:
+        for event in EVENTS:
+            if hasattr(self, f"_{event}"):
+                yield getattr(signals, f"lock_{event}"), getattr(self, f"_{event}")
 
 
 _OUTCOMES = {LockBusy: "busy", LockUnavailable: "unavailable", DeadlockDetected: "deadlock"}

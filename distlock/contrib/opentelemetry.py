@@ -11,20 +11,17 @@ Neither becomes the current span: a hold may begin in one thread or task and end
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
+from distlock.owner.hold import Hold
+
 from . import Receivers, extra, outcome_of
 
 with extra("otel"):
-    from opentelemetry.trace import Link, Span, Status, StatusCode, get_tracer
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
-    from distlock.owner.hold import Hold
+    from opentelemetry.trace import Link, Span, Status, StatusCode, TracerProvider, get_tracer
 
 
 class Spans(Receivers):
@@ -42,7 +39,7 @@ class Spans(Receivers):
 
     def _acquired(self, *, hold: Hold, waited: float, **facts: Any) -> None:
         now = time.time_ns()
-        wait = self._begin("wait", now - _ns(waited), facts)
+        wait = self._begin("wait", now - int(waited * 1e9), facts)
         wait.set_attributes({"distlock.outcome": "acquired", "distlock.token": hold.token})
         wait.end(now)
         span = self._begin("hold", now, facts, links=[Link(wait.get_span_context())])
@@ -50,12 +47,12 @@ class Spans(Receivers):
         self._of_hold[hold] = span
 
     def _contended(self, *, waited: float, **facts: Any) -> None:
-        wait = self._begin("wait", time.time_ns() - _ns(waited), facts)
+        wait = self._begin("wait", time.time_ns() - int(waited * 1e9), facts)
         wait.set_attribute("distlock.outcome", "busy")
         wait.end()
 
     def _failed(self, *, waited: float, error: Exception, **facts: Any) -> None:
-        wait = self._begin("wait", time.time_ns() - _ns(waited), facts)
+        wait = self._begin("wait", time.time_ns() - int(waited * 1e9), facts)
         wait.set_attribute("distlock.outcome", outcome_of(error))
         wait.record_exception(error)
         wait.set_status(Status(StatusCode.ERROR, str(error)))
@@ -83,10 +80,6 @@ class Spans(Receivers):
         # Few names, as backends group by them: no key.
         name = f"distlock {what} {template}".rstrip()
         return self._tracer.start_span(name, start_time=at, attributes=attributes, **options)
-
-
-def _ns(seconds: float) -> int:
-    return int(seconds * 1e9)
 
 
 class OpenTelemetryConfig(AppConfig):

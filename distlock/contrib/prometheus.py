@@ -9,26 +9,22 @@ The labels have the template, never the key: there may be as many keys as rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from django.apps import AppConfig
 
 from distlock.lease.hold import LeaseHold
+from distlock.owner.hold import Hold
 from distlock.session.registry import session_for
 
 from . import Receivers, extra, outcome_of
 
 with extra("prometheus"):
-    from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from prometheus_client import CollectorRegistry
-
-    from distlock.owner.hold import Hold
 
 #: In seconds, from a round trip to ZooKeeper to a job of an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from distlock.responses import PROBLEM_TYPE, is_refused, problem
 
@@ -17,9 +18,6 @@ with extra("drf"):
     from rest_framework import views
     from rest_framework.renderers import JSONRenderer
     from rest_framework.response import Response
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def exception_handler(error: Exception, context: Mapping[str, Any]) -> Response | None:

@@ -35,10 +35,7 @@ def main() -> None:
         os._exit(0)  # nobody has to wait for the server itself
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores SIGINT
         signal.signal(number, signal.default_int_handler)
-    with (
-        suppress(KeyboardInterrupt),
-        EmbeddedZooKeeper(idle=options.idle) as server,
-    ):
+    with suppress(KeyboardInterrupt), EmbeddedZooKeeper(idle=options.idle) as server:
         sys.stdout.write(f"ZooKeeper ready on {server.hosts}\n")
         sys.stdout.flush()
         if shared_file is not None:

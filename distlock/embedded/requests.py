@@ -5,32 +5,17 @@ Source: ZooKeeper's ``PrepRequestProcessor``, ``FinalRequestProcessor`` and ``Zo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
 
-from distlock.jute import (
-    AUTH,
-    CLOSE,
-    STAT,
-    Record,
-    pack_acl,
-    pack_buffer,
-    pack_integer,
-    pack_step,
-    pack_text,
-    pack_texts,
-)
+from distlock import jute
+from distlock.jute import Record
 
 from . import rules
-from .rules import Code, Refused, parent, permits
-from .tree import SYSTEM_NODES, Event, Kind
+from .rules import Acl, Code, Entry, Refused, Who, parent, permits
+from .tree import SYSTEM_NODES, Event, Kind, MemoryTree
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from .rules import Acl, Entry, Who
-    from .tree import MemoryTree
-
-    Handler = Callable[..., bytes]
+Handler: TypeAlias = Callable[..., bytes]
 
 # The types of requests that may be steps of a transaction.
 _ERROR: Final = -1
@@ -45,7 +30,7 @@ _ANY: Final = 3
 _MODES: Final = (Kind.PERSISTENT, Kind.RECURSIVE)
 
 #: Ends the reply to a transaction.
-_END: Final = pack_step(_ERROR, -1, end=True)
+_END: Final = jute.pack_step(_ERROR, -1, end=True)
 
 _PATH_AND_WATCH: Final = (Record.text, Record.boolean)
 _PATH_AND_NUMBER: Final = (Record.text, Record.integer)
@@ -59,11 +44,7 @@ _STEPS: Final[dict[int, int]] = {
 
 
 class Requests:
-    """The requests of one session over one connection.
-
-    :param address: the client's IP address
-    :param event: takes the watch events that the client has missed; see `Connection.event`
-    """
+    """The requests of one session over one connection, of the client at this IP address."""
 
     def __init__(
         self, tree: MemoryTree, session_id: int, address: str, event: Callable[[Event, str], None]
@@ -75,16 +56,11 @@ class Requests:
         self._ids: dict[Who, None] = {("ip", address): None}
 
     def perform(self, kind: int, record: Record) -> bytes:
-        """Carry out one request and return the body of its reply.
-
-        :raises Refused: the request is refused
-        :raises Malformed: its fields are not those of the protocol
-        """
+        """Carry out one request and return the body of its reply."""
         handler, arguments = self._read(kind, record)
         return handler(self, *arguments)
 
     def _read(self, kind: int, record: Record) -> tuple[Handler, list[Any]]:
-        """Read a request: what carries it out, and the arguments for that."""
         if kind not in self._HANDLERS:
             raise Refused(Code.UNIMPLEMENTED)
         handler, fields = self._HANDLERS[kind]
@@ -98,8 +74,6 @@ class Requests:
         if scheme != "ip":  # that is known
             self._ids[rules.identify(scheme, credentials or b"")] = None
         return b""
-
-    # --- writing ---------------------------------------------------------------------------------
 
     def _create(self, path: str, data: bytes | None, acl: list[Entry], flags: int) -> bytes:
         if not 0 <= flags <= _CONTAINER:
@@ -116,7 +90,7 @@ class Requests:
             container=flags == _CONTAINER,
             acl=kept,
         )
-        return pack_text(made)
+        return jute.pack_text(made)
 
     def _create2(self, path: str, *fields: Any) -> bytes:
         made = self._create(path, *fields)
@@ -131,12 +105,12 @@ class Requests:
 
     def _set_data(self, path: str, data: bytes | None, version: int) -> bytes:
         self._permit(path, rules.WRITE)
-        return STAT.pack(*self._tree.write(path, data, version))
+        return jute.STAT.pack(*self._tree.write(path, data, version))
 
     def _set_acl(self, path: str, acl: list[Entry], version: int) -> bytes:
         kept = rules.resolve(acl, self._ids)
         self._permit(path, rules.ADMIN)
-        return STAT.pack(*self._tree.set_acl(path, kept, version))
+        return jute.STAT.pack(*self._tree.set_acl(path, kept, version))
 
     def _check(self, path: str, version: int) -> bytes:
         self._permit(path, rules.READ)
@@ -155,14 +129,12 @@ class Requests:
             with self._tree.transaction():
                 for kind, handler, arguments in steps:
                     body = handler(self, *arguments)
-                    replies.append(pack_step(kind, 0) + body)
+                    replies.append(jute.pack_step(kind, 0) + body)
         except Refused as error:
             codes = [Code.ROLLED_BACK] * len(replies) + [error.code]
             codes += [Code.RUNTIME_INCONSISTENCY] * (len(steps) - len(codes))
             replies = [_refused(code) for code in codes]
         return b"".join(replies) + _END
-
-    # --- reading ---------------------------------------------------------------------------------
 
     def _exists(self, path: str, watch: bool) -> bytes:
         """Return a node's stat; a watch is set even if there is no node."""
@@ -175,13 +147,13 @@ class Requests:
         data, stat = self._tree.read(path)
         if watch:
             self._watch(path, Kind.DATA)
-        return pack_buffer(data) + STAT.pack(*stat)
+        return jute.pack_buffer(data) + jute.STAT.pack(*stat)
 
     def _get_children(self, path: str, watch: bool) -> bytes:
         self._permit(path, rules.READ)
         if watch:
             self._watch(path, Kind.CHILDREN)
-        return pack_texts(self._tree.children(path))
+        return jute.pack_texts(self._tree.children(path))
 
     def _get_children2(self, path: str, watch: bool) -> bytes:
         return self._get_children(path, watch) + self._stat(path)
@@ -191,13 +163,13 @@ class Requests:
         acl = self._tree.acl(path)
         if not permits(acl, rules.ADMIN, self._ids):
             acl = rules.without_digests(acl)
-        return pack_acl(acl) + self._stat(path)
+        return jute.pack_acl(acl) + self._stat(path)
 
     def _sync(self, path: str) -> bytes:
-        return pack_text(path)
+        return jute.pack_text(path)
 
     def _stat(self, path: str) -> bytes:
-        return STAT.pack(*self._tree.read(path)[1])
+        return jute.STAT.pack(*self._tree.read(path)[1])
 
     def _permit(self, path: str, permissions: int) -> None:
         if not permits(self._tree.acl(path), permissions, self._ids):
@@ -206,13 +178,11 @@ class Requests:
     def may_read(self, acl: Acl) -> bool:
         return permits(acl, rules.READ, self._ids)
 
-    # --- watches ---------------------------------------------------------------------------------
-
     def _add_watch(self, path: str, mode: int) -> bytes:
         if mode not in range(len(_MODES)):
             raise Refused(Code.MARSHALLING)
         self._watch(path, _MODES[mode])
-        return pack_integer(0)
+        return jute.pack_integer(0)
 
     def _check_watches(self, path: str, number: int) -> bytes:
         """Refuse if the client has no such watch; ZooKeeper 3.8 also counts those of others."""
@@ -263,7 +233,7 @@ class Requests:
 
     #: Type → what carries it out, and what reads its fields.
     _HANDLERS: ClassVar[dict[int, tuple[Handler, Sequence[Callable[[Record], Any]]]]] = {
-        CLOSE: (_nothing, ()),
+        jute.CLOSE: (_nothing, ()),
         _CREATE: (_create, _NEW_NODE),
         _DELETE: (_delete, _PATH_AND_NUMBER),
         3: (_exists, _PATH_AND_WATCH),
@@ -281,7 +251,7 @@ class Requests:
         17: (_check_watches, _PATH_AND_NUMBER),
         18: (_remove_watches, _PATH_AND_NUMBER),
         _CREATE_CONTAINER: (_create2, _NEW_NODE),
-        AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
+        jute.AUTH: (_authenticate, (Record.integer, Record.text, Record.buffer)),
         101: (_set_watches, (Record.long, *[Record.texts] * 3)),
         105: (_set_watches, (Record.long, *[Record.texts] * 5)),
         106: (_add_watch, _PATH_AND_NUMBER),
@@ -296,4 +266,4 @@ def _kinds(number: int) -> Sequence[Kind]:
 
 
 def _refused(code: int) -> bytes:
-    return pack_step(_ERROR, code) + pack_integer(code)
+    return jute.pack_step(_ERROR, code) + jute.pack_integer(code)

@@ -1,8 +1,5 @@
 """The rules by which a server refuses requests: paths, access lists, and its errors.
 
-An entry of an access list has permissions, and a scheme and a name: whom it means. A client has a
-scheme and a name for each of its credentials.
-
 Source: ZooKeeper's ``KeeperException.Code``, ``PathUtils``, ``DigestAuthenticationProvider``,
 ``IPAuthenticationProvider``, ``ZooKeeperServer.checkACL`` and ``PrepRequestProcessor.fixupACL``.
 """
@@ -13,11 +10,9 @@ import base64
 import hashlib
 import ipaddress
 import re
+from collections.abc import Collection, Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+from typing import Final, TypeAlias
 
 #: Scheme and name.
 Who: TypeAlias = "tuple[str, str]"
@@ -74,10 +69,7 @@ def parent(path: str) -> str:
 
 
 def identify(scheme: str, credentials: bytes) -> Who:
-    """Return the client who gives these credentials: its name, a colon and its password.
-
-    No password is wrong, and nobody is ``super``: the access lists decide.
-    """
+    """Return the client who gives these credentials. No password is wrong, nobody is ``super``."""
     if scheme != "digest":
         raise Refused(Code.AUTH_FAILED)
     text = credentials.decode(errors="replace")
@@ -86,11 +78,7 @@ def identify(scheme: str, credentials: bytes) -> Who:
 
 
 def resolve(acl: Iterable[Entry], ids: Iterable[Who]) -> Acl:
-    """Return a node's access list as it is kept: ``auth`` stands for the client itself.
-
-    :param ids: who the client is
-    :raises Refused: the list is empty, or an entry names nobody
-    """
+    """Return a node's access list as it is kept: ``auth`` stands for the client itself."""
     kept: list[Entry] = []
     for may, scheme, name in dict.fromkeys(acl):
         if scheme == "auth":

@@ -1,15 +1,10 @@
 """The server: it listens on loopback, and ends what has had its time, all on one thread.
 
-A connection cuts the bytes of its client into messages, and carries them out one after the other. A
-client that breaks the protocol is disconnected, with a line in the log. One that sends requests and
-never reads the replies is not read either, until its session's time is over. A session has a
-password, a timeout, and at most one connection.
+A client that breaks the protocol is disconnected, with a line in the log. One that sends requests
+and never reads the replies is not read either, until its session's time is over.
 
-Of the four-letter words, which ask a server how it is, it knows those that clients ask. The answers
-have ZooKeeper's form, and those of its lines that somebody looks for.
-
-Source: ZooKeeper's ``NIOServerCnxn``, ``SessionTrackerImpl``,
-``ZooKeeperServer.processConnectRequest`` and ``server.command``.
+Source: ZooKeeper's ``NIOServerCnxn``, ``SessionTrackerImpl`` and
+``ZooKeeperServer.processConnectRequest``.
 """
 
 from __future__ import annotations
@@ -22,43 +17,28 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from distlock.jute import (
-    CLOSE,
-    Malformed,
-    Record,
-    pack_boolean,
-    pack_buffer,
-    pack_greeting,
-    pack_integer,
-    pack_reply,
-    pack_text,
-)
+from distlock import jute
+from distlock.jute import Malformed, Record
 from distlock.keys.limits import LONGEST_MESSAGE
 from distlock.logs.loggers import safe
 
 from .requests import Requests
-from .rules import OPEN, Code, Refused
-from .tree import MemoryTree
+from .rules import OPEN, Acl, Code, Refused
+from .tree import Event, MemoryTree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from typing_extensions import Self
 
-    from .rules import Acl
-    from .tree import Event
 
 logger = safe(logging.getLogger(__name__))
 
 #: More are not admitted; a usual process may open 256 files on macOS, 1,024 on Linux.
 MOST_CONNECTIONS: Final = 200
-#: One user of the machine may have so many with a session. Only Linux tells users apart.
-MOST_OF_A_USER: Final = MOST_CONNECTIONS // 2
 #: How long a client may take to ask for a session, in seconds.
 GREETING_TIMEOUT: Final = 10.0
 #: How often the server looks for what has had its time, in seconds.
@@ -80,13 +60,11 @@ _CONNECTED: Final = 3
 class Session:
     id: int
     password: bytes
-    #: In seconds.
     timeout: float = 0.0
     connection: Connection | None = None
     expires_at: float = 0.0
 
     def touch(self) -> None:
-        """Let the session live for its timeout from now on, as its client is alive."""
         self.expires_at = time.monotonic() + self.timeout
 
 
@@ -100,7 +78,6 @@ class Connection(asyncio.Protocol):
         self.session: Session | None = None
         #: Watch events that are not sent yet.
         self._events: deque[bytes] = deque()
-        self.received = self.sent = 0
         #: Since when it has no session.
         self.idle_since = time.monotonic()
 
@@ -115,17 +92,12 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def event(self, kind: Event, path: str, acl: Acl = OPEN) -> None:
-        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799).
-
-        Any thread that changes the tree may call it, with the tree's lock held.
-        """
+        """Send a watch event, unless the client may not read the node now (ZooKeeper 4799)."""
         if self._requests is not None and not self._requests.may_read(acl):
             return
-        body = pack_integer(kind) + pack_integer(_CONNECTED) + pack_text(path)
-        self._events.append(pack_reply(_EVENT_XID, -1, 0, body))
+        body = jute.pack_integer(kind) + jute.pack_integer(_CONNECTED) + jute.pack_text(path)
+        self._events.append(jute.pack_reply(_EVENT_XID, -1, 0, body))
         self._server.loop.call_soon_threadsafe(self._send)
-
-    # --- what asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -151,8 +123,6 @@ class Connection(asyncio.Protocol):
         self._work()
         if self._reads and not self._transport.is_closing():
             self._transport.resume_reading()
-
-    # --- messages --------------------------------------------------------------------------------
 
     def _work(self) -> None:
         """Carry out the messages that have come, as long as the client reads the replies."""
@@ -184,23 +154,19 @@ class Connection(asyncio.Protocol):
             return None
         message = bytes(self._buffer[4 : 4 + length])
         del self._buffer[: 4 + length]
-        self.received += 1
         return message
 
     def _greet(self, record: Record) -> None:
         """Take the first message, which asks for a session."""
-        if not self._server.has_place(self):
-            self.close("its user has half of the places")
-            return
         record.integer(), record.long()  # the protocol's version, and what the client has seen
         timeout, session_id = record.integer() / 1000, record.long()
         password = record.buffer() or b""
         # Old clients do not ask whether a server without a quorum will do.
-        tail = b"" if record.at_end else pack_boolean(False)
+        tail = b"" if record.at_end else jute.pack_boolean(False)
         self.session = self._server.open_session(self, session_id, password, timeout)
         granted = self.session or Session(0, bytes(PASSWORD_LENGTH))
-        greeting = pack_greeting(round(granted.timeout * 1000), granted.id, granted.password)
-        self._send(pack_buffer(greeting + tail))
+        greeting = jute.pack_greeting(round(granted.timeout * 1000), granted.id, granted.password)
+        self._send(jute.pack_buffer(greeting + tail))
         if self.session is None:
             self._transport.close()
         self._requests = Requests(self._server.tree, granted.id, self.peer[0], self.event)
@@ -215,23 +181,19 @@ class Connection(asyncio.Protocol):
                 code = error.code
             if self.session is not None:
                 self.session.touch()
-                if kind == CLOSE:
+                if kind == jute.CLOSE:
                     self._server.end(self.session)
-            self._send(pack_reply(xid, self._server.tree.zxid, code, body))
-        if kind == CLOSE or code == Code.AUTH_FAILED:
+            self._send(jute.pack_reply(xid, self._server.tree.zxid, code, body))
+        if kind == jute.CLOSE or code == Code.AUTH_FAILED:
             self._leave()
             self._transport.close()
 
     def _send(self, reply: bytes = b"") -> None:
         """Send the watch events that came before, and a reply."""
         while self._events:
-            self._write(self._events.popleft())
+            self._transport.write(self._events.popleft())
         if reply:
-            self._write(reply)
-
-    def _write(self, packet: bytes) -> None:
-        self._transport.write(packet)
-        self.sent += 1
+            self._transport.write(reply)
 
     def _leave(self) -> None:
         """Have no session any more; it may go on over another connection."""
@@ -251,9 +213,8 @@ class EmbeddedZooKeeper:
         with EmbeddedZooKeeper() as zookeeper:
             print(zookeeper.hosts)
 
-    Transaction ids begin at the time of day, so fencing tokens also rise when it starts again.
-
-    It listens on 127.0.0.1 only, as it asks nobody for a password.
+    Transaction ids begin at the time of day, so fencing tokens also rise when it starts again. It
+    listens on 127.0.0.1 only, as it asks nobody for a password.
 
     :param port: 0 for a free one
     :param session_timeouts: the shortest and the longest that a client may have, in seconds
@@ -299,10 +260,7 @@ class EmbeddedZooKeeper:
         self._thread.join()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the server ends by itself, and return whether it has.
-
-        :param timeout: seconds; None waits for ever
-        """
+        """Wait until the server ends by itself, for so many seconds; return whether it has."""
         # An exception in Thread.join, as of Ctrl-C, spoils Python 3.11's thread.
         return self._ended.wait(timeout)
 
@@ -314,39 +272,21 @@ class EmbeddedZooKeeper:
             del self.connections[stranger]
             stranger.close(f"there are more than {MOST_CONNECTIONS}")
 
-    def has_place(self, connection: Connection) -> bool:
-        """Return whether a connection may have a session, too."""
-        taken = [one.peer[1] for one in self.connections if one.session is not None]
-        if len(taken) < MOST_OF_A_USER:
-            return True
-        users = users_of_clients(self.port)
-        user = users.get(connection.peer[1])
-        return user is None or [*map(users.get, taken)].count(user) < MOST_OF_A_USER
-
-    # --- sessions --------------------------------------------------------------------------------
-
     def open_session(
         self, connection: Connection, session_id: int, password: bytes, timeout: float
     ) -> Session | None:
-        """Begin a session, or go on with one over a new connection.
-
-        :param session_id: 0 for a new one
-        :param timeout: the seconds that the client would like
-        :return: None if that session is over, or has another password
-        """
+        """Begin a session if its id is 0, or go on with one, unless it is over or not its own."""
         shortest, longest = self.session_timeouts
         with self.tree.transaction():
+            session = self.sessions.get(session_id)
             if not session_id:
                 session_id = 0x100000000000000 + self.tree.zxid
                 session = Session(session_id, secrets.token_bytes(PASSWORD_LENGTH))
                 self.sessions[session_id] = session
-            else:
-                found = self.sessions.get(session_id)
-                if found is None or not secrets.compare_digest(found.password, password):
-                    return None
-                session = found
-                if session.connection is not None:
-                    session.connection.close("its session goes on over another connection")
+            elif session is None or not secrets.compare_digest(session.password, password):
+                return None
+            elif session.connection is not None:
+                session.connection.close("its session goes on over another connection")
             session.timeout = min(max(timeout, shortest), longest)
             session.connection = connection
             self.tree.forget(session_id)
@@ -368,8 +308,6 @@ class EmbeddedZooKeeper:
             elif not self._patient:
                 self.end(session)
                 session.connection.close(f"nothing came from it for {session.timeout:g} s")
-
-    # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -403,104 +341,17 @@ class EmbeddedZooKeeper:
                 connection.close(f"it has had no session for {GREETING_TIMEOUT:g} s")
 
 
-def users_of_clients(port: int) -> dict[int, str]:
-    """Return the users of the clients of a port, by the clients' ports; none where nobody knows."""
-    found = {}
-    for file in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):  # on Linux
-        with suppress(FileNotFoundError):
-            for line in file.read_text().splitlines()[1:]:
-                _, local, remote, _, _, _, _, user, *_ = line.split()
-                if remote.endswith(f":{port:04X}"):
-                    found[int(local.rpartition(":")[2], 16)] = user
-    return found
-
-
-# --- the four-letter words, which ask a server how it is -----------------------------------------
-
-
-def _srvr(server: EmbeddedZooKeeper, clients: str = "") -> str:
+def _srvr(server: EmbeddedZooKeeper) -> str:
     return (
-        f"Zookeeper version: {_VERSION}\n{clients}Connections: {len(server.connections)}\n"
+        f"Zookeeper version: {_VERSION}\nConnections: {len(server.connections)}\n"
         f"Zxid: 0x{server.tree.zxid:x}\nMode: standalone\n"
     )
 
 
-def _stat(server: EmbeddedZooKeeper) -> str:
-    return _srvr(server, "Clients:\n" + "".join(map(_client, server.connections)) + "\n")
-
-
-def _cons(server: EmbeddedZooKeeper) -> str:
-    return "".join(
-        _client(one, f",sid={one.session.id:#x},to={one.session.timeout * 1000:.0f}")
-        for one in server.connections
-        if one.session
-    )
-
-
-def _client(one: Connection, more: str = "") -> str:
-    host, port = one.peer
-    return f" /{host}:{port}[1](queued=0,recved={one.received},sent={one.sent}{more})\n"
-
-
-def _conf(server: EmbeddedZooKeeper) -> str:
-    shortest, longest = (1000 * seconds for seconds in server.session_timeouts)
-    timeouts = f"minSessionTimeout={shortest:.0f}\nmaxSessionTimeout={longest:.0f}\n"
-    return f"clientPort={server.port}\n{timeouts}"
-
-
-def _dump(server: EmbeddedZooKeeper) -> str:
-    sessions, owned = server.sessions, server.tree.ephemerals()
-    return (
-        f"SessionTracker dump:\nSession Sets ({len(sessions)})/({len(sessions)}):\n"
-        + _lists({"each expires by itself:": map(hex, sessions)})
-        + f"ephemeral nodes dump:\nSessions with Ephemerals ({len(owned)}):\n"
-        + _lists({f"{owner:#x}:": paths for owner, paths in owned.items()})
-    )
-
-
-def _wchs(server: EmbeddedZooKeeper) -> str:
-    by_path = server.tree.watchers()
-    watching = [session for sessions in by_path.values() for session in sessions]
-    connections = f"{len(set(watching))} connections watching {len(by_path)} paths"
-    return f"{connections}\nTotal watches:{len(watching)}\n"
-
-
-def _wchp(server: EmbeddedZooKeeper) -> str:
-    return _lists({path: map(hex, ids) for path, ids in server.tree.watchers().items()}) + "\n"
-
-
-def _wchc(server: EmbeddedZooKeeper) -> str:
-    by_session: dict[str, list[str]] = {}
-    for path, sessions in server.tree.watchers().items():
-        for session in sessions:
-            by_session.setdefault(hex(session), []).append(path)
-    return _lists(by_session) + "\n"
-
-
-def _lists(lists: Mapping[str, Iterable[str]]) -> str:
-    return "".join(
-        f"{name}\n" + "".join(f"\t{one}\n" for one in some) for name, some in lists.items()
-    )
-
-
-def _refused(word: str) -> Callable[[object], str]:
-    return lambda _: f"{word} is not executed because it is not in the whitelist.\n"
-
-
-#: Source: ZooKeeper's ``server.command``, ``ServerCnxn.dumpConnectionInfo`` and ``WatchManager``.
+#: The four-letter words, which ask a server how it is. Source: ZooKeeper's ``server.command``.
 WORDS: Final[dict[bytes, Callable[[EmbeddedZooKeeper], str]]] = {
     b"ruok": lambda _: "imok",
     b"isro": lambda _: "rw",
     b"envi": lambda _: f"Environment:\nzookeeper.version={_VERSION}\n",
     b"srvr": _srvr,
-    b"stat": _stat,
-    b"cons": _cons,
-    b"conf": _conf,
-    b"dump": _dump,
-    b"wchs": _wchs,
-    b"wchp": _wchp,
-    b"wchc": _wchc,
-} | {
-    word.encode(): _refused(word)
-    for word in ("crst", "dirs", "gtmk", "hash", "mntr", "srst", "stmk")
 }

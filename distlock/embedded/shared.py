@@ -35,17 +35,12 @@ _LIBRARIES: Final = "LD_LIBRARY_PATH"
 #: Held while this process has the lock, which a child that is forked then would keep.
 _no_fork = threading.RLock()
 os.register_at_fork(
-    before=_no_fork.acquire,
-    after_in_parent=_no_fork.release,
-    after_in_child=_no_fork.release,
+    before=_no_fork.acquire, after_in_parent=_no_fork.release, after_in_child=_no_fork.release
 )
 
 
 def address() -> str:
-    """Return host and port of the server; start it if it does not run.
-
-    :raises OSError: it cannot be started
-    """
+    """Return host and port of the server; start it if it does not run."""
     folder = _folder()
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -91,7 +86,6 @@ def _folder() -> Path:
 
 
 def _lock(file: int) -> bool:
-    """Lock the file; return False if somebody else has done so."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -100,7 +94,6 @@ def _lock(file: int) -> bool:
 
 
 def _start(folder: Path, file: int) -> None:
-    """Start a server that keeps the locked file."""
     os.ftruncate(file, 0)
     log = folder / f"{_FILE}.log"
     command = [interpreter(), "-m", "distlock.embedded", "--idle", str(IDLE_SECONDS)]

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from distlock.keys.limits import MAX_INT, signed
 
 from .rules import OPEN, READ_ONLY, Acl, Code, Refused
 from .rules import parent as parent_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 #: How often what goes by itself is looked for, in seconds (``znode.container.checkIntervalMs``).
 REAP_SECONDS: Final = 60.0
@@ -88,16 +86,15 @@ class Node(NamedTuple):
 
 
 class MemoryTree:
-    """The nodes and watches of one make-believe server; its methods may be called by any thread.
+    """The nodes and watches of one server; its methods may be called by any thread.
 
-    Each change is a transaction: `transaction` puts several into one, all or none.
+    Each change is a transaction: `transaction` puts several into one, all or none. A change of a
+    node that is missing, or has another version, raises `Refused`.
+
+    :param zxid: its transactions have greater ids
     """
 
     def __init__(self, zxid: int = 0) -> None:
-        """Make an empty tree.
-
-        :param zxid: its transactions have greater ids
-        """
         #: Held while something is asked or changed, so that whoever holds it sees one state.
         self.lock = threading.RLock()
         #: An empty container stays for so many seconds, at most.
@@ -120,13 +117,8 @@ class MemoryTree:
         self._set("/zookeeper/config", Node(Stat(aversion=-1), acl=READ_ONLY))
         self._set("/zookeeper/quota", Node())
 
-    # --- reading ---------------------------------------------------------------------------------
-
     def read(self, path: str) -> tuple[bytes | None, Stat]:
-        """Return a node's data and stat.
-
-        :raises Refused: there is no such node; so all methods do
-        """
+        """Return a node's data and stat."""
         node = self.check(path)
         return node.data, node.stat
 
@@ -150,10 +142,7 @@ class MemoryTree:
         return found
 
     def check(self, path: str, version: int = -1) -> Node:
-        """Return a node.
-
-        :raises Refused: it has another version; -1 stands for any
-        """
+        """Return a node of this version; -1 stands for any."""
         with self.lock:
             node = self._nodes.get(path)
             if node is None:
@@ -161,8 +150,6 @@ class MemoryTree:
             if version not in (-1, node.stat.version):
                 raise Refused(Code.BAD_VERSION)
             return node
-
-    # --- writing ---------------------------------------------------------------------------------
 
     def create(
         self,
@@ -179,7 +166,6 @@ class MemoryTree:
         :param owner: the id of the session with which it goes
         :param sequential: append the number that the parent has counted
         :param container: it goes when its last child has gone
-        :raises Refused: there is one already, or its parent is ephemeral
         """
         with self.transaction():
             if owner and owner not in self.listeners:
@@ -200,10 +186,7 @@ class MemoryTree:
             return path
 
     def write(self, path: str, data: bytes | None, version: int = -1) -> Stat:
-        """Replace a node's data and return its stat.
-
-        :raises Refused: it has another version
-        """
+        """Replace a node's data and return its stat."""
         with self.transaction():
             node = self.check(path, version)
             stat = node.stat._replace(
@@ -217,11 +200,7 @@ class MemoryTree:
             return stat
 
     def set_acl(self, path: str, acl: Acl, version: int = -1) -> Stat:
-        """Replace a node's ACL and return its stat.
-
-        :param version: of the ACL
-        :raises Refused: the ACL has another version
-        """
+        """Replace a node's ACL, if that has this version, and return its stat."""
         with self.transaction():
             node = self.check(path)
             if version not in (-1, node.stat.aversion):
@@ -231,10 +210,7 @@ class MemoryTree:
             return stat
 
     def delete(self, path: str, version: int = -1) -> None:
-        """Remove a node.
-
-        :raises Refused: it has another version, or children
-        """
+        """Remove a node without children."""
         with self.transaction():
             node = self.check(path, version)
             if node.stat.children:
@@ -245,10 +221,7 @@ class MemoryTree:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Carry out what the block does as one change, or nothing of it where it raises.
-
-        Watches fire at its end.
-        """
+        """Carry out what the block does as one change, or nothing of it where it raises."""
         with self.lock:
             if not self._depth:
                 self.zxid += 1
@@ -277,8 +250,6 @@ class MemoryTree:
                 if node.container and node.made and not node.stat.children:
                     self.delete(path)
 
-    # --- sessions and their watches --------------------------------------------------------------
-
     def end_session(self, session_id: int) -> None:
         """End a session, by a good-bye or by expiry: its ephemeral nodes go with it."""
         with self.transaction():
@@ -293,10 +264,7 @@ class MemoryTree:
             self._watches.setdefault((path, kind), {})[session_id] = None
 
     def watching(self, path: str, kinds: Iterable[Kind], session_id: int) -> list[Kind]:
-        """Return those of the kinds that a session watches.
-
-        :raises Refused: there is none of these kinds
-        """
+        """Return those of the kinds that a session watches."""
         with self.lock:
             found = [kind for kind in kinds if session_id in self._watches.get((path, kind), ())]
         if not found:
@@ -304,10 +272,7 @@ class MemoryTree:
         return found
 
     def unwatch(self, path: str, kinds: Iterable[Kind], session_id: int) -> None:
-        """Take watches back.
-
-        :raises Refused: there is none of these kinds
-        """
+        """Take watches back."""
         with self.lock:
             for kind in self.watching(path, kinds, session_id):
                 self._unwatch((path, kind), session_id)
@@ -317,16 +282,6 @@ class MemoryTree:
         with self.lock:
             for watch in [watch for watch, ids in self._watches.items() if session_id in ids]:
                 self._unwatch(watch, session_id)
-
-    def watchers(self) -> dict[str, list[int]]:
-        """Return which sessions watch each path."""
-        found: dict[str, list[int]] = {}
-        with self.lock:
-            for (path, _), ids in self._watches.items():
-                found[path] = sorted({*found.get(path, ()), *ids})
-        return found
-
-    # --- how it works ----------------------------------------------------------------------------
 
     def _count(self, path: str, more: int) -> None:
         """Let a node have one child more or less."""

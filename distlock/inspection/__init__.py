@@ -1,8 +1,4 @@
-"""A read-only snapshot of the tree: its locks, their holders and their waiters.
-
-`tree` reads it into the values of `state`, for the admin pages, the commands, tests and the
-deadlock detector. `wait_graph` finds cycles in it. These names are public.
-"""
+"""A read-only snapshot of the tree: its locks, their holders and their waiters."""
 
 from __future__ import annotations
 

@@ -1,23 +1,17 @@
-"""Describes locks: their holders, their waiters, and since when. `tree` fills the values in.
-
-Nothing here asks the server, and all readers (the admin, the commands, the metrics) show the same.
-"""
+"""Describes locks: their holders, their waiters, and since when. `tree` fills the values in."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
 from distlock.keys import templates
+from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.keys.znodes import Participant
 
 Kind: TypeAlias = Literal["mutex", "read/write", "semaphore", "lease", "leader", "unknown"]
 Mode: TypeAlias = Literal["lock", "read", "write", "lease"]

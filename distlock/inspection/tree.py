@@ -1,17 +1,17 @@
 """Reads the tree: the participants of one queue, or the holders and waiters of all locks.
 
-`snapshot` and `look` are the only source for the admin, the commands and the metrics. They read in
-batches, first the names of nodes, and then the nodes' data, within a budget, and write nothing but
-the node that reveals the time (`server_time`).
+It reads in batches, first the names of nodes, and then the nodes' data, within a budget, and writes
+nothing but the node that reveals the time (`server_time`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.engine.errors import NoNode
 from distlock.keys import znodes
@@ -19,22 +19,13 @@ from distlock.keys.templates import znode_name
 from distlock.keys.znodes import NodeName, Participant, in_line, text_in
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.queue.semaphore import limit_in
-from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Reads
-from distlock.session.programs import BATCH, each
+from distlock.session.bulk_reads import FORBIDDEN, GONE, UNREAD, Outcome, Reads
+from distlock.session.programs import BATCH, Program, each
 from distlock.session.registry import session_for
-from distlock.session.server_time import server_clock, time_at
+from distlock.session.server_time import Clock, server_clock, time_at
+from distlock.session.session import Session
 
-from .state import LEADER, LEASES, Contender, Lock, Snapshot, key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from distlock.session.bulk_reads import Outcome
-    from distlock.session.programs import Program
-    from distlock.session.server_time import Clock
-    from distlock.session.session import Session
-
-    from .state import Mode
+from .state import LEADER, LEASES, Contender, Lock, Mode, Snapshot, key_of
 
 #: The name of a lock: of a lease, of a key too long for the tree, of a peer's.
 _NAME: Final = re.compile(rf"({LEASES}/)?(?!\.\.?$)[^@/][^/]*")
@@ -81,9 +72,6 @@ def participant(path: str, read: tuple[bytes, Any] | None) -> Participant | None
         return None
     data, stat = read
     return Participant.from_node(path, data, token=stat.czxid, session_id=stat.ephemeralOwner)
-
-
-# --- all locks -----------------------------------------------------------------------------------
 
 
 def snapshot(
@@ -171,9 +159,6 @@ def _look_at(reads: Reads, entries: Sequence[str], depth: int | None) -> Snapsho
     )
 
 
-# --- some keys -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ListedLock:
     """A lock of which only names are known yet: those of its holders, waiters and parents."""
@@ -185,7 +170,6 @@ class ListedLock:
     waited_at: str = ""
 
     def paths(self, depth: int | None) -> Iterator[str]:
-        """Yield the paths to read."""
         if self.lock.kind == "semaphore":  # its limit
             yield self.held_at
         yield from (f"{self.held_at}/{node.name}" for node in self.holders[:depth])
@@ -195,11 +179,7 @@ class ListedLock:
 def locks_of(
     reads: Reads, entries: Sequence[str], depth: int | None, clock: Clock
 ) -> Iterator[list[Lock]]:
-    """Yield the locks of each entry, up to the first for which the time was too short.
-
-    :param entries: names of locks, as in `Lock.name`
-    :param depth: the number of holders, and of waiters, of each lock to read, None for all
-    """
+    """Yield the locks of each entry, up to the first for which the time was too short."""
     listed_locks = list(_listed_locks(reads, entries))
     wanted = [
         path for of_entry in listed_locks for listed in of_entry for path in listed.paths(depth)
@@ -213,9 +193,6 @@ def locks_of(
         yield [
             one for one in locks if one.holding or one.waiting or one.foreign or not one.readable
         ]
-
-
-# --- by name -------------------------------------------------------------------------------------
 
 
 def _listed_locks(reads: Reads, entries: Sequence[str]) -> Iterator[list[ListedLock]]:
@@ -292,9 +269,6 @@ def _semaphore(lock: Lock, permits: Outcome, queue: Outcome) -> ListedLock:
     )
 
 
-# --- by the data of the nodes --------------------------------------------------------------------
-
-
 def _filled_in(
     listed: ListedLock, nodes: Mapping[str, Outcome], depth: int | None, now: float
 ) -> Lock:
@@ -333,11 +307,7 @@ def _filled_in(
 def _granted(
     permits: Sequence[NodeName], queue: Sequence[NodeName], limit: int | None
 ) -> Sequence[NodeName]:
-    """Return the permits of a semaphore that are held.
-
-    The head of the queue makes its permits, with one stem, and waits until there are not too many.
-    Until then nobody holds these newest ones.
-    """
+    """Return the permits of a semaphore but those that the head of its queue has just made."""
     if not queue or not permits or (limit is not None and len(permits) <= limit):
         return permits
     made = permits[-1].name[: znodes.STEM]

@@ -8,15 +8,11 @@ a semaphore, one holder that goes on is enough. Peers have no known owner, and c
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from .state import Contender, Lock
 from .tree import snapshot
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from .state import Contender, Lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +76,7 @@ def deadlocks(using: str = "default", *, budget: float = 3.0) -> list[Cycle]:
 
 
 def cycles(locks: Iterable[Lock]) -> list[Cycle]:
-    """Return the deadlocks among locks of which all nodes were read.
-
-    Of cycles that share an owner it returns one: breaking that may break the others, too.
-    """
+    """Return the deadlocks among fully read locks, one of those that share an owner."""
     locks = list(locks)
     stuck = _stuck(locks)
     by_waiter: dict[str, list[Link]] = {}
@@ -128,8 +121,7 @@ def _stuck(locks: Sequence[Lock]) -> set[str]:
     return stuck
 
 
-def _served(lock: Lock, waiter: Contender) -> bool:
-    """Whether a waiter for a permit has it, and only has to leave the queue."""
+def _served(lock: Lock, waiter: Contender) -> bool:  # by a permit, and only has to leave the queue
     return any(
         holder.owner == waiter.owner and holder.participant.token > waiter.participant.token
         for holder in lock.holders

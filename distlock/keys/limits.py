@@ -1,7 +1,4 @@
-"""Lists the limits of a ZooKeeper server; an administrator may change those with a name of theirs.
-
-Bounds of distlock's own stand where they are used.
-"""
+"""Lists the limits of a ZooKeeper server; an administrator may change those with a name."""
 
 from __future__ import annotations
 

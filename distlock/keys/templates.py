@@ -1,25 +1,22 @@
 """Turns ``"stock:<sku>"`` into ``"stock:42"``, and that into one safe znode name.
 
-A lone surrogate from a JSON body kills kazoo's connection thread and with it every lock of the
-process, a key of a megabyte makes the shared connection flap, and a slash plants a node that jams
-another lock. This module refuses or escapes them, in the caller's thread.
+It refuses or escapes, in the caller's thread, what would harm the process or another lock: a lone
+surrogate, a key of a megabyte, a slash.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote, unquote
 
 from distlock.exceptions import LockKeyError
 
 from .values import LONGEST_SHOWN, text_of
-
-if TYPE_CHECKING:
-    import inspect
-    from collections.abc import Mapping
 
 #: The longest escaped name. A longer one is cut and ends in a digest.
 MAX_NAME = 200

@@ -1,8 +1,4 @@
-"""Writes a value as text for a lock key, the same in every process, or refuses it.
-
-Two processes exclude each other only if they write the same key. The order of a set depends on the
-process, a plain object's text is its address, and a translation depends on the active language.
-"""
+"""Writes a value as text for a lock key, the same in every process, or refuses it."""
 
 from __future__ import annotations
 

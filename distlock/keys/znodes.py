@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
 from operator import attrgetter
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from distlock.process import in_child
 from distlock.text import printable
 
 from .limits import MAX_INT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 #: The recipe's part of a node's name: of a mutex, a reader, a writer.
 LOCK: Final = "lock-"
@@ -99,8 +97,7 @@ def sequence_of(name: str) -> str:
 def is_worn(sequence: int) -> bool:
     """Return whether a queue is close to the end of its sequence numbers, or beyond it.
 
-    The server's counter does not wrap: it sticks at `MAX_INT` (ZOOKEEPER-3249), and nodes created
-    in one go there get negative numbers. Older servers let it wrap to negative numbers.
+    The server's counter sticks at `MAX_INT` (ZOOKEEPER-3249). Older servers let it wrap.
     """
     return not 0 <= sequence < WORN
 

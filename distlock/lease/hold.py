@@ -1,15 +1,13 @@
-"""Gives the owner of a lease its token, and tells in each process how long the lease is sure.
-
-It also keeps the running ``with`` blocks on leases.
-"""
+"""Gives the owner of a lease its token, tells how long it is sure, and keeps the running blocks."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from django.core.signals import setting_changed
@@ -17,20 +15,14 @@ from django.dispatch import receiver
 
 from distlock import process, signals
 from distlock.engine.deadline import now
-from distlock.exceptions import LockLost, NotOwner
+from distlock.exceptions import DistlockError, LockLost, NotOwner
 from distlock.logs.loggers import safe
 from distlock.owner.hold import Hold, announce_change
 from distlock.owner.owner import current
+from distlock.session.session import Session
 
 from .nodes import Term
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from distlock.exceptions import DistlockError
-    from distlock.session.session import Session
-
-    from .operation import Operation
+from .operation import Operation
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -42,11 +34,11 @@ class _Grant:
     """Stands in for a contender, behind the hold of a lease."""
 
     shared = left = gone = False
+    #: When its time is up, by `engine.deadline.now`.
+    ends_at = 0.0
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        #: When its time is up, by `engine.deadline.now`.
-        self.ends_at = 0.0
 
     @property
     def lost(self) -> bool:
@@ -91,7 +83,6 @@ class LeaseHold(Hold):
         self.renewed(operation, term)
 
     def renewed(self, operation: Operation, term: Term) -> None:
-        """Take over a term that was written just now."""
         self.term = term
         # From the time of sending: the server counts from the write, which is later.
         self._lease.ends_at = operation.sent_at + term.ttl * (1 - DRIFT)
@@ -111,10 +102,7 @@ class LeaseHold(Hold):
             self.lose()
 
     def lose(self, *, tell: bool = True) -> None:
-        """Note that the lease is gone, or somebody else's, and report that once.
-
-        :param tell: False if that is no news: the owner may have released it elsewhere
-        """
+        """Note that the lease is gone, or somebody else's, and report that once if it is news."""
         told, self._lease.gone = self._lease.gone or self._lease.left, True
         if tell and not told:
             announce_change(self._sender, self, signals.lock_lost)
@@ -133,19 +121,13 @@ class LeaseHold(Hold):
         )
 
 
-# --- the leases known to this process ------------------------------------------------------------
-
 #: The alias, the znode name and the owner id.
 Identity: TypeAlias = tuple[str, str, str]
 
-_known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
+#: The owners' leases, as this process knows them.
+known: WeakValueDictionary[Identity, LeaseHold] = WeakValueDictionary()
 #: The leases kept until they end, even if no code here refers to them.
 _kept: dict[Identity, LeaseHold] = {}
-
-
-def known(identity: Identity) -> LeaseHold | None:
-    """Return an owner's lease, as this process knows it."""
-    return _known.get(identity)
 
 
 def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold:
@@ -153,7 +135,7 @@ def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold
     term = operation.term
     if term is None:
         raise RuntimeError("This operation has written no term.")
-    hold = _known.get(identity)
+    hold = known.get(identity)
     if hold is not None and hold.token == term.token:
         hold.renewed(operation, term)
         return hold
@@ -163,14 +145,14 @@ def note(identity: Identity, operation: Operation, *, sender: type) -> LeaseHold
         _kept.pop(other, None)
         if oldest.valid_for() > 0:
             _kept[other] = oldest
-    hold = _known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
+    hold = known[identity] = _kept[identity] = LeaseHold(operation, term, sender=sender)
     return hold
 
 
 def forget(identity: Identity, hold: LeaseHold | None = None) -> None:
     """Forget an owner's lease, or only this hold of it."""
-    if hold is None or _known.get(identity) is hold:
-        _known.pop(identity, None)
+    if hold is None or known.get(identity) is hold:
+        known.pop(identity, None)
         _kept.pop(identity, None)
 
 
@@ -186,11 +168,9 @@ def note_loss(error: DistlockError, identity: Identity, hold: LeaseHold | None) 
 @receiver(setting_changed)
 def _forget_all(*, setting: str = "DISTLOCK", **_: Any) -> None:
     if setting == "DISTLOCK":
-        _known.clear()
+        known.clear()
         _kept.clear()
 
-
-# --- blocks --------------------------------------------------------------------------------------
 
 #: The running ``with`` blocks on leases.
 _blocks: list[Block] = []
@@ -199,28 +179,20 @@ _ending = threading.RLock()
 
 
 class Block:
-    """One ``with`` block on a lease, of this thread or task; compared by identity.
-
-    An interrupt may land between any two steps, so `end` may be called any number of times.
-    """
-
-    __slots__ = ("here", "hold", "lease")
+    """One ``with`` block on a lease, of this thread or task; it runs from here on."""
 
     def __init__(self, lease: object, hold: LeaseHold) -> None:
         self.lease = lease
         self.hold = hold
         self.here = current().id
+        _blocks.append(self)
 
     def end(self) -> bool:
-        """Forget the block; return whether no other one needs its hold."""
+        """Forget the block; return whether no other one needs its hold. Repeating it is fine."""
         with _ending:
             if self in _blocks:
                 _blocks.remove(self)
             return not has_blocks(self.hold)
-
-    def begin(self) -> None:
-        """Note that the block runs."""
-        _blocks.append(self)
 
 
 def innermost(lease: object) -> Block | None:

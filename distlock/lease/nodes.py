@@ -1,22 +1,20 @@
 """Reads and writes the node of a lease.
 
-The node is ``<root>/@leases/<znode name of the key>``. It is persistent, so it outlives its
-creator. No key's znode name has an ``@``, so leases disturb no lock and can be listed separately.
-The parents are container nodes, which the server removes after their last child.
+The node is ``<root>/@leases/<znode name of the key>``, persistent, so it outlives its creator. No
+key's znode name has an ``@``. The parents are container nodes.
 
 Its data is JSON: ``v``, ``owner``, ``ttl`` (seconds), ``attempt`` (names the call that wrote it, so
 that the call recognises its own write after a lost reply), ``mark``, ``token`` (from the first
 renewal on), ``machine`` and ``sent`` (see `lease_clock.stamp`), and the place of the owner at the
-time of the write, as in `Owner.describe`. It has no secrets.
+time of the write, as in `Owner.describe`.
 
 Versions begin at 0 again with a new node, so a version alone does not identify a node: a slow
 contender would take over from, or delete, the next owner. So each node has one child with a unique
 name, the *mark*, and every write and delete is a transaction that requires it.
 
 - *Time is the server's.* A lease ends `ttl` after the ``mtime`` of its node, and "now" is the
-  ``mtime`` of a write to ``@leases``. Both come from the leader's clock, so clients' clocks do not
-  matter. `lease_clock` notices when that clock is set.
-- *The token* is the zxid of the write by which the owner took the lease. It rises from owner to
+  ``mtime`` of a write to ``@leases``. `lease_clock` notices when that clock is set.
+- *The token* is the zxid of the write by which the owner took the lease, so it rises from owner to
   owner, even over removed nodes. Renewals keep it.
 """
 
@@ -25,18 +23,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.keys.templates import plain_text
 from distlock.keys.znodes import Participant, pid_in, read_json, text_in, time_in
 from distlock.session.lease_clock import sent_here, stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 #: The longest lease, in seconds: a year. More is a mistake, such as milliseconds.
 LONGEST: Final = 366 * 86400.0
@@ -167,11 +162,7 @@ class LeaseHolder(Participant):
 
 
 def check_ttl(ttl: object) -> float:
-    """Return a ``ttl=`` argument in seconds.
-
-    :raises TypeError: not a number or a timedelta
-    :raises ValueError: not above 0, not finite, or more than a year
-    """
+    """Return a ``ttl=`` argument in seconds."""
     value = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"ttl must be a number of seconds or a timedelta, not {ttl!r:.80}.")
@@ -189,11 +180,7 @@ def check_ttl(ttl: object) -> float:
 
 
 def check_owner(owner: object) -> str | None:
-    """Return an ``owner=`` argument.
-
-    :raises TypeError: not a string
-    :raises ValueError: empty, longer than 200 characters, or not printable
-    """
+    """Return an ``owner=`` argument."""
     if owner is None:
         return None
     if not isinstance(owner, str):

@@ -1,37 +1,30 @@
 """Acquires, renews, releases or reads the node of a lease, for one call.
 
-Each of these is a program (`session.programs`), which its caller runs. Only what a caller that has
-left may have taken is released in the background.
-
-A program looks, decides, and writes or deletes *on condition of the version that it has judged*. So
-of two processes that take over, one fails; and a lease that was renewed meanwhile is neither taken
-over nor removed. When an answer says that things have changed, or gets lost, it looks again.
+Each of these is a program (`session.programs`): it looks, decides, and writes or deletes *on
+condition of the version that it has judged*. So of two processes that take over, one fails; and a
+lease that was renewed meanwhile is neither taken over nor removed. When an answer says that things
+have changed, or gets lost, it looks again.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from distlock.contenders import waiting
 from distlock.engine.deadline import now
 from distlock.engine.errors import UNKNOWN, BadVersion, NodeExists, NoNode, NotConnected, TimeUp
+from distlock.engine.reply import Done
 from distlock.exceptions import LockLost, NotOwner
-from distlock.session.programs import LOOK_SECONDS, Driver, in_background
+from distlock.session.programs import LOOK_SECONDS, Driver, Program, Request, in_background
+from distlock.session.session import Session
 
 from .nodes import LeaseHolder, Term, encode, parent_of_leases
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distlock.engine.reply import Done
-    from distlock.session.programs import Program, Request
-    from distlock.session.session import Session
-
-#: The error of a request, if any.
 Error: TypeAlias = BaseException | None
 #: The node has changed since the operation judged it; to be caught.
 CHANGED: Final = (BadVersion, NoNode, NodeExists)
@@ -44,8 +37,8 @@ _ROUNDING: Final = 0.002
 class Operation(Driver):
     """One call's work on a lease: its programs, and what it has learned.
 
-    If the caller leaves before a lease that it takes has reached it, the lease is released again,
-    as long as this process lives. Otherwise the lease ends by its time.
+    If the caller leaves before a lease that it takes has reached it, the lease is released again in
+    the background. Otherwise it ends by its time.
 
     :param name: the znode name of the key
     :param said: the facts of the writer
@@ -102,8 +95,6 @@ class Operation(Driver):
         """Whether this call has taken the lease: it did not renew one that the owner had."""
         term = self.term
         return term is not None and (term.owner, term.attempt) == (self.owner, self._attempt)
-
-    # --- driving ---------------------------------------------------------------------------------
 
     def patience(self, asked_at: float) -> float:
         session = self.session
@@ -163,10 +154,7 @@ class Operation(Driver):
                 raise self._lost
 
     def release(self, *, only_known: bool = False) -> Program[None]:
-        """Release the owner's lease.
-
-        :param only_known: keep it if the owner has renewed it elsewhere and still needs it
-        """
+        """Release the owner's lease; `only_known` unless the owner has renewed it elsewhere."""
         known = self._known if only_known else None
         error: Error = None
         while self.term is None or (error := (yield from self._remove(self.term))):

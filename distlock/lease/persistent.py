@@ -1,58 +1,39 @@
 """Provides leases: locks with an expiry, for work that outlives a process.
 
-A lease belongs to an *owner id*, a text, and not to a thread or a session. It may run, for example,
-from the publication of a task to its end, through several processes. Any code that knows the id is
-the owner. The lease ends when an owner releases it, or when nobody has renewed it for its `ttl`.
-Then somebody else may take it over, with a higher fencing token. Waiters do not queue: any of them
-may be next.
+A lease belongs to an *owner id*, a text, and not to a thread or a session: any code that knows the
+id is the owner. It ends when an owner releases it, or when nobody has renewed it for its `ttl`.
+Then somebody else may take it over, with a higher fencing token. Waiters do not queue.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import islice
+from typing import Any, NamedTuple
 
 from distlock import signals
 from distlock.conf import UNSET, configuration, seconds, wait_limit
-from distlock.engine.calls import Call
-from distlock.exceptions import (
-    DistlockError,
-    LockBusy,
-    LockInTransaction,
-    LockLost,
-    NotOwner,
-)
+from distlock.engine.calls import Call, Steps, Wake
+from distlock.engine.errors import BadVersion, NoNode
+from distlock.exceptions import DistlockError, LockBusy, LockInTransaction, LockLost, NotOwner
 from distlock.keys import templates
 from distlock.logs.loggers import safe
 from distlock.owner.owner import current
-from distlock.session.programs import in_background
+from distlock.session.programs import Request, each, in_background
 from distlock.session.registry import session_for
 from distlock.signals import announce
 from distlock.transactions import end_statements, refuse_open_transaction
 
-from .hold import (
-    Block,
-    Identity,
-    LeaseHold,
-    forget,
-    has_blocks,
-    innermost,
-    known,
-    note,
-    note_loss,
-)
-from .nodes import LeaseHolder, check_owner, check_ttl
-from .operation import Operation
-from .sweep import sweep
+from .hold import Block, Identity, LeaseHold, forget, has_blocks, innermost, known, note, note_loss
+from .nodes import LeaseHolder, Term, check_owner, check_ttl, parent_of_leases
+from .operation import Operation, remove
 
 __all__ = ["LeaseHold", "LeaseHolder", "PersistentLease", "sweep", "zk_lease"]
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.engine.calls import Steps, Wake
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -83,8 +64,6 @@ class PersistentLease:
 
     def __repr__(self) -> str:
         return f"zk_lease({self.key!r}, {self.ttl:g}, owner={self.owner!r}, using={self.using!r})"
-
-    # --- acquire, renew, release -----------------------------------------------------------------
 
     def acquire(self, blocking: bool = True, timeout: Any = UNSET) -> bool:
         """Take the lease, or renew it if the owner has it; return False if it is busy.
@@ -134,10 +113,8 @@ class PersistentLease:
     @property
     def held(self) -> bool:
         """Whether the owner has the lease, as far as this process knows; never uses the network."""
-        hold = known(self._identity())
+        hold = known.get(self._identity())
         return hold is not None and hold.valid_for() > 0
-
-    # --- blocks ----------------------------------------------------------------------------------
 
     def __enter__(self) -> LeaseHold:
         return self._acquisition(in_block=True).run()  # type: ignore[return-value]  # or raises
@@ -167,8 +144,6 @@ class PersistentLease:
             self._abandon(block or innermost(self), failure)
             raise
 
-    # --- looking ---------------------------------------------------------------------------------
-
     def locked(self) -> bool:
         """Whether anybody has the lease. Asks the server."""
         return self.holder() is not None
@@ -179,18 +154,15 @@ class PersistentLease:
         :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or
             refused
         """
-
         operation = self._operation((self.using, self._name, ""))
         return operation.call(operation.look()).run()
-
-    # --- how it works ----------------------------------------------------------------------------
 
     def _acquisition(
         self, blocking: bool = True, timeout: Any = UNSET, *, in_block: bool = False
     ) -> Call[LeaseHold | None]:
         """Return the call that takes the lease; a busy one returns None, or raises for a block."""
         identity = self._identity()
-        hold = known(identity)
+        hold = known.get(identity)
         block: Block | None = None
         if in_block:
             self._refuse_open_transaction(hold)
@@ -206,8 +178,8 @@ class PersistentLease:
             try:
                 granted = yield from operation.steps(operation.acquire(self.ttl), wake)
             except DistlockError as error:
-                waited = operation.waited
-                announce(signals.lock_failed, PersistentLease, self, waited=waited, error=error)
+                failed = {"waited": operation.waited, "error": error}
+                announce(signals.lock_failed, PersistentLease, self, **failed)
                 raise
             waited = operation.waited
             if not granted:
@@ -223,7 +195,6 @@ class PersistentLease:
                 announce(signals.lock_acquired, PersistentLease, hold, hold=hold, waited=waited)
             if in_block:
                 block = Block(self, hold)
-                block.begin()
             return hold
 
         def undo() -> None:
@@ -237,13 +208,14 @@ class PersistentLease:
 
     def _renewal(self, ttl: float | timedelta | None) -> Call[LeaseHold]:
         identity = self._identity()
-        hold = known(identity)
-        ttl, explicit = (self.ttl, False) if ttl is None else (check_ttl(ttl), True)
+        hold = known.get(identity)
+        seconds = self.ttl if ttl is None else check_ttl(ttl)
         operation = self._operation(identity, hold)
 
         def steps(wake: Wake) -> Steps[LeaseHold]:
             try:
-                yield from operation.steps(operation.renew(ttl, shorten=explicit), wake)
+                program = operation.renew(seconds, shorten=ttl is not None)
+                yield from operation.steps(program, wake)
             except DistlockError as error:
                 note_loss(error, identity, hold)
                 raise
@@ -256,13 +228,10 @@ class PersistentLease:
         hold: LeaseHold | None = None,
         judge: Callable[[DistlockError], DistlockError | None] = lambda error: error,
     ) -> Call[None]:
-        """Return the call that releases the owner's lease, or only this hold of a block.
-
-        :param judge: returns what to raise for an error
-        """
+        """Return the call that releases the lease, or only this hold; `judge` chooses the error."""
         end_statements()
         identity = self._identity() if hold is None else (self.using, self._name, hold.owner)
-        returned = hold or known(identity)
+        returned = hold or known.get(identity)
         operation = self._operation(identity, returned)
 
         def steps(wake: Wake) -> Steps[None]:
@@ -313,8 +282,6 @@ class PersistentLease:
                     "and release() in transaction.on_commit()."
                 ) from None
 
-    # --- blocks ----------------------------------------------------------------------------------
-
     def _abandon(self, block: Block | None, failure: BaseException) -> None:
         """End a block whose end was interrupted, and release its lease without waiting."""
         if isinstance(failure, DistlockError):  # the release has ended so
@@ -342,8 +309,7 @@ class PersistentLease:
         proven = hold.valid_for() > 0
 
         def judge(problem: DistlockError) -> DistlockError | None:
-            """Return what to raise: the exception of the body takes precedence."""
-            if isinstance(problem, LockLost):
+            if isinstance(problem, LockLost):  # the exception of the body takes precedence
                 return problem if error is None else None
             if error is None and not proven:
                 return LockLost(
@@ -404,3 +370,51 @@ def zk_lease(
     return PersistentLease(
         templates.literal_key(key), ttl, owner=owner, timeout=timeout, using=using
     )
+
+
+#: The number of requests under way at a time.
+SWEPT_AT_A_TIME = 100
+
+
+class Swept(NamedTuple):
+    """The leases that were removed, those that run on, and nodes without the data of a lease."""
+
+    removed: int
+    live: int
+    unreadable: list[str]
+
+
+def sweep(using: str = "default") -> Swept:
+    """Remove the leases that have ended, by the server's clock, and that nobody has taken over.
+
+    Exclusion does not depend on it: it keeps the tree from filling up with leases of keys that
+    nobody uses again. You may repeat it, and run it in several processes at a time.
+
+    :param using: the alias in ``DISTLOCK``
+    :raises LockUnavailable: the lock server did not answer within ``CONNECT_TIMEOUT``, or refused;
+        leases removed before that stay removed
+    """
+    session = session_for(using)
+    parent = parent_of_leases(session)
+
+    def answers(*requests: Request) -> list[Any]:
+        """Ask at once; None stands for a node that is gone, or changed since the read."""
+        program = each(requests, NoNode, BadVersion)
+        return session.run(program, timeout=session.conf.connect_timeout, key="@leases")
+
+    (names,) = answers(partial(session.children, parent))
+    remaining = iter(names or ())
+    removed, live, unreadable = 0, 0, list[str]()
+    while paths := [f"{parent}/{name}" for name in islice(remaining, SWEPT_AT_A_TIME)]:
+        reads = [partial(session.read, path) for path in paths]
+        clock, *nodes = answers(partial(session.ask_time, parent), *reads)
+        if clock is None:  # the parent has gone, and so have its children
+            break
+        found = {path: Term.read(*node) for path, node in zip(paths, nodes, strict=True) if node}
+        unreadable += [path for path, term in found.items() if term is None]
+        terms = {path: term for path, term in found.items() if term is not None}
+        ended = {path: term for path, term in terms.items() if session.lease_clock.ended(term)}
+        live += len(terms) - len(ended)
+        removals = [partial(remove, session, path, term) for path, term in ended.items()]
+        removed += sum(done is not None for done in answers(*removals))
+    return Swept(removed, live, unreadable)

@@ -1,23 +1,24 @@
-"""Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock.
-
-It never hits another node, nor the participant that holds the lock by then (`break_node`).
-"""
+"""Acts on one node of a lock for an operator: asks its owner to release, or breaks the lock."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from django.utils.translation import gettext, ngettext
 
+from distlock.inspection.state import Contender, Lock
+from distlock.keys.znodes import Participant
 from distlock.lease.nodes import LeaseHolder
+from distlock.logs.loggers import safe
+from distlock.signals import announce, operator_acted
 from distlock.templatetags.distlock import who
+from distlock.text import printable
 
 from .revocation import break_node, revoke
 
-if TYPE_CHECKING:
-    from distlock.inspection.state import Contender, Lock
-    from distlock.keys.znodes import Participant
+logger = safe(logging.getLogger("distlock.audit"))
 
 Action: TypeAlias = Literal["revoke", "break"]
 
@@ -41,7 +42,6 @@ class Target:
 
     @classmethod
     def of(cls, using: str, lock: Lock, contender: Contender) -> Target:
-        """Return the target for a contender."""
         return cls(
             using=using,
             key=lock.key,
@@ -50,16 +50,35 @@ class Target:
             who=who(contender),
         )
 
-    def act(self, action: Action) -> bool:
-        """Ask the owner, or delete the node.
 
-        :return: False if the node is gone, or belongs to a lease, which has no process to ask
-        :raises LockUnavailable: the lock server did not answer in time, or refused
-        """
+def carry_out(action: Action, target: Target, *, operator: str, reason: str = "") -> bool:
+    """Ask the owner to release, or delete the node, and log the intent before and the outcome.
+
+    :param operator: the operator's name, for the logger ``distlock.audit``: ``root@db1``
+    :return: False if the node is gone, or belongs to a lease, which has no process to ask
+    :raises LockUnavailable: the lock server did not answer in time, or refused; the outcome is
+        unknown
+    """
+    role, one = "holder" if target.holds else "waiter", target.participant
+    what = (
+        f"{action} {printable(target.key)} in {target.using}: the {role} {printable(target.who)} "
+        f"({printable(one.path)}, token {one.token})"
+    )
+    logger.warning("%s is about to %s. Reason: %s", operator, what, reason or "none given")
+    try:
         if action == "break":
-            return break_node(self.participant, using=self.using)
-        lease = isinstance(self.participant, LeaseHolder)
-        return not lease and revoke(self.participant, using=self.using)
+            done = break_node(one, using=target.using)
+        else:
+            done = not isinstance(one, LeaseHolder) and revoke(one, using=target.using)
+    except BaseException:
+        logger.warning("%s tried to %s: the outcome is unknown.", operator, what)
+        raise
+    outcome = "done" if done else "nothing to do, for it has gone"
+    logger.warning("%s tried to %s: %s.", operator, what, outcome)
+    if done:
+        facts = {"action": action, "target": target, "operator": operator, "reason": reason}
+        announce(operator_acted, Target, target, **facts)
+    return done
 
 
 def can_be_asked(contender: Contender) -> bool:

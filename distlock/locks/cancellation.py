@@ -9,30 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distlock.owner.hold import TOO_LATE, grant_of, lost
+from django.dispatch import Signal
+
+from distlock.exceptions import LockLost
+from distlock.owner.hold import TOO_LATE, Hold, grant_of, lost
 from distlock.signals import lock_lost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from django.dispatch import Signal
-
-    from distlock.exceptions import LockLost
-    from distlock.owner.hold import Hold
 
 #: The blocks of each task, the innermost last.
 _blocks: weakref.WeakKeyDictionary[asyncio.Task[Any], list[_Block]] = weakref.WeakKeyDictionary()
 
 
 def refuse_without_block(lock: object) -> None:
-    """Raise TypeError for ``cancel_on_loss=True`` outside of ``async with``.
-
-    :raises TypeError: always; the message tells what to do
-    """
+    """Raise TypeError for ``cancel_on_loss=True`` outside of ``async with``."""
     raise TypeError(
         f"{lock!r} has cancel_on_loss=True, which cancels the body of an `async with` block. Use "
         "that, or leave the option out and call hold.check() before each step that counts: "
@@ -49,11 +42,9 @@ def begin(lock: object, *holds: Hold) -> None:
 
 
 def end(lock: object, error: BaseException | None) -> LockLost | None:
-    """End the innermost block of `lock`, and return the error to raise in place of `error`.
+    """End the innermost block of `lock`, and return the error to raise in place of the body's.
 
     It returns None unless our own cancellation has ended the body, or the body has swallowed it.
-
-    :param error: the exception of the body
     """
     try:
         task = asyncio.current_task()

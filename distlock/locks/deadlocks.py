@@ -1,14 +1,11 @@
 """Detects deadlocks: a waiter that holds another lock and waits too long looks for a cycle.
 
-It starts at its own lock, looks up the holders, finds the locks for which these wait, and so on.
-The tree tells which owner a node has, but not where an owner waits. So an owner that waits while it
-holds puts up a *notice* after half of its time: ``<root>/@waits/<owner id>``, an ephemeral node
-that names the node with which it waits. No key's znode name has an ``@``. A look costs three
-requests for each owner on its way, however many locks and waiters there are. An owner that holds
-nothing never looks, since nobody can wait for it.
+It starts at its own lock, looks up the holders, finds the locks for which these wait, and so on. An
+owner that waits while it holds puts up a *notice* after half of its time:
+``<root>/@waits/<owner id>``, an ephemeral node that names the node with which it waits. A look
+costs three requests for each owner on its way. It takes no thread: the waiter takes a step whenever
+it wakes, and a grant in the meantime wins.
 
-- *It takes no thread.* The waiter takes a step whenever it wakes: an answer wakes it, too. A grant
-  in the meantime wins.
 - *It reports no false deadlock.* It reads the nodes one after the other, so a cycle counts only if
   a second look shows it again, by servers that have caught up with their leader: a waiter has
   released nothing between the two looks. Semaphores do not count, since any thread may release.
@@ -22,29 +19,26 @@ import random
 import re
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from distlock.engine.calls import Steps, Wake
 from distlock.engine.errors import NoAuth, NodeExists, NoNode
+from distlock.engine.reply import Done
 from distlock.exceptions import DeadlockDetected, LockUnavailable
 from distlock.inspection.state import Contender, Lock, key_of
 from distlock.inspection.tree import MODES, listed_lock, participant
-from distlock.inspection.wait_graph import cycles
+from distlock.inspection.wait_graph import Cycle, cycles
 from distlock.keys.znodes import parse, read_json
-from distlock.session.programs import Driver, each, in_background
+from distlock.owner.owner import Owner
+from distlock.queue.events import Node
+from distlock.session.programs import Driver, Program, each, in_background
+from distlock.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from distlock.contenders.waiting import InLine
-    from distlock.engine.calls import Steps, Wake
-    from distlock.engine.reply import Done
-    from distlock.inspection.wait_graph import Cycle
-    from distlock.owner.owner import Owner
-    from distlock.queue.events import Node
-    from distlock.session.programs import Program
-    from distlock.session.session import Session
 
 #: Where the notices are, under the root.
 WAITS: Final = "@waits"
@@ -204,10 +198,7 @@ class DeadlockDetector:
 
 
 def detector_for(owner: Owner, limit: float | None, after: float | None) -> DeadlockDetector | None:
-    """Return a detector for a wait of `limit` seconds, if that is long enough to look.
-
-    :param after: the setting ``DEADLOCK_AFTER``
-    """
+    """Return a detector for a wait of `limit` seconds, if that is long enough to look."""
     if after is None or (limit is not None and limit <= after):
         return None
     return DeadlockDetector(owner, after)

@@ -7,16 +7,13 @@ a ``with`` block are kept apart, for its owner: a block releases its own.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection
+from logging import Logger
+from typing import TypeAlias
 
 from distlock import process
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from logging import Logger
-
-    from distlock.owner.hold import Held
-    from distlock.owner.owner import Owner
+from distlock.owner.hold import Held
+from distlock.owner.owner import Owner
 
 #: Names a semaphore's permits: the alias, the znode name, and the owner of the blocks or None.
 HeldPermits: TypeAlias = "tuple[str, str, Owner | None]"
@@ -83,9 +80,6 @@ def release_leftovers(
 ) -> None:
     """Release the locks that a request or a task has left held: its successor would re-enter them.
 
-    A permit is left by a ``with`` block whose end was interrupted at its first instruction.
-
-    :param name: of the request or the task, for the log
     :param keep: what `held_by` returned before: leave that alone
     """
     keys = owner.release_all(keep=keep)

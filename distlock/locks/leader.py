@@ -10,15 +10,20 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from distlock.conf import seconds as in_seconds
 from distlock.contenders.contender import QueuedContender
+from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Latch
 from distlock.exceptions import LockBusy, LockLost, LockUnavailable
 from distlock.keys.templates import literal_key
-from distlock.keys.znodes import incompatible_recipe
+from distlock.keys.znodes import Participant, incompatible_recipe
 from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold
+from distlock.owner.owner import Owner
 from distlock.queue.policies import MUTEX
 from distlock.signals import lock_lost
 
@@ -26,13 +31,7 @@ from .lock import Options
 from .mutex import Mutex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
-
-    from distlock.contenders.waiting import Attempt, InLine
-    from distlock.keys.znodes import Participant
-    from distlock.owner.hold import Hold
-    from distlock.owner.owner import Owner
+    from distlock.contenders.waiting import InLine
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -42,10 +41,7 @@ PREFIX: Final = "%leader:"
 
 
 class Leader(Mutex):
-    """A candidate for the leadership of `name`, made by `zk_leader`.
-
-    A `Mutex` with three additions: `stop` ends its waits, `run` acquires it again after each loss,
-    and any thread may ask `is_leader`.
+    """A candidate for the leadership of `name`, a `Mutex` with `stop`; `zk_leader` makes it.
 
     :ivar name: the name of the leadership
     """

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from distlock.conf import UNSET, configuration, positive_seconds, seconds, wait_limit
 from distlock.contenders.batch import check_handoff
+from distlock.contenders.waiting import Attempt
+from distlock.engine.calls import Call
 from distlock.exceptions import LockBusy
 from distlock.inspection.tree import participants
 from distlock.keys import templates
+from distlock.keys.znodes import Participant
 from distlock.owner.hold import Hold
-from distlock.owner.owner import current
+from distlock.owner.owner import Identity, Owner, current
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 
 from . import cancellation
 from .revocation import check_listener
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.contenders.waiting import Attempt
-    from distlock.engine.calls import Call
-    from distlock.keys.znodes import Participant
-    from distlock.owner.owner import Identity, Owner
-    from distlock.session.session import Session
 
 _H = TypeVar("_H")
 
@@ -34,8 +30,6 @@ _H = TypeVar("_H")
 class Options:
     """The options of a lock, which `zk_lock` explains. No recipe has all of them, none changes any.
 
-    :ivar timeout: seconds, None for ever, `UNSET` for the setting
-    :ivar max_hold: seconds, None for no limit
     :ivar template: that of `zk_locked` for the key: for metrics, for example, which show no keys
     :ivar database: the alias for a transaction inside the lock, None for no transaction
     """
@@ -135,10 +129,7 @@ class Lock(ABC, Generic[_H]):
         return self._again(owner, UNSET, self._entered) or self.entry(owner).run()
 
     def entry(
-        self,
-        owner: Owner,
-        timeout: Any = UNSET,
-        entered: Callable[[_H], object] | None = None,
+        self, owner: Owner, timeout: Any = UNSET, entered: Callable[[_H], object] | None = None
     ) -> Call[_H]:
         """Return the call that begins a block of `owner`, by default a ``with`` block.
 
@@ -161,11 +152,7 @@ class Lock(ABC, Generic[_H]):
 
 
 class BlockEnd(NamedTuple):
-    """The end of a block of several locks, for one of them.
-
-    :ivar release: releases the lock as its own block would
-    :ivar undo: does so if that was interrupted or has never begun
-    """
+    """The end of a block of several locks, for one of them: `undo` if `release` was interrupted."""
 
     release: Callable[[], object]
     undo: Callable[[], object]

@@ -1,34 +1,27 @@
 """Acquires several locks, all or none: a port of Curator's ``InterProcessMultiLock``.
 
-It acquires them in one global order, by alias and then by key, so multi-locks never deadlock with
-each other; and against one deadline. (Curator acquires them in the given order, gives each the
-whole timeout, and goes on after one has failed.)
+Unlike Curator it acquires them in one global order and against one deadline, and stops after one
+has failed.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from distlock.conf import UNSET, configuration
-from distlock.engine.calls import Call
+from distlock.engine.calls import Call, Steps, Wake
 from distlock.exceptions import LockBusy, LockLost, NotOwner
 from distlock.logs.loggers import safe
+from distlock.owner.hold import Hold
+from distlock.owner.owner import Owner
 
 from . import cancellation
-from .lock import KeyLock, Lock, Options
+from .lock import BlockEnd, KeyLock, Lock, Options
 from .mutex import zk_lock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from distlock.engine.calls import Steps, Wake
-    from distlock.owner.hold import Hold
-    from distlock.owner.owner import Owner
-
-    from .lock import BlockEnd
 
 logger = safe(logging.getLogger("distlock"))
 

@@ -1,35 +1,30 @@
 """Asks a participant to leave, or breaks its lock: an operator deletes its node.
 
-To ask (cooperative revocation) forces nobody: the node gets a mark, and its process calls the
-``on_revoke`` of the lock, which decides what to do. Source: Curator's ``Revoker``, ``Revocable``
-and ``RevocationListener``. The owner of a broken node learns of it at once: a hold is lost, and a
-waiter starts anew at the end of the queue. Running code goes on, though. So look first who it is,
-and rather ask.
+To ask forces nobody: the node gets a mark, and its process calls the ``on_revoke`` of the lock.
+The owner of a broken node learns of it at once: a hold is lost, and a waiter starts anew at the end
+of the queue. Running code goes on, though.
+Source: Curator's ``Revoker``, ``Revocable`` and ``RevocationListener``.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 
 from distlock.engine.errors import BadVersion, NoNode
 from distlock.inspection.state import LEASES
-from distlock.keys.znodes import with_request
+from distlock.keys.znodes import Participant, with_request
 from distlock.lease.nodes import LeaseHolder, Term
 from distlock.lease.operation import remove
 from distlock.logs.loggers import safe
+from distlock.session.programs import Program, Request
 from distlock.session.registry import session_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock.keys.znodes import Participant
-    from distlock.session.programs import Program, Request
-    from distlock.session.session import Session
+from distlock.session.session import Session
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -68,11 +63,8 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
     """Delete the node of a participant; return False if it is gone.
 
     It never deletes another node: one at the same path has another token, and so has a lease that
-    somebody has taken over. It does delete a node that was only renewed, or asked to leave, since
-    the snapshot.
+    somebody has taken over.
 
-    :param participant: a participant from `snapshot`, ``participants()`` or ``holder()``
-    :param using: the alias in ``DISTLOCK`` of its lock
     :raises LockUnavailable: ZooKeeper refused, or did not answer in time; then the outcome is
         unknown
     """
@@ -82,9 +74,7 @@ def break_node(participant: Participant, *, using: str = "default") -> bool:
 def _change(path: str, how: Callable[[Session, bytes, Any], Request | None], using: str) -> bool:
     """Read a node and send what `how` makes of it; return False if it is gone, or not to change.
 
-    :param how: returns a request that fails if somebody has written the node since; then it starts
-        anew
-    :raises LockUnavailable: the lock server refused, or did not answer in time
+    A request of `how` fails if somebody has written the node since; then this starts anew.
     """
     session = session_for(using)
 
@@ -117,10 +107,7 @@ def _deletion(participant: Participant, session: Session, data: bytes, stat: Any
 
 
 def check_listener(on_revoke: object) -> None:
-    """Raise for an ``on_revoke`` that a thread cannot call.
-
-    :raises TypeError: `on_revoke` is no function, or a coroutine function
-    """
+    """Raise TypeError for an ``on_revoke`` that a thread cannot call."""
     if on_revoke is not None and (not callable(on_revoke) or iscoroutinefunction(on_revoke)):
         raise TypeError(
             "on_revoke must be a function, which a thread of its own calls with the lock, and no "

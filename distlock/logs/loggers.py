@@ -1,18 +1,13 @@
-"""Makes loggers whose lines nobody can forge, since others choose paths, keys and labels.
-
-It also logs an outage of the servers: when it begins, once a minute, and when it is over.
-"""
+"""Makes loggers whose lines nobody can forge, since others choose paths, keys and labels."""
 
 from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 #: The characters that a line shows of one argument: an error names several nodes.
 _LONGEST: Final = 2000
@@ -51,8 +46,6 @@ _printable = _Printable()
 def safe(logger: logging.Logger, *filters: Callable[[logging.LogRecord], bool]) -> logging.Logger:
     """Make the arguments of a logger's records printable, and return the logger.
 
-    A logger's filter does not see the records of its children, so each logger needs one.
-
     :param filters: more filters for this logger; they see the arguments before these become text
     """
     for one in filters:
@@ -68,10 +61,7 @@ REPEAT_SECONDS: Final = 60.0
 
 
 class Outage:
-    """The times without a connection; used on the connection thread.
-
-    :param servers: as the lines name them, such as ``ZooKeeper at zk1:2181``
-    """
+    """Logs an outage of the servers: when it begins, once a minute, and when it is over."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers

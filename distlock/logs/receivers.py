@@ -60,7 +60,6 @@ def _contended(*, key: str, waited: float, **facts: Any) -> None:
 def _fields(
     facts: dict[str, Any], key: str, outcome: str, hold: Any = None, **more: Any
 ) -> dict[str, Any]:
-    """Return the fields of a record, from named facts: a record refuses some field names."""
     fields = {name: facts[name] for name in ("using", "template")}
     fields |= {"recipe": facts["sender"].__name__, "key": key, "outcome": outcome, **more}
     if hold:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from distlock.exceptions import DistlockError, LockKeyError
+from distlock.inspection.state import Lock, Snapshot
 from distlock.text import clipped, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from distlock.inspection.state import Lock, Snapshot
 
 #: Exit statuses beside 0, as in `run`: nothing found or done, wrong usage, no answer.
 NOTHING: Final = 1
@@ -37,7 +34,6 @@ EPILOG: Final = (
 
 
 def add_options(parser: CommandParser, *, as_json: bool = True) -> None:
-    """Add the options of all these subcommands."""
     parser.epilog = EPILOG
     parser.add_argument("--using", default="default", metavar="ALIAS", help="alias in DISTLOCK")
     if as_json:

@@ -1,18 +1,13 @@
-"""Runs a command that never outlives its lock, even if the holder's process dies.
+"""Runs a command that never outlives its lock, even if the holder's process is killed or paused.
 
-The holder itself cannot ensure that: it may be killed, or paused. So it feeds a *watchdog*, a small
-process beside the command, with the moment until which nobody else can have the lock. When that
-moment passes without a new one, the watchdog kills the command. When the pipe between the two
-closes, because the holder has died, the watchdog asks the command to end first.
+The holder feeds a *watchdog*, a small process beside the command, with the moment until which
+nobody else can have the lock. When that moment passes without a new one, the watchdog kills the
+command. When the pipe between the two closes, it asks the command to end first.
 
 The command begins as this file, run as a script: it leaves the watchdog behind and then becomes the
-command, so there is no moment without a watchdog, and the process id is the command's own. The
-watchdog has no parent: a command that waits for all of its children must not wait for it.
-
-The command leads a session, and thereby a process group, of its own. Signals go to the whole group,
-since a shell passes none on, and the children of a script must not go on without the lock. As
-leader of a session it has no controlling terminal, so it may still read from one, and Ctrl-C and
-Ctrl-Z reach the holder alone.
+command, so there is no moment without a watchdog. The watchdog has no parent: a command that waits
+for all of its children must not wait for it. Signals go to the whole process group, since a shell
+passes none on. The command leads a session, so Ctrl-C and Ctrl-Z reach the holder alone.
 """
 
 from __future__ import annotations
@@ -25,12 +20,11 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from typing_extensions import Self
 
 #: Exit statuses of a command that could not be started, as a shell has them.
@@ -46,8 +40,6 @@ LOOK_SECONDS = 0.05
 class WatchedCommand:
     """A running command with its watchdog; a context manager, which kills the rest at its end.
 
-    :param argv: the program and its arguments
-    :param environment: the command's environment
     :param seconds: the time that it may run without a `feed`
     """
 
@@ -128,9 +120,6 @@ def _signal(group: int, number: int) -> bool:
     except PermissionError:  # another user's (sudo), which we can only wait for
         return True
     return True
-
-
-# --- in the process that becomes the command -----------------------------------------------------
 
 
 def _become(argv: list[str], *, pipe: int, moment: float) -> None:

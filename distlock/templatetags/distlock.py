@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from django import template
 from django.utils import dateformat
 from django.utils.translation import gettext, pgettext
 
+from distlock.inspection.state import Contender
 from distlock.lease.nodes import LeaseHolder
 from distlock.text import printable as printable_text
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from distlock.inspection.state import Contender
 
 register = template.Library()
 

@@ -1,12 +1,6 @@
 """Help for the tests of code that uses locks, without a server and with one.
 
-Without a server: `memory_zookeeper`, `DistlockTestCase`, and the pytest fixture
-``distlock_memory``. With an embedded one, for several processes: `embedded_zookeeper`,
-`EmbeddedZooKeeperTestCase`, and the fixture ``zookeeper_embedded``. For both, and for a real
-server: `hold`, `expire_session`, `assert_locked`, `captured_locks`.
-
 Real servers and broken links are in the package django-distlock-chaos, with fixtures of its own.
-
 Nothing is imported before it is used, pytest by none of them.
 """
 

@@ -7,12 +7,10 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import IO, Final, cast
 
 _READY: Final = "ZooKeeper ready on "
 
@@ -28,10 +26,7 @@ class EmbeddedProcess:
 
 @contextmanager
 def embedded_process() -> Iterator[EmbeddedProcess]:
-    """Run an empty embedded ZooKeeper for the block; it ends with this process however that ends.
-
-    :raises ChildProcessError: it did not start
-    """
+    """Run an empty embedded ZooKeeper for the block; it ends with this process in any case."""
     owner = os.getpid()
     command = [sys.executable, "-m", "distlock.embedded", "--parent", str(owner)]
     with tempfile.TemporaryFile("w+") as log:

@@ -6,16 +6,13 @@ asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from distlock.embedded.tree import MemoryTree
 
-    from distlock.embedded.tree import MemoryTree
-
-    from .embedded import EmbeddedProcess
+from .embedded import EmbeddedProcess
 
 
 @pytest.fixture

@@ -1,17 +1,15 @@
-"""Tools for tests of locked code: another holder, faults on demand, and a record of locks.
-
-They work with a real server, too, `lose_connection` with ZooKeeper's.
-"""
+"""Tools for tests of locked code: another holder, faults on demand, and a record of locks."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import time
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from distlock.conf import configuration
 from distlock.contenders.contender import QueuedContender
@@ -19,6 +17,7 @@ from distlock.contenders.waiting import Attempt
 from distlock.engine.calls import Call
 from distlock.engine.zookeeper.client import Client
 from distlock.exceptions import LockBusy
+from distlock.inspection.state import Contender
 from distlock.inspection.tree import look, snapshot
 from distlock.keys.templates import literal_key, znode_name
 from distlock.queue.policies import FAIR, READER, WRITER
@@ -26,11 +25,6 @@ from distlock.session.engines import end_session
 from distlock.session.registry import session_for
 from distlock.session.session import Session
 from distlock.signals import lock_acquired, lock_contended, lock_failed, lock_lost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.inspection.state import Contender
 
 #: How long these tools wait for what a server does at once, in seconds.
 PATIENCE: Final = 15.0

@@ -13,7 +13,7 @@ from django.db import DatabaseError, connection
 from django.test import Client
 
 from distlock import LockUnavailable, zk_lease, zk_lock
-from distlock.locks.actions import Target
+from distlock.locks import actions
 from tests.admin.tools import LIST, address, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, Tree
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 
 ACTIONS = ["revoke", "break"]
+#: The functions that do it.
+DONE_BY = {"revoke": "revoke", "break": "break_node"}
 
 
 def form(key: str, action: str) -> str:
@@ -70,11 +72,11 @@ def test_it_is_logged_who_did_what_to_whom(tree: Tree, operator: Client) -> None
 def test_the_intent_is_on_record_before_anything_is_done(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    def crash(*_: object) -> bool:
+    def crash(*_: object, **__: object) -> bool:
         raise RuntimeError
 
     monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
-    monkeypatch.setattr(Target, "act", crash)
+    monkeypatch.setattr(actions, DONE_BY[action], crash)
     with cleared(tree):
         stand(tree, "key", data="o1")
         with pytest.raises(RuntimeError):
@@ -118,7 +120,7 @@ def test_a_second_time_it_was_already_gone(tree: Tree, operator: Client, action:
 def test_one_who_leaves_meanwhile_is_not_logged(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    monkeypatch.setattr(Target, "act", lambda *_: False)
+    monkeypatch.setattr(actions, DONE_BY[action], lambda *_, **__: False)
     with cleared(tree):
         stand(tree, "key", data="o1")
         answer = operator.post(form("key", action), follow=True)
@@ -247,10 +249,10 @@ def test_only_a_participant_of_the_lock_is_hit(tree: Tree, operator: Client) -> 
 def test_without_an_answer_the_outcome_is_recorded_as_unknown(
     tree: Tree, operator: Client, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    def fail(*_: object) -> bool:
+    def fail(*_: object, **__: object) -> bool:
         raise LockUnavailable("no answer")
 
-    monkeypatch.setattr(Target, "act", fail)
+    monkeypatch.setattr(actions, DONE_BY[action], fail)
     with cleared(tree):
         stand(tree, "key")
         answer = operator.post(form("key", action))

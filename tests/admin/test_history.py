@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distlock.history.recorder import Event
+from distlock.history import Event
 from distlock.models import LockEvent
 from tests.admin.tools import address, markup, said
 

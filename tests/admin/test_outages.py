@@ -8,7 +8,7 @@ import pytest
 from kazoo.security import make_acl
 
 from distlock import zk_lock
-from distlock.admin import reading
+from distlock.admin import model_admin
 from distlock.session.registry import close_sessions
 from distlock_chaos.ports import free_ports
 from tests.admin.tools import LIST, address, keys, markup, said
@@ -31,7 +31,7 @@ def get(operator: Client, page: str) -> Any:
         "detail": address("key"),
         "confirmation": address("key", "break", node="_c_x-lock-0000000000", token=1),
     }
-    with within(reading.BUDGET + 2 * OVERRUN):
+    with within(model_admin.BUDGET + 2 * OVERRUN):
         return operator.get(addresses.get(page, page))
 
 

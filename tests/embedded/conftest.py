@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from distlock.embedded.server import EmbeddedZooKeeper
+from distlock.embedded.server import WORDS, EmbeddedZooKeeper
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import end_in, folder_in
 from tests.kit.tools import PATIENCE, REAP_SECONDS
@@ -59,4 +59,13 @@ def zookeeper() -> Iterator[EmbeddedZooKeeper]:
     """The server on which the borrowed tests of recipes run."""
     with EmbeddedZooKeeper() as server:
         server.tree.reap_after = REAP_SECONDS
+        WORDS[b"wchp"] = _wchp  # by which these tests see who watches
         yield server
+        del WORDS[b"wchp"]
+
+
+def _wchp(server: EmbeddedZooKeeper) -> str:
+    watches = dict(server.tree._watches)
+    return "".join(
+        f"{path}\n" + "".join(f"\t{one:#x}\n" for one in ids) for (path, _), ids in watches.items()
+    )

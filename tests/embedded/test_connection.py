@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tracemalloc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -106,31 +104,6 @@ def test_hundreds_of_silent_connections_keep_nobody_out(
         assert guest.ask(11)[0] == 0
         assert len(embedded.connections) <= server_module.MOST_CONNECTIONS
     assert f"there are more than {server_module.MOST_CONNECTIONS}" in caplog.text
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells whose a connection is.")
-def test_the_sessions_of_one_user_take_half_of_the_places_at_most(
-    embedded: EmbeddedZooKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    half = server_module.MOST_CONNECTIONS // 2
-    users = server_module.users_of_clients
-    with ExitStack() as crowd:
-        for _ in range(half - 1):  # and the bystander
-            crowd.enter_context(RawClient(embedded.port)).greet(30)
-        mine = users(embedded.port)
-        assert set(mine.values()) == {str(os.geteuid())}
-        with RawClient(embedded.port) as another, pytest.raises(ConnectionError):
-            another.greet(30)
-        assert "its user has half of the places" in caplog.text
-        monkeypatch.setattr(
-            server_module,
-            "users_of_clients",
-            lambda port: {one: mine.get(one, "somebody else") for one in users(port)},
-        )
-        for _ in range(half):
-            assert crowd.enter_context(RawClient(embedded.port)).greet(30).session_id
-        with RawClient(embedded.port) as another:
-            assert another.closed()
 
 
 def test_a_client_that_never_reads_costs_little_memory_and_then_its_session(

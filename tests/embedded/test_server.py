@@ -66,23 +66,10 @@ def test_it_ends_by_itself_when_nobody_is_connected() -> None:
         (b"isro", "rw"),
         (b"envi", "Environment:\nzookeeper.version=3.8.0-"),
         (b"srvr", "Mode: standalone"),
-        (b"stat", "Clients:\n /127.0.0.1:{port}[1](queued=0,recved=3,sent=3)\n"),
-        (b"cons", " /127.0.0.1:{port}[1](queued=0,recved=3,sent=3,sid={session},to=30000)\n"),
-        (b"conf", "maxSessionTimeout=40000"),
-        (b"dump", "Session Sets (1)/(1):\n"),
-        (b"dump", "ephemeral nodes dump:\nSessions with Ephemerals (1):\n{session}:\n\t/mine\n"),
-        (b"wchs", "1 connections watching 1 paths\nTotal watches:1\n"),
-        (b"wchp", "/watched\n\t{session}\n\n"),
-        (b"wchc", "{session}\n\t/watched\n\n"),
-        (b"srst", "srst is not executed because it is not in the whitelist.\n"),
     ],
 )
 def test_it_answers_four_letter_words(client: KazooClient, word: bytes, answer: str) -> None:
-    client.exists("/watched", watch=lambda _: None)
-    client.create("/mine", ephemeral=True)
-    port = client._connection._socket.getsockname()[1]
-    session = hex(client.client_id[0])
-    assert answer.format(port=port, session=session) in client.command(word)
+    assert answer in client.command(word)
 
 
 def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

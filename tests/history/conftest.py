@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from django.db import connections
 
-from distlock.history import recorder
-from distlock.history.recorder import Recorder
+from distlock import history as recorder
+from distlock.history import Recorder
 from distlock.models import LockEvent
 from tests.fencing.conftest import databases, sqlite
 from tests.kit.tools import PATIENCE

@@ -26,7 +26,7 @@ PREAMBLE = f"""
 import os, sys, threading, time
 import django; django.setup()
 
-from distlock.history import recorder
+from distlock import history as recorder
 from tests.history.tools import refuse
 recorder.Recorder.flush.__defaults__ = ({PATIENCE},)
 """

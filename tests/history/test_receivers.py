@@ -19,7 +19,7 @@ from distlock import (
     zk_rwlock,
     zk_semaphore,
 )
-from distlock.history import receivers
+from distlock import history as receivers
 from distlock.models import LockEvent
 from distlock.owner.owner import label
 from tests.history.tools import KEY
@@ -29,7 +29,7 @@ from tests.kit.tools import PATIENCE, MakeOwner, Tree
 if TYPE_CHECKING:
     from pytest_django import Settings
 
-    from distlock.history.recorder import Event
+    from distlock.history import Event
     from tests.kit.losses import SetOptions
 
 Kind = LockEvent.Kind

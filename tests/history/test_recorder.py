@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connections, transaction
 
-from distlock.history import recorder
-from distlock.history.recorder import Recorder, flush, record
+from distlock import history as recorder
+from distlock.history import Recorder, flush, record
 from distlock.models import LockEvent
 from distlock_chaos.proxy import TcpProxy
 from tests.history.conftest import create_table, drop_table, keys

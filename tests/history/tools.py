@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from distlock import signals
-from distlock.history.recorder import Event
+from distlock.history import Event
 from distlock.models import LockEvent
 
 KEY = "stock:42"

@@ -13,7 +13,7 @@ from distlock import LockLost, NotOwner, zk_lease
 from distlock.engine.deadline import now
 from distlock.keys.templates import znode_name
 from distlock.lease import operation
-from distlock.lease import sweep as sweeping
+from distlock.lease import persistent as sweeping
 from distlock.lease.hold import DRIFT, known
 from distlock.lease.persistent import sweep
 from tests.kit.helpers import spawn_python
@@ -44,7 +44,7 @@ def take_turns(name: str, using: str = "default") -> list[tuple[int, float, floa
     for turn in range(TURNS):
         owner = f"{name}-{turn}"
         assert zk_lease("key", SHORT, owner=owner, using=using, timeout=90).acquire()
-        hold = known((using, znode_name("key"), owner))
+        hold = known.get((using, znode_name("key"), owner))
         assert hold is not None
         since = now()
         turns.append((hold.token, since, since + hold.valid_for()))

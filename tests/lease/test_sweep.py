@@ -12,8 +12,7 @@ from celery import Celery
 from django.core.management import CommandError, call_command
 
 from distlock import LockUnavailable, zk_lease
-from distlock.lease.persistent import sweep
-from distlock.lease.sweep import Swept
+from distlock.lease.persistent import Swept, sweep
 from distlock.management.subcommands import sweep as subcommand
 from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib.auth.management import get_system_username
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock import process
+from distlock.inspection.state import Contender, Lock
 from distlock.inspection.tree import look
-from distlock.locks.actions import Target
-from distlock.logs.audit import carry_out
+from distlock.locks.actions import Action, Target, carry_out
 from distlock.management.output import NOTHING, USAGE, add_options, duration, exit_statuses, table
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from distlock.inspection.state import Contender, Lock
-    from distlock.locks.actions import Action
 
 HELP = "Delete the node of a lock's holder. Its code learns of it, but goes on: rather try revoke."
 
@@ -29,7 +25,6 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def add_targets(parser: CommandParser) -> None:
-    """Add the arguments of `break`, which are those of `revoke`, too."""
     parser.add_argument("key", help="the key of the lock")
     parser.add_argument(
         "--node",
@@ -50,11 +45,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 def act(
     command: BaseCommand, action: Action, options: dict[str, Any], words: tuple[str, str]
 ) -> list[bool]:
-    """Ask the targets to release, or break their locks; write a line for each, and keep a record.
-
-    :param words: the line's beginning where it was done, and where not
-    :return: whether it was done, for each
-    """
+    """Ask the targets to release, or break their locks; return whether it was done, for each."""
     operator = f"{get_system_username() or os.getuid()}@{process.this.host}"
     reason = printable(options["reason"])
     outcomes = []
@@ -72,10 +63,7 @@ def act(
 
 
 def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
-    """Return the one node that was named, or the holders.
-
-    :raises CommandError: there is no target, or more than one
-    """
+    """Return the one node that was named, or the holders."""
     seen = look(options["key"], options["using"], depth=None, budget=options["budget"])
     node = options["node"]
     found = [
@@ -100,7 +88,6 @@ def _targets(options: dict[str, Any]) -> list[tuple[Lock, Contender]]:
 
 
 def _ask(command: BaseCommand, targets: list[tuple[Lock, Contender]]) -> None:
-    """Show the targets, and go on only after a yes."""
     if not sys.stdin.isatty():
         raise CommandError(
             "There is no terminal to ask at. Say -y if you are sure.", returncode=USAGE

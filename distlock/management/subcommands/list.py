@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import normalize
 
-from distlock.inspection.state import ORDERS
+from django.core.management.base import BaseCommand, CommandParser
+
+from distlock.inspection.state import ORDERS, Lock
 from distlock.inspection.tree import snapshot
 from distlock.inspection.wait_graph import cycles
 from distlock.management import output
-
-if TYPE_CHECKING:
-    from django.core.management.base import BaseCommand, CommandParser
-
-    from distlock.inspection.state import Lock
 
 HELP = "List the locks that somebody holds or waits for."
 

@@ -9,7 +9,9 @@ import signal
 import sys
 import time
 from argparse import REMAINDER
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -18,16 +20,13 @@ from distlock.exceptions import LockBusy, LockLost
 from distlock.locks.mutex import zk_lock
 from distlock.management.output import USAGE, exit_statuses, seconds
 from distlock.management.watchdog import LOOK_SECONDS, NOT_EXECUTABLE, NOT_FOUND, WatchedCommand
+from distlock.owner.hold import Hold
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import FrameType
-
     from typing_extensions import Self
 
-    from distlock.owner.hold import Hold
 
 HELP = "Run a command under a lock that all machines share, as flock(1) does on one machine."
 
@@ -132,10 +131,8 @@ def _to_its_end(
 ) -> int:
     """Wait until all processes of the command have ended, and return its exit status.
 
-    :param received: the signals that have come
     :param grace: seconds from SIGTERM to SIGKILL
     :param spare: the same when the lock is lost, or about to be
-    :raises LockLost: so it was
     """
     lost, kill_at = False, math.inf
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.conf.rules import ABOUT_EMBEDDED
 from distlock.embedded.server import EmbeddedZooKeeper
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HELP = "Run a ZooKeeper on loopback until Ctrl-C, for development and tests."
 
@@ -67,10 +65,7 @@ def handle(command: BaseCommand, options: dict[str, Any]) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Let SIGINT and SIGTERM raise `KeyboardInterrupt`.
-
-    SIGINT too: a shell starts its background jobs with SIGINT ignored.
-    """
+    """Let SIGTERM, and SIGINT, which a shell's background jobs ignore, raise KeyboardInterrupt."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.default_int_handler) for number in numbers]
     try:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from distlock.inspection.state import Contender, Lock
 from distlock.inspection.tree import look
 from distlock.management import output
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.inspection.state import Contender, Lock
 
 HELP = "Show who holds a lock, and who waits for it in which order."
 

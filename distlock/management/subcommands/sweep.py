@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from distlock.celery.tickets import sweep_tickets
-from distlock.lease.sweep import sweep
+from distlock.lease.persistent import sweep
 from distlock.management.output import exit_statuses
 
 HELP = "Remove leases (zk_lease) and tickets of lost tasks that have expired by the server's clock."

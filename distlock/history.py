@@ -1,8 +1,9 @@
-"""Writes events to the database, on one thread for each process that has any.
+"""Keeps the last events of all locks and processes in the database, as a slow-query log does.
 
-Callers only put an event into a queue. The thread writes a batch about once a second, so a killed
-process takes its last second with it. A batch that the database refuses is dropped. The log says so
-at the first one, and how many events were lost when writing works again.
+Receivers of the app's signals, connected if an alias has the setting ``HISTORY``, make an event of
+what is worth a row. A signal handler may interrupt any line and send a signal itself, so callers
+take no lock. One thread of each process writes the events about once a second, so a killed process
+takes its last second with it. A batch that the database refuses is dropped.
 """
 
 from __future__ import annotations
@@ -11,27 +12,32 @@ import _thread
 import atexit
 import logging
 import threading
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
+from django.core.signals import setting_changed
 from django.db import close_old_connections, router, transaction
+from django.dispatch import Signal, receiver
 from django.utils.timezone import make_naive
 
-from distlock import process
+from distlock import process, signals
 from distlock.conf import configuration
+from distlock.exceptions import DeadlockDetected
 from distlock.inspection.state import LEADER
 from distlock.keys.templates import znode_name
 from distlock.keys.znodes import read_json, text_in
+from distlock.lease.hold import LeaseHold
 from distlock.logs.loggers import safe
 from distlock.models import LockEvent
+from distlock.owner.hold import REASONS, Hold, grant_of
+from distlock.owner.owner import current
 from distlock.text import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = safe(logging.getLogger("distlock"))
 
@@ -112,8 +118,6 @@ class Recorder:
         #: Whether the last batch was refused, and that was logged.
         self._failing = False
 
-    # --- for callers -----------------------------------------------------------------------------
-
     def record(self, event: Event) -> None:
         """Record an event, soon. Never blocks."""
         if self._events.qsize() < MOST:
@@ -134,8 +138,6 @@ class Recorder:
         self._events.put(written)
         self._hurry.set()
         return written.wait(timeout)
-
-    # --- on the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -222,3 +224,78 @@ def _forget_the_parent() -> None:
 
 
 atexit.register(flush)
+
+
+Kind: Final = LockEvent.Kind
+
+
+def _released(*, hold: Hold, held_for: float, using: str, **_: Any) -> None:
+    conf, reason = configuration(using), hold.lost_reason
+    if conf.history and (reason or max(hold.waited, held_for) >= conf.history_slow):
+        detail = f"Lost before its end: {REASONS[reason]}." if reason else ""
+        record(_of(hold, Kind.HELD, held_for, detail or ("Shared." if hold.shared else "")))
+
+
+def _lost(*, hold: Hold, reason: str, using: str, **_: Any) -> None:
+    if configuration(using).history:
+        held_for = (datetime.now(timezone.utc) - hold.acquired_at).total_seconds()
+        record(_of(hold, Kind.LOST, held_for, f"Lost: {REASONS[reason]}."))
+
+
+def _of(hold: Hold, kind: LockEvent.Kind, held_for: float, detail: str) -> Event:
+    owner = hold.owner if isinstance(hold, LeaseHold) else grant_of(hold).data
+    return Event(
+        kind=kind,
+        using=hold.using,
+        key=hold.key,
+        at=time.time(),
+        owner=owner,
+        waited=hold.waited,
+        held_for=held_for,
+        token=hold.token,
+        detail=detail,
+    )
+
+
+def _contended(*, key: str, waited: float, using: str, **_: Any) -> None:
+    _in_vain(Kind.BUSY, key, using, waited)
+
+
+def _failed(*, key: str, waited: float, using: str, error: Exception, **_: Any) -> None:
+    kind = Kind.DEADLOCK if isinstance(error, DeadlockDetected) else Kind.FAILED
+    _in_vain(kind, key, using, waited, str(error))
+
+
+def _in_vain(kind: LockEvent.Kind, key: str, using: str, waited: float, detail: str = "") -> None:
+    conf = configuration(using)
+    if conf.history:
+        now, owner = time.time(), current().describe(conf)
+        record(Event(kind, using, key, now, owner=owner, waited=waited, detail=detail))
+
+
+_RECEIVERS: Final[dict[Signal, Callable[..., None]]] = {
+    signals.lock_released: _released,
+    signals.lock_lost: _lost,
+    signals.lock_contended: _contended,
+    signals.lock_failed: _failed,
+}
+
+
+def connect() -> None:
+    """Receive signals if an alias keeps a history."""
+    for signal, handler in _RECEIVERS.items():
+        change = signal.connect if is_kept() else signal.disconnect
+        change(handler, dispatch_uid="distlock.history")
+
+
+def is_kept() -> bool:
+    """Return whether an alias keeps a history; the settings may be wrong."""
+    aliases = getattr(settings, "DISTLOCK", None)
+    options = aliases.values() if isinstance(aliases, Mapping) else ()
+    return any(isinstance(one, Mapping) and one.get("HISTORY") for one in options)
+
+
+@receiver(setting_changed)
+def _settings_changed(*, setting: str, **_: Any) -> None:
+    if setting == "DISTLOCK":
+        connect()
