@@ -35,12 +35,6 @@ def test_a_block_without_an_owner_is_its_threads(tree: Tree, make_owner: MakeOwn
         hold.check()
 
 
-def test_an_error_in_the_block_releases_and_goes_on(tree: Tree) -> None:
-    with pytest.raises(ZeroDivisionError), zk_lease("key", LONG):
-        raise ZeroDivisionError
-    assert said(tree, "key") is None
-
-
 @pytest.mark.parametrize("error", [None, KeyError("the body's own")])
 def test_the_end_of_a_block_tells_a_loss_unless_the_body_has_raised(
     tree: Tree, error: Exception | None

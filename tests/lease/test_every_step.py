@@ -167,11 +167,6 @@ def test_an_exception_before_any_line_of_a_refused_block_leaves_nothing(
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-async def block_async() -> None:
-    async with zk_lease(KEY, LONG, timeout=5):
-        await asyncio.sleep(0)
-
-
 def test_a_block_interrupted_in_an_outage_is_given_back_after_it(
     tree: Tree, link: TcpProxy
 ) -> None:

@@ -69,14 +69,6 @@ def test_one_release_ends_it_however_often_it_was_acquired_and_a_second_is_refus
         lease.release()
 
 
-def test_the_parents_go_with_the_last_node(tree: Tree) -> None:
-    with zk_lease("key", LONG):
-        assert tree.children(tree.namespace) == ["@leases"]
-    eventually(lambda: not tree.client.exists(tree.namespace), PATIENCE)
-    with zk_lease("key", LONG):  # and are made again
-        assert said(tree, "key")
-
-
 # --- tokens --------------------------------------------------------------------------------------
 
 
@@ -178,19 +170,6 @@ def test_a_waiter_is_woken_by_the_release(tree: Tree, make_owner: MakeOwner) -> 
     assert owner_of(tree, "key") == "you"
     tree.await_watches()
     forgets_all(session_for())
-
-
-def test_a_waiter_goes_on_waiting_when_the_owner_renews(tree: Tree, make_owner: MakeOwner) -> None:
-    mine = zk_lease("key", 2, owner="me")
-    assert mine.acquire()
-    waiting = make_owner().submit(zk_lease("key", LONG, owner="you", using="other").acquire)
-    tree.await_watches(node_path(tree, "key"))
-    for _ in range(5):
-        mine.renew(LONG)
-        tree.await_watches(node_path(tree, "key"))
-    assert not waiting.done()
-    mine.release()
-    assert waiting.result(PATIENCE)
 
 
 def test_busy_says_who_has_it_and_until_when() -> None:

@@ -18,7 +18,7 @@ from distlock.management.subcommands import sweep as subcommand
 from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
-from tests.lease.tools import LONG, await_end, node_path, said
+from tests.lease.tools import LONG, await_end, node_path
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -72,11 +72,6 @@ def test_live_leases_and_unreadable_nodes_are_left_alone(tree: Tree) -> None:
     assert tree.client.get(path)[0] == b"?"
 
 
-def test_there_may_be_nothing_to_sweep(tree: Tree) -> None:
-    assert sweep() == Swept(0, 0, [])
-    assert not tree.client.exists(tree.namespace)
-
-
 def test_two_sweeps_at_a_time_remove_each_lease_once(make_owner: MakeOwner) -> None:
     let_end(300)
     start = threading.Barrier(2)
@@ -122,13 +117,6 @@ def run(*arguments: str) -> tuple[str, str]:
     out, errors = StringIO(), StringIO()
     call_command("distlock", "sweep", *arguments, stdout=out, stderr=errors)
     return out.getvalue(), errors.getvalue()
-
-
-def test_the_command_says_what_it_did(tree: Tree) -> None:
-    assert zk_lease("live", LONG, owner="me").acquire()
-    let_end(2)
-    assert run("--using", "other") == ("Removed 2 expired leases; 1 are live.\n", "")
-    assert said(tree, "live")
 
 
 def test_nodes_that_cannot_be_read_end_it_with_status_3(tree: Tree) -> None:

@@ -134,13 +134,6 @@ def test_the_one_before_is_known_and_watched(sides: tuple[Side, Side], sent: lis
     eventually(lambda: second.events == [False, True], PATIENCE, "news of the deletion")
 
 
-def test_it_is_watched_until_its_session_ends(sides: tuple[Side, Side]) -> None:
-    first = Contender(sides[0]).join()
-    second = Contender(sides[1], lambda self: self.watch(first.path)).join()
-    sides[0].expire()
-    eventually(lambda: second.events == [True], PATIENCE, "news of the deletion")
-
-
 def test_who_left_hears_nothing_of_the_one_before(sides: tuple[Side, Side]) -> None:
     first = Contender(sides[0]).join()
     second = Contender(sides[1], lambda self: self.watch(first.path)).join()

@@ -51,16 +51,6 @@ def test_one_lock_too_many_is_refused_before_it_is_sent() -> None:
     assert nodes.total == sum(len(path) + 4 for path in nodes.paths())
 
 
-def test_after_a_release_there_is_room_again() -> None:
-    taken, _ = take_all()
-    nodes, full = session_for().nodes, session_for().nodes.total
-    for key in taken[:5]:
-        zk_lock(key).release()
-    eventually(lambda: len(nodes.paths()) == len(taken) - 5)
-    assert nodes.total < full
-    assert zk_lock("another").acquire()
-
-
 def test_what_is_taken_and_released_is_not_counted_for_ever() -> None:
     for number in range(LIMIT // 20):
         with zk_lock(f"key-{number % 3}"):

@@ -24,7 +24,6 @@ from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
-from tests.session.tools import expire
 
 if TYPE_CHECKING:
     from pytest_django import Settings
@@ -122,16 +121,6 @@ def test_tries_to_reconnect_come_at_least_once_a_second() -> None:
                 connection, _ = listener.accept()
             connection.close()
         one.close()
-
-
-def test_an_expired_session_is_followed_by_another_in_the_same_object(
-    make_session: MakeSession, zookeeper: ZooKeeper
-) -> None:
-    one = make_session()
-    before = one.id
-    expire(one, zookeeper)
-    eventually(lambda: one.connected and one.id not in {0, before})
-    assert not one.over
 
 
 def test_a_server_with_no_connection_to_spare_is_named_as_a_cause(settings: Settings) -> None:

@@ -84,20 +84,6 @@ def watched(zookeeper: ZooKeeper, one: Session, path: str) -> bool:
     return bool(found) and f"0x{one.id:x}" in sessions.split("\n/")[0]
 
 
-def test_a_watcher_hears_of_a_change_and_of_one_only(
-    client: KazooClient, one: Session, node: str
-) -> None:
-    watcher = Watcher(one, node)
-    watcher.watch()
-    client.set(node, b"1")
-    client.delete(node)
-    eventually(lambda: watcher.told)
-    one.call(
-        one.children, "/", timeout=20, key=""
-    )  # later events would have come before this answer
-    assert watcher.told == [False]
-
-
 def test_a_node_that_is_not_there_cannot_be_watched_and_leaves_nothing(
     zookeeper: ZooKeeper, one: Session
 ) -> None:

@@ -75,16 +75,6 @@ def test_a_run_that_has_begun_leaves_the_lease_of_the_next_one(
 
 
 @pytest.mark.usefixtures("distlock_settings")
-def test_a_task_that_is_put_off_is_still_queued(report: Any, key: str) -> None:
-    message = Message(report, key)
-    with held_elsewhere(key):
-        assert message.run().state == states.RETRY
-        assert report.delay(key).id == message.id
-    message.run()
-    assert free(report, key)
-
-
-@pytest.mark.usefixtures("distlock_settings")
 def test_a_retry_is_queued_no_longer(
     report: Any, runs: list[Any], key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
