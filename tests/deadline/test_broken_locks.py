@@ -17,7 +17,6 @@ from tests.kit.losses import Loss, await_own_watch
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, forgets_all, inside, within
 
 KEY = "key"
-T = 4.0
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -46,17 +45,6 @@ def test_a_break_is_noticed_at_once_and_the_next_in_line_has_the_lock(
     forgets_all(session_for())
 
 
-def test_a_break_before_the_first_heartbeat_is_noticed_with_it(
-    tree: Tree, losses: list[Loss]
-) -> None:
-    with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
-        tree.client.delete(hold.path)
-        with within(T / 6 + 0.5):
-            eventually(lambda: hold.lost, PATIENCE)
-        eventually(lambda: losses)
-    assert [loss.hold for loss in losses] == [hold]
-
-
 def test_verify_notices_a_break_that_no_watch_has_told(
     tree: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -68,17 +56,6 @@ def test_verify_notices_a_break_that_no_watch_has_told(
         with pytest.raises(LockLost):
             hold.verify()
         assert hold.lost
-
-
-def test_only_the_broken_hold_is_lost(tree: Tree, losses: list[Loss]) -> None:
-    with zk_lock("another") as another:
-        with pytest.raises(LockLost), zk_lock(KEY) as hold:  # noqa: PT012
-            await_own_watch(tree, hold)
-            tree.client.delete(hold.path)
-            eventually(lambda: losses)
-        another.check()
-        another.verify()
-    assert [loss.key for loss in losses] == [KEY]
 
 
 def test_a_write_to_the_node_is_no_break_and_ends_no_watch(tree: Tree) -> None:

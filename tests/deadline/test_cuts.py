@@ -16,7 +16,7 @@ from distlock import LockLost, zk_lock
 from distlock.engine import deadline
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
-from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted, pass_time
+from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all
 
 if TYPE_CHECKING:
@@ -29,34 +29,6 @@ T = 4.0
 pytestmark = pytest.mark.usefixtures("tree")
 
 Shift = Callable[[float], None]
-
-
-def test_a_cut_shorter_than_the_lease_keeps_the_hold(
-    tree: Tree,
-    broken_link: TcpProxy,
-    set_options: SetOptions,
-    losses: list[Loss],
-    make_owner: MakeOwner,
-) -> None:
-    set_options(SESSION_TIMEOUT=8)
-    await_connection()
-    rival, rivals = make_owner(), zk_lock(KEY, using="other")
-    with zk_lock(KEY) as hold:
-        granted = rival.submit(rivals.acquire, timeout=PATIENCE * 2)
-        line = tree.await_line(KEY, 2)
-        broken_link.cut()
-        pass_time(1)
-        hold.check()
-        broken_link.pass_through()
-        await_connection()
-        pass_time(8 * 2 / 3)  # longer than what was left of the lease
-        hold.check()
-        hold.verify()
-        assert tree.line(KEY) == line
-        assert not granted.done()
-    assert granted.result(PATIENCE)
-    assert not losses
-    rival.now(rivals.release)
 
 
 def test_a_cut_longer_than_the_lease_is_told_before_the_rival_has_the_lock(

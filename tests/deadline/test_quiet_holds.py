@@ -52,16 +52,6 @@ def test_a_quiet_hold_stays_valid_for_several_session_timeouts(
     assert not losses
 
 
-@pytest.mark.parametrize(("asked", "granted"), [(60, 20), (1, 2)])
-@pytest.mark.usefixtures("stopped_clock")
-def test_the_lease_counts_with_the_timeout_that_the_server_granted(
-    set_options: SetOptions, asked: float, granted: float
-) -> None:
-    set_options(SESSION_TIMEOUT=asked)
-    with zk_lock(KEY) as hold:
-        assert hold.valid_for() == pytest.approx(granted * 2 / 3)
-
-
 def test_the_lease_counts_from_the_send_and_not_from_the_answer(
     broken_link: TcpProxy, set_options: SetOptions
 ) -> None:

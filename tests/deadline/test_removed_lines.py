@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, zk_lock, zk_semaphore
-from distlock.contenders.waiting import Attempt
 from distlock.session.registry import session_for
 from tests.contenders.tools import Waiter
 from tests.kit.helpers import eventually
-from tests.kit.losses import watchers
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, settle
 
 if TYPE_CHECKING:
@@ -51,43 +49,6 @@ def begin_anew(tree: Tree, number: int) -> None:
         transaction.delete(f"{path}/used-{used:010d}")
     outcomes = transaction.commit()
     assert not any(isinstance(outcome, Exception) for outcome in outcomes), outcomes
-
-
-def await_watch_on_second(tree: Tree) -> None:
-    """Wait until the second in line is this process's and watches its own node."""
-    _, second = tree.await_line(KEY, 2)
-    mine = f"{session_for().id:#x}"
-    eventually(lambda: mine in watchers(tree, f"{tree.path(KEY)}/{second}"), PATIENCE)
-
-
-def hear_of_it() -> None:
-    """Wait until this process has heard of both deletes: the holder's and its own."""
-    eventually(lambda: not session_for().watches.watchers, PATIENCE)
-
-
-def test_a_waiter_who_was_granted_in_a_line_that_is_gone_joins_the_next_one(
-    tree: Tree, make_owner: MakeOwner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It hears in one go that it has the lock and that its own node is gone."""
-    holder, waiter, others = make_owner(), make_owner(), zk_lock(KEY, using="other")
-    holder.now(others.acquire)
-    patience, removed = Attempt.patience, False
-
-    def late(attempt: Attempt[Any]) -> float | None:
-        if removed:
-            hear_of_it()
-        return patience(attempt)
-
-    monkeypatch.setattr(Attempt, "patience", late)
-    granted = waiter.submit(zk_lock(KEY).acquire, timeout=PATIENCE)
-    await_watch_on_second(tree)
-    removed = True
-    remove_line(tree)
-    assert granted.result(PATIENCE)
-    tree.await_line(KEY, 1)
-    waiter.now(zk_lock(KEY).release)
-    with pytest.raises(LockLost):
-        holder.now(others.release)
 
 
 @pytest.mark.parametrize("count", [1, 2])

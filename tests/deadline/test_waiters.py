@@ -24,7 +24,6 @@ from tests.kit.tools import (
     await_connection,
     expire,
     forgets_all,
-    settle,
     within,
 )
 
@@ -35,36 +34,6 @@ if TYPE_CHECKING:
 KEY = "key"
 
 pytestmark = pytest.mark.usefixtures("tree")
-
-
-def test_a_cut_within_the_session_keeps_the_order_of_the_line(
-    tree: Tree, broken_link: TcpProxy, holder: Owner, make_owner: MakeOwner
-) -> None:
-    served: list[str] = []
-    await_connection()
-
-    def wait(using: str, name: str) -> None:
-        with zk_lock(KEY, using=using, timeout=PATIENCE):
-            served.append(name)
-
-    waiters = []
-    for number, using in enumerate(["default", "other", "default", "other"]):
-        waiters.append(make_owner().submit(wait, using, f"{number} over {using}"))
-        line = tree.await_line(KEY, number + 2)
-    settle(session_for())
-    session_id = session_for().id
-    for _ in range(2):
-        broken_link.cut()
-        eventually(lambda: not session_for().connected)
-        broken_link.pass_through()
-        await_connection()
-    assert session_for().id == session_id
-    assert tree.line(KEY) == line
-    holder.now(zk_lock(KEY, using="other").release)
-    for waiter in waiters:
-        waiter.result(PATIENCE)
-    assert served == ["0 over default", "1 over other", "2 over default", "3 over other"]
-    forgets_all(session_for())
 
 
 def test_a_new_session_goes_to_the_end_of_the_line_within_the_same_time(

@@ -306,13 +306,6 @@ def test_several_seeds_are_several_runs(
     ]
 
 
-def test_the_help_says_that_servers_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        call_command("distlock", "chaos", "--help")
-    text = " ".join(capsys.readouterr().out.split())
-    assert "It starts its own ZooKeeper servers and worker processes on loopback" in text
-
-
 def descendants(pid: int) -> list[int]:
     """The processes that `pid` has started, and that these have started."""
     listed = subprocess.run(
