@@ -128,26 +128,6 @@ def test_what_is_no_name_of_a_lock_has_nobody(operator: Client, name: str) -> No
     assert "Nobody holds this lock" in said(page)
 
 
-def test_one_who_was_asked_to_leave_is_marked(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        stand(tree, "key", data=b"__REVOKE__")
-        page = said(operator.get(address("key")))
-        assert "a participant that was asked to leave" in page
-        assert "asked to release" in page
-
-
-def test_what_operators_did_is_told(tree: Tree, operator: Client) -> None:
-    with cleared(tree):
-        stand(tree, "key", data="nightly")
-        (holder,) = the_lock("key").holders
-        confirmation = operator.get(of(holder, "key", "break"))
-        assert "nightly" in said(confirmation)
-        operator.post(of(holder, "key", "break"))
-        page = said(operator.get(address("key")))
-        path = holder.participant.path
-        assert f"operator : Broke the lock of nightly on key ({path}, token " in page
-
-
 def test_only_who_may_sees_the_buttons(tree: Tree, make_operator: MakeOperator) -> None:
     with cleared(tree):
         stand(tree, "key")

@@ -118,16 +118,6 @@ def test_no_server_that_can_be_reached_is_an_error(
     assert caplog.messages == []
 
 
-def test_one_dead_server_of_three_is_a_warning(
-    distlock_settings: Settings, zookeeper_ensemble: ZooKeeper
-) -> None:
-    alive = zookeeper_ensemble.hosts.split(",")[:2]
-    down = f"127.0.0.1:{free_ports(1)[0]}"
-    with_options(distlock_settings, HOSTS=[*alive, down])
-    assert findings()[f"server {down}"].level == "warning"
-    assert run("doctor")[0] == 0
-
-
 def test_without_a_session_the_status_is_69(settings: Settings) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         hosts = f"127.0.0.1:{silent.getsockname()[1]}"

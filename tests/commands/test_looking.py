@@ -106,7 +106,7 @@ def test_of_a_long_line_the_first_are_shown(tree: Tree, monkeypatch: pytest.Monk
         assert "and 2 more" in run("show", "key")[1]
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"]])
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["revoke", "key"], ["sweep"]])
 def test_without_zookeeper_the_status_is_69(settings: Settings, command: list[str]) -> None:
     hosts = f"127.0.0.1:{free_ports(1)[0]}"
     settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.2}}
@@ -116,7 +116,7 @@ def test_without_zookeeper_the_status_is_69(settings: Settings, command: list[st
     assert hosts in errors
 
 
-@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["break", "key", "-y"]])
+@pytest.mark.parametrize("command", [["list"], ["show", "key"], ["break", "key", "-y"], ["sweep"]])
 def test_wrong_settings_have_status_78(command: list[str]) -> None:
     status, _, errors = run(*command, "--using", "elsewhere")
     assert status == 78

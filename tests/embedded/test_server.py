@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from kazoo.client import KazooClient
 
 from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
-from tests.kit.helpers import eventually, raw_client
-from tests.kit.tools import PATIENCE
+from tests.kit.helpers import raw_client
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
 
 
 def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:
@@ -25,15 +26,6 @@ def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:
 def test_a_port_in_use_is_an_error(embedded: EmbeddedZooKeeper) -> None:
     with pytest.raises(OSError, match="in use"):
         EmbeddedZooKeeper(port=embedded.port)
-
-
-def test_it_ends_while_clients_are_connected() -> None:
-    with EmbeddedZooKeeper() as server:
-        client = KazooClient(server.hosts)
-        client.start(PATIENCE)
-    assert not server.connections
-    client.stop()
-    client.close()
 
 
 def test_transaction_ids_rise_over_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,13 +42,6 @@ def test_session_ids_differ_after_a_restart_at_once() -> None:
             return client.client_id[0]
 
     assert session_id() < session_id()
-
-
-def test_it_ends_by_itself_when_nobody_is_connected() -> None:
-    with EmbeddedZooKeeper(idle=1.5) as server:
-        with raw_client(server.hosts):
-            assert not server.wait(2.5)
-        assert server.wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -96,17 +81,3 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tree_module, "time", clock)
         tree.reap_when_due()
         assert ("container" in tree.children("/")) is there
-
-
-def test_empty_containers_go_by_themselves(
-    embedded: EmbeddedZooKeeper, client: KazooClient
-) -> None:
-    embedded.tree.reap_after = 0.05
-    embedded.tree.create("/container", container=True)
-    embedded.tree.create("/new-container", container=True)
-    client.create("/container/child")
-    client.delete("/container/child")
-    eventually(
-        lambda: sorted(client.get_children("/")) == ["new-container", "zookeeper"],
-        PATIENCE,
-    )

@@ -19,40 +19,6 @@ if TYPE_CHECKING:
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 
 
-def test_readers_of_both_languages_share_and_the_last_one_lets_a_writer_in(
-    contender: NewContender, tree: Tree
-) -> None:
-    java, python, writer = contender("Java"), contender("Python"), contender("Java")
-    assert java.acquire("read")
-    assert python.acquire("read")
-    granted = writer.ask("write")
-    tree.await_line(KEY, 3)
-    java.release("read")
-    tree.await_line(KEY, 2)
-    assert not contender("Python").acquire("write", timeout=0)
-    assert not granted.done()
-    python.release("read")
-    assert granted.result(PATIENCE)
-    writer.release("write")
-
-
-@both_ways
-@pytest.mark.parametrize("recipe", ["read", "write"])
-def test_a_writer_excludes_readers_and_writers_of_the_other_language(
-    contender: NewContender, tree: Tree, holds: Language, waits: Language, recipe: str
-) -> None:
-    holder, waiter = contender(holds), contender(waits)
-    assert holder.acquire("write")
-    assert not waiter.acquire(recipe, timeout=0)
-    granted = waiter.ask(recipe)
-    tree.await_line(KEY, 2)
-    assert not granted.done()
-    holder.release("write")
-    assert granted.result(PATIENCE)
-    assert not holder.acquire("write", timeout=0)
-    waiter.release(recipe)
-
-
 @pytest.mark.parametrize("later", ["Java", "Python"])
 @both_ways
 def test_a_queued_writer_blocks_later_readers(

@@ -119,11 +119,6 @@ def test_incompatible_recipes_are_known(name: str, answer: str) -> None:
     assert incompatible_recipe(name) == answer
 
 
-def test_the_line_is_in_the_order_of_arrival() -> None:
-    names = [lock_node(number) for number in range(9, 13)]
-    assert [node.name for node in in_line(reversed(names))] == names
-
-
 @given(
     start=st.integers(FIRST, LAST)
     | st.integers(LAST - 50, LAST)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery
 from django.core.management import CommandError, call_command
 
-from distlock import LockUnavailable, zk_lease
+from distlock import zk_lease
 from distlock.lease.persistent import sweep
 from distlock.lease.sweep import Swept
 from distlock.management.subcommands import sweep as subcommand
-from distlock_chaos.ports import free_ports
 from tests.kit.helpers import eventually
-from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, within
+from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.lease.tools import LONG, await_end, node_path
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("tree")
 
@@ -135,20 +131,3 @@ def test_an_interrupt_ends_it_with_status_130(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(CommandError, match="Interrupted") as error:
         run()
     assert error.value.returncode == 130
-
-
-def test_a_server_that_is_away_ends_it_with_status_69(settings: Settings) -> None:
-    (port,) = free_ports(1)
-    hosts = f"127.0.0.1:{port}"
-    settings.DISTLOCK = {"default": {"HOSTS": hosts, "CONNECT_TIMEOUT": 0.3}}
-    with within(0.3 + OVERRUN), pytest.raises(LockUnavailable, match=hosts):
-        sweep()
-    with pytest.raises(CommandError, match=hosts) as error:
-        run()
-    assert error.value.returncode == 69
-
-
-def test_an_unknown_alias_ends_it_with_status_78() -> None:
-    with pytest.raises(CommandError, match="no alias 'elsewhere'") as error:
-        run("--using", "elsewhere")
-    assert error.value.returncode == 78
