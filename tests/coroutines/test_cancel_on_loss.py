@@ -27,7 +27,7 @@ from distlock import (
 )
 from distlock.locks import cancellation
 from distlock.session.registry import session_for
-from tests.kit.tools import PATIENCE, Tree, expire, forgets_all
+from tests.kit.tools import PATIENCE, expire, forgets_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,16 +237,6 @@ def test_a_loss_at_the_end_of_the_block_cancels_nothing_after_it() -> None:
     asyncio.run(main())
 
 
-def test_a_decorated_coroutine_is_cancelled() -> None:
-    @zk_locked("<name>", cancel_on_loss=True, max_hold=LIMIT)
-    async def work(name: str) -> None:
-        assert name == KEY
-        await asyncio.sleep(PATIENCE)
-
-    with pytest.raises(LockLost):
-        asyncio.run(work(KEY))
-
-
 # --- where there is nothing to cancel ------------------------------------------------------------
 
 
@@ -285,15 +275,3 @@ def test_the_dispatch_of_an_async_class_view_is_cancelled() -> None:
 
     with pytest.raises(LockLost):
         asyncio.run(main())
-
-
-def test_a_lock_that_is_lost_does_not_stay_held(tree: Tree) -> None:
-    async def main() -> None:
-        with pytest.raises(LockLost):
-            async with zk_lock(KEY, cancel_on_loss=True, max_hold=LIMIT):
-                await asyncio.sleep(PATIENCE)
-        async with zk_lock(KEY, using="other", timeout=PATIENCE):
-            pass
-
-    asyncio.run(main())
-    tree.await_line(KEY, 0)

@@ -75,32 +75,6 @@ def test_a_thousand_coroutines_on_ten_keys_are_served_without_a_thread(
     forgets_all(session_for())
 
 
-def test_cancelled_coroutines_leave_the_line_and_the_others_are_served(
-    tree: Tree, make_owner: MakeOwner
-) -> None:
-    await_connection()
-    holder, theirs = make_owner(), zk_lock("key", using="other")
-    assert holder.now(theirs.acquire)
-
-    async def wait_in_line() -> None:
-        async with zk_lock("key", timeout=None):
-            await asyncio.sleep(0)
-
-    async def main() -> None:
-        crowd = [asyncio.create_task(wait_in_line()) for _ in range(100)]
-        await asyncio.to_thread(tree.await_line, "key", 101)
-        for task in crowd[::2]:
-            task.cancel()
-        await asyncio.to_thread(tree.await_line, "key", 51)
-        holder.now(theirs.release)
-        await asyncio.wait_for(asyncio.gather(*crowd[1::2]), 120)
-        assert all(task.cancelled() for task in crowd[::2])
-
-    asyncio.run(main())
-    tree.await_line("key", 0)
-    forgets_all(session_for())
-
-
 def test_coroutines_that_wait_for_leases_take_no_thread(tree: Tree) -> None:
     before = threads_beside_one_lock()
     inside = most = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
-from tests.deadlock.tools import AFTER, await_notices, given_way, notices, tie, wait
+from tests.deadlock.tools import AFTER, given_way, notices, tie, wait
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
 from tests.mutex.test_signals_and_looking import received
@@ -49,22 +48,6 @@ def test_of_two_who_wait_for_each_other_the_later_one_gives_way(
     assert not second.now(lambda: a.held)
     hand_over(b, second, b, first, waits[0])
     assert (error.key, error.using, error.retry_after) == ("a", "default", 1.0)
-    first.now(a.release)
-
-
-def test_the_error_names_the_circle_in_words_and_by_its_participants(
-    tree_of_waits: Tree, make_owner: MakeOwner
-) -> None:
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    names = {owner.now(threading.current_thread).name for owner in (first, second)}
-    waits = tie(tree_of_waits, [first, second], [a, b], [b, a])
-    error = given_way(waits[1])
-    for words in ("waits for 'a', held by", "waits for 'b', held by", "zk_multilock()"):
-        assert words in str(error)
-    assert {one.worker for one in error.cycle} == names
-    assert copy.copy(error).cycle == error.cycle
-    hand_over(b, second, b, first, waits[0])
     first.now(a.release)
 
 
@@ -139,23 +122,6 @@ def test_tasks_are_owners_too() -> None:
         return ended
 
     assert sorted(asyncio.run(main())) == ["gave way", "had both", "had both"]
-
-
-def test_a_task_that_is_cancelled_takes_its_notice_down(tree_of_waits: Tree) -> None:
-    async def main() -> None:
-        async with zk_lock("b", timeout=PATIENCE):
-            waits = asyncio.create_task(take())
-            await asyncio.to_thread(await_notices, tree_of_waits, 1)
-            waits.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waits
-            await asyncio.to_thread(await_notices, tree_of_waits, 0)
-
-    async def take() -> None:
-        async with zk_lock("a", timeout=PATIENCE), zk_lock("b", timeout=None):
-            pytest.fail("it is held")
-
-    asyncio.run(main())
 
 
 # --- other recipes -------------------------------------------------------------------------------

@@ -6,8 +6,6 @@ import json
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 
@@ -61,37 +59,3 @@ def test_three_processes_get_out_of_it_in_time(tree_of_waits: Tree, zookeeper: Z
         for process in processes:
             tell(process)
             assert process.wait(20) == 0
-
-
-GREENLETS = """
-from gevent import monkey; monkey.patch_all()
-import sys, threading, gevent
-from tests.kit.tools import set_up
-set_up(*sys.argv[1:], SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=0.5)
-from distlock import DeadlockDetected, zk_lock
-holding, both_hold = [], threading.Event()
-
-def take(held, wanted):
-    with zk_lock(held):
-        holding.append(held)
-        if len(holding) == 2:
-            both_hold.set()
-        both_hold.wait()
-        try:
-            with zk_lock(wanted, timeout=60):
-                return "has both"
-        except DeadlockDetected:
-            return "gave way"
-
-jobs = [gevent.spawn(take, *keys) for keys in ("ab", "ba")]
-print(sorted(job.get() for job in jobs), flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_greenlets_are_owners_too(tree_of_waits: Tree, zookeeper: ZooKeeper) -> None:
-    pytest.importorskip("gevent")
-    with spawn_python(GREENLETS, zookeeper.hosts, tree_of_waits.namespace) as process:
-        assert said(process) == "['gave way', 'has both']"
-        tell(process)
-        assert process.wait(20) == 0

@@ -117,21 +117,3 @@ def test_it_can_be_switched_off(
     assert not detectors
     second.now(a.release)
     second.now(b.release)
-
-
-def test_with_one_who_does_not_look_a_circle_ends_by_a_timeout(
-    tree_of_waits: Tree, make_owner: MakeOwner, options: SetOptions, looks: list[Any]
-) -> None:
-    options("other", DEADLOCK_AFTER=None)
-    a, b = zk_lock("a"), zk_lock("b")
-    first, second = make_owner(), make_owner()
-    assert first.now(a.acquire)
-    assert second.now(b.acquire)
-    never = wait(tree_of_waits, second, zk_lock("a", using="other"))
-    assert first.now(b.acquire, timeout=4 * AFTER) is False
-    assert looks
-    assert not any(looks)
-    first.now(a.release)
-    assert never.result(PATIENCE)
-    second.now(zk_lock("a", using="other").release)
-    second.now(b.release)

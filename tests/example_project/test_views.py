@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.test import Client
-    from pytest_django import Settings
 
 JSON = {"Accept": "application/json"}
 TICKET = "3f2a91c0"
@@ -135,27 +134,6 @@ def test_a_busy_product_answers_423(
         assert "Another buyer is at the till" in page
         assert f'value="{form["idempotency_key"]}"' in page  # the button repeats the purchase
     assert not Order.objects.exists()
-
-
-def test_a_shop_without_zookeeper_answers_503(
-    client: Client, make_product: Callable[..., Product], settings: Settings
-) -> None:
-    product = make_product()
-    settings.DISTLOCK = {"default": {"HOSTS": "127.0.0.1:1", "CONNECT_TIMEOUT": 0.2}}
-    response = client.post(product.get_buy_url(TICKET), order_form(), headers=JSON)
-    assert response.status_code == 503
-    assert int(response["Retry-After"]) >= 1
-    assert not Order.objects.exists()
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("model", ["product", "order", "payment"])
-def test_the_admin_shows_the_shop(
-    client: Client, make_product: Callable[..., Product], model: str
-) -> None:
-    client.post(make_product().get_buy_url(TICKET), order_form())
-    client.force_login(get_user_model().objects.create_superuser("demo"))
-    assert client.get(f"/admin/shop/{model}/").status_code == 200
 
 
 def test_the_admin_leaves_the_stock_to_the_till(

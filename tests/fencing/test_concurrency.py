@@ -61,16 +61,6 @@ def somebody_awaits_a_row() -> bool:
         return bool(cursor.fetchone()[0])
 
 
-@writes
-def test_what_a_newer_holder_has_committed_is_not_overwritten(
-    rival: Owner, write: Callable[[int, int], None]
-) -> None:
-    rival.now(write, 7, 1)
-    with pytest.raises(StaleToken):
-        write(6, 2)
-    assert row() == (1, 7)
-
-
 @only_postgresql
 @writes
 def test_a_stale_write_waits_for_the_newer_one_and_is_refused(

@@ -173,13 +173,6 @@ def test_all_or_none_are_written_if_the_filter_spans_a_relation() -> None:
     assert quantities() == [(10, 3), (10, 4), (10, 5)]
 
 
-def test_claim_returns_the_row_and_raises_its_token() -> None:
-    make(a=3)
-    stock = Stock.objects.fenced(5).claim(sku="a")
-    assert (stock.quantity, stock.fence) == (10, 5)
-    assert rows() == {"a": (10, 5)}
-
-
 def test_after_a_claim_no_former_holder_can_write() -> None:
     make(a=3)
     former = Stock.objects.get()
@@ -189,12 +182,6 @@ def test_after_a_claim_no_former_holder_can_write() -> None:
         former.save(fence=4)
     current.save(fence=5)
     assert rows() == {"a": (9, 5)}
-
-
-def test_a_claim_sees_what_a_former_holder_wrote_before() -> None:
-    make(a=3)
-    Stock.objects.fenced(4).update(quantity=7)
-    assert Stock.objects.fenced(5).claim(sku="a").quantity == 7
 
 
 @pytest.mark.parametrize("outside", [nullcontext, transaction.atomic])

@@ -81,25 +81,6 @@ def test_a_stranger_cannot(misdeed: Callable[[KazooClient, str], Any], stranger:
         hold.verify()
 
 
-@pytest.mark.usefixtures("creator")
-def test_other_credentials_are_those_of_a_stranger(zookeeper: ZooKeeper) -> None:
-    with (
-        zk_lock("key") as hold,
-        raw_client(zookeeper.hosts, auth_data=[("digest", "shop:guess")]) as stranger,
-        pytest.raises(NoAuthError),
-    ):
-        stranger.delete(hold.path)
-
-
-@pytest.mark.usefixtures("creator")
-def test_a_released_lock_leaves_no_node(colleague: KazooClient, namespace: str) -> None:
-    lock = zk_lock("key")
-    with lock:
-        assert len(colleague.get_children(f"{namespace}/key")) == 1
-    with lock:  # deleted by now: the server does our requests in their order
-        assert len(colleague.get_children(f"{namespace}/key")) == 1
-
-
 def test_the_same_credentials_exclude_each_other(
     settings: Settings, zookeeper: ZooKeeper, configure: Configure
 ) -> None:

@@ -148,14 +148,6 @@ def test_operators_sweep_and_readers_may_not() -> None:
 
 
 @pytest.mark.usefixtures("secured")
-def test_a_stranger_sees_and_breaks_nothing(stranger: KazooClient) -> None:
-    with zk_lock("key") as hold:
-        for misdeed in (stranger.get, stranger.delete, lambda path: stranger.set(path, b"")):
-            with pytest.raises(NoAuthError):
-                misdeed(hold.path)
-
-
-@pytest.mark.usefixtures("secured")
 def test_the_app_cannot_change_the_acl_and_operators_can(namespace: str) -> None:
     acl = kazoo_client("operators").get_acls(namespace)[0]
     with pytest.raises(NoAuthError):

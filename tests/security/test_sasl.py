@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from kazoo.exceptions import NoAuthError
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
@@ -32,16 +31,6 @@ def test_a_lock_node_belongs_to_the_user_of_sasl(
         assert (owner.id.scheme, owner.id.id) == ("sasl", SASL_USER)
 
 
-def test_whoever_is_not_the_user_of_sasl_can_break_nothing(
-    secure_server: SecureServer, configure: Configure
-) -> None:
-    configure(HOSTS=secure_server.plain, AUTH=AUTH, ACL="creator")
-    with zk_lock("key") as hold, raw_client(secure_server.plain) as stranger:
-        with pytest.raises(NoAuthError):
-            stranger.delete(hold.path)
-        hold.verify()
-
-
 @pytest.mark.parametrize("credentials", [f"{SASL_USER}:wrong-s3cr3t", "nobody:wrong-s3cr3t"])
 def test_wrong_credentials_are_told_so_without_the_secret(
     credentials: str, secure_server: SecureServer, configure: Configure
@@ -62,14 +51,3 @@ def test_a_caller_who_comes_after_the_refusal_is_told_too(
     session = session_for()
     eventually(lambda: session.over)
     assert "refused the credentials in AUTH" in str(session.unavailable("key"))
-
-
-def test_after_wrong_credentials_the_right_ones_work(
-    secure_server: SecureServer, configure: Configure
-) -> None:
-    configure(HOSTS=secure_server.plain, AUTH=[("sasl", f"{SASL_USER}:wrong")])
-    with pytest.raises(LockUnavailable):
-        zk_lock("key").acquire()
-    configure(HOSTS=secure_server.plain, AUTH=AUTH)
-    with zk_lock("key"):
-        pass

@@ -19,7 +19,6 @@ from django.views.debug import ExceptionReporter
 
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
-from distlock.engine.zookeeper.client import _worth_logging
 from distlock.session.registry import session_for
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
@@ -96,11 +95,6 @@ def test_no_logger_tells_the_password_of_the_key(caplog: pytest.LogCaptureFixtur
         password = password_of(session_for())
     assert "Connecting to" in caplog.text
     assert told(caplog.text, *password) == []
-
-
-def test_a_record_with_a_session_password_is_dropped() -> None:
-    record = logging.LogRecord("x", 5, "", 0, "session_id: %r session_passwd: %s", (1, b""), None)
-    assert not _worth_logging(record)
 
 
 @pytest.mark.usefixtures("all_secrets")

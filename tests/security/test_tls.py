@@ -46,12 +46,6 @@ def refusal(configure: Configure, hosts: str, tls: dict[str, Any]) -> str:
     return message
 
 
-def test_a_lock_over_tls(secure_server: SecureServer, configure: Configure) -> None:
-    configure(HOSTS=secure_server.tls, TLS=secure_server.tls_options())
-    with zk_lock("key") as hold:
-        hold.verify()
-
-
 def test_a_certificate_of_another_authority_is_refused(
     secure_server: SecureServer, configure: Configure, another_authority: Authority
 ) -> None:

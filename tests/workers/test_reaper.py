@@ -55,20 +55,6 @@ def test_a_killed_child_frees_its_lock_soon_and_no_other_process_does(
     assert repr(bytes.fromhex(password)) not in said
 
 
-def test_without_a_session_reaper_the_lock_of_a_killed_child_is_kept(
-    tree: Tree, zookeeper: ZooKeeper
-) -> None:
-    """What the tests here would measure otherwise."""
-    with master(zookeeper.hosts, tree.namespace, reaper=False) as one:
-        dying = one.child("a")
-        kill(dying)
-        eventually(lambda: not alive(dying))
-        one.child("b")  # takes longer than a burial
-        (node,) = tree.line("a")
-        one.end()
-        tree.client.delete(f"{tree.path('a')}/{node}")  # rather than wait for 20 s
-
-
 def test_a_stopped_child_lives_and_so_does_one_that_has_closed_its_files(
     tree: Tree, zookeeper: ZooKeeper
 ) -> None:
