@@ -62,23 +62,6 @@ def test_a_function_holds_the_lock_that_its_template_names_and_releases_it() -> 
     assert in_line("stock:42") == 0
 
 
-@pytest.mark.parametrize("call", [lambda f: f("42"), lambda f: f(sku="42"), lambda f: f()])
-def test_arguments_count_however_they_are_passed(call: Any) -> None:
-    @zk_locked("stock:<sku>")
-    def deduct(sku: str = "42") -> bool:
-        return holds(f"stock:{sku}")
-
-    assert call(deduct)
-
-
-def test_an_argument_caught_by_kwargs_fills_the_template() -> None:
-    @zk_locked("stock:<sku>")
-    def deduct(**kwargs: str) -> bool:
-        return holds(f"stock:{kwargs['sku']}")
-
-    assert deduct(sku="42")
-
-
 def test_two_instances_have_two_locks() -> None:
     south = Shop("south")
 

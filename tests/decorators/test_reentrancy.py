@@ -8,7 +8,6 @@ releases. Two locks on one path in one thread are one lock. Two tasks of one thr
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -31,27 +30,6 @@ def test_a_nested_call_on_the_same_key_enters_again() -> None:
         return inner(sku), zk_lock(f"stock:{sku}").held
 
     assert outer("stock", "42") == (1, True)
-    assert in_line("stock:42") == 0
-
-
-def test_a_recursive_call_enters_again() -> None:
-    @zk_locked("stock:<sku>", timeout=0)
-    def countdown(sku: str, n: int) -> int:
-        return countdown(sku, n - 1) + 1 if n else in_line(f"stock:{sku}")
-
-    assert countdown("42", 5) == 6
-
-
-def test_a_nested_call_in_a_task_enters_again() -> None:
-    @zk_locked("stock:<sku>", timeout=0)
-    async def inner(sku: str) -> bool:
-        return zk_lock(f"stock:{sku}").held
-
-    @zk_locked("stock:<sku>", timeout=0)
-    async def outer(sku: str) -> tuple[bool, bool]:
-        return await inner(sku), zk_lock(f"stock:{sku}").held
-
-    assert asyncio.run(outer("42")) == (True, True)
     assert in_line("stock:42") == 0
 
 

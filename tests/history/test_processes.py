@@ -108,16 +108,6 @@ for number in range(60):
     assert os.waitpid(child, 0)[1] == 0
 """
 
-CHILDREN = """
-import multiprocessing
-context = multiprocessing.get_context("fork")
-refuse("parent")
-children = [context.Process(target=refuse, args=[f"child {number}"]) for number in range(3)]
-for child in children: child.start()
-for child in children: child.join()
-assert [child.exitcode for child in children] == [0, 0, 0]
-"""
-
 
 def test_a_forked_child_writes_its_own_events_and_the_parent_its_own(
     run: Callable[..., str],
@@ -134,11 +124,6 @@ def test_forks_in_the_middle_of_a_batch_lose_nothing_and_repeat_nothing(
 ) -> None:
     run(IN_THE_MIDDLE)
     assert sorted(keys()) == ["child"] * 60 + ["parent"] * 60
-
-
-def test_children_of_multiprocessing_write_at_their_end(run: Callable[..., str]) -> None:
-    run(CHILDREN)
-    assert sorted(keys()) == ["child 0", "child 1", "child 2", "parent"]
 
 
 # --- several processes ---------------------------------------------------------------------------

@@ -24,21 +24,6 @@ def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:
     return members(Configuration(hosts=hosts), timeout)
 
 
-def test_each_server_tells_its_role(zookeeper_ensemble: ZooKeeper) -> None:
-    zookeeper_ensemble.leader()
-    found = asked(f"{zookeeper_ensemble.hosts}/chroot")
-    assert [one.address for one in found] == zookeeper_ensemble.hosts.split(",")
-    assert sorted(one.role for one in found) == ["follower", "follower", "leader"]
-    assert all(one.reachable and one.serving and one.version.startswith("3.") for one in found)
-    leading = next(one for one in found if one.role == "leader")
-    assert leading.address == zookeeper_ensemble.leader().address
-
-
-def test_one_server_stands_alone(zookeeper: ZooKeeper) -> None:
-    (one,) = asked(zookeeper.hosts)
-    assert (one.role, one.error) == ("standalone", "")
-
-
 def test_a_server_that_is_down_and_one_without_a_majority() -> None:
     with ZooKeeper(nodes=3) as zookeeper:
         for server in zookeeper.servers[1:]:

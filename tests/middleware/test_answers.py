@@ -15,7 +15,6 @@ from django.urls import path
 
 from distlock import LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
-from distlock.middleware import DistlockMiddleware
 from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
 
@@ -157,11 +156,6 @@ def test_a_lost_lock_is_no_polite_refusal(get: Any) -> None:
 @both_stacks
 def test_it_answers_where_only_the_view_was_refused(get: Any) -> None:
     assert get("/no-such-page/").status_code == 404
-
-
-def test_it_knows_both_kinds_of_stack() -> None:
-    assert DistlockMiddleware.sync_capable
-    assert DistlockMiddleware.async_capable
 
 
 OWN_PAGES = {

@@ -197,13 +197,3 @@ def test_what_is_in_the_url_is_nowhere_in_the_node(zookeeper: ZooKeeper, namespa
     assert b"GET /hold/<sku>/" in data
     assert b"42" not in data.split(b"label")[1].split(b"since")[0]
     assert b"secret" not in data
-
-
-def test_the_one_refused_learns_which_request_holds_the_lock() -> None:
-    with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(Client().get, "/hold/42/?token=secret")
-        assert inside.wait(10)
-        second = Client().post("/hold/42/")
-        leave.set()
-        assert holding.result(10).content == b"sold"
-    assert (second.status_code, second.content) == (423, b"GET /hold/<sku>/")

@@ -30,10 +30,6 @@ def in_a_thread(function: Callable[[], object]) -> object:
         return pool.submit(function).result(10)
 
 
-def test_a_thread_is_one_owner_for_as_long_as_it_runs() -> None:
-    assert current() is current()
-
-
 def test_an_owner_whose_making_was_interrupted_ends_without_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

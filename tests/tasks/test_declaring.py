@@ -55,11 +55,6 @@ def test_on_a_task_class_it_is_refused(app: Celery) -> None:
             pass
 
 
-def test_an_unknown_policy_is_refused(app: Celery) -> None:
-    with pytest.raises(ValueError, match="'queue' or a callable, not 'again'"):
-        zk_locked("feed", on_busy="again")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "3", True])
 def test_an_impossible_limit_is_refused(limit: Any) -> None:
     with pytest.raises(ValueError, match="busy_limit must be a number of tries above 0"):

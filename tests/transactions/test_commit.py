@@ -67,24 +67,6 @@ def test_the_lock_is_held_until_commit_is_done(database: ProjectDatabase, work: 
     assert database.value(name) == 1
 
 
-@both
-def test_the_next_in_line_reads_what_was_committed(database: ProjectDatabase, work: Any) -> None:
-    name = database.make_counter()
-
-    def read() -> int:
-        with zk_lock(f"counter:{name}"):
-            return database.value(name)
-
-    with ThreadPoolExecutor(2) as pool:
-        with database.gate_shut():
-            working = pool.submit(in_thread, work, name)
-            database.await_commit_begun()
-            reading = pool.submit(read)
-            eventually(lambda: in_line(f"counter:{name}") == 2)
-        assert reading.result(10) == 1
-        assert working.result(10) == 0
-
-
 def test_a_commit_that_fails_raises_and_releases(database: ProjectDatabase) -> None:
     name = database.make_counter()
 

@@ -155,11 +155,6 @@ def test_a_view_that_is_exempt_for_both_has_no_transaction(view: str) -> None:
     assert post(view) == {"open": []}
 
 
-def test_one_exempt_url_leaves_the_others_alone() -> None:
-    assert post("exempt-dispatch") == {"open": ["other"]}
-    assert post("dispatch") == {"open": ["default", "other"]}
-
-
 @pytest.mark.parametrize("view", ["too-late", "unlocked"])
 def test_a_first_lock_is_refused_while_one_of_them_is_open(view: str) -> None:
     """Hooks of the inner one run between its COMMIT and that of the outer one."""
