@@ -72,12 +72,6 @@ def test_retry_after_is_one_second_at_least() -> None:
     assert refusal(get(), busy)["Retry-After"] == "1"
 
 
-@both
-@pytest.mark.parametrize("accept", [None, "application/json"])
-def test_it_is_never_cached(error: Any, accept: str | None) -> None:
-    assert refusal(get(accept), error)["Cache-Control"] == "no-store"
-
-
 @pytest.mark.parametrize(
     "accept",
     [

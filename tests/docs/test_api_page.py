@@ -52,13 +52,6 @@ def test_a_name_that_an_example_imports_is_there() -> None:
     assert imported() <= set(SHOWN)
 
 
-def test_the_site_shows_docstrings_in_the_place_of_signatures() -> None:
-    page = api.with_directives(TEXT)
-    assert ".. autofunction:: distlock.zk_lock\n" in page
-    assert ".. autodata:: distlock.signals.lock_lost\n" in page
-    assert "def zk_lock(" not in page
-
-
 @pytest.mark.parametrize("page", [PAGE])
 def test_the_example_lists_holders_and_waiters(
     page: str, names: Names, capsys: pytest.CaptureFixture[str]

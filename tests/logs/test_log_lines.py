@@ -123,13 +123,6 @@ def test_no_argument_breaks_a_line(call: Call, values: list[Any]) -> None:
     assert len(line) < 1000 + 2100 * call.arguments
 
 
-def test_a_short_argument_is_shown_as_it_is() -> None:
-    logger = safe(logging.getLogger("tests.log_lines"))
-    record = logger.makeRecord("", 10, "", 0, "%s %r %d %.1f", ("é", "a\nb", 7, 1.25), None)
-    logger.filter(record)
-    assert record.getMessage() == r"é 'a\nb' 7 1.2"
-
-
 # --- the whole way ----------------------------------------------------------------------------
 
 
