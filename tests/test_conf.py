@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -16,13 +16,10 @@ from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from kazoo.hosts import collect_hosts
 from kazoo.security import make_digest_acl
+from pytest_django import Settings
 
 from distlock.conf import Configuration, configuration, seconds
 from distlock.conf.rules import is_ensemble, problems
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
 
 GOOD_HOSTS = [
     "127.0.0.1",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 import distlock
 from distlock import (
@@ -26,12 +27,8 @@ from distlock import (
 )
 from distlock.keys.znodes import Participant
 from distlock_chaos.ports import free_ports
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 CAUSES = [
     LockBusy,

@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import django
 import pytest
 from django.http import HttpRequest
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, TooManyLocks, responses
 from distlock.responses import refusal
 from tests.testproject.templates import TEMPLATES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from django.test import RequestFactory
-    from pytest_django import Settings
 
 BUSY = LockBusy("secret details", key="order:secret", retry_after=2.5)
 AWAY = LockUnavailable("secret hosts", key="order:secret", retry_after=2.5)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
 
 import pytest
+from django.test import Client
 from django.utils.timezone import localtime
+from pytest_django import Settings
 
 from distlock import escape_key, zk_lease, zk_lock
 from distlock.admin import model_admin
 from distlock.inspection.tree import snapshot
-from tests.admin.tools import LIST, address, keys, markup, of, rows, said
+from tests.admin.tools import LIST, MakeOperator, address, keys, markup, of, rows, said
 from tests.inspection.tools import cleared, stand, the_lock
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from tests.admin.tools import MakeOperator
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from django.test import Client
+from pytest_django import Settings
 
 from distlock import zk_lease, zk_lock
 from distlock.admin import model_admin
@@ -12,10 +12,6 @@ from distlock.inspection.wait_graph import deadlocks
 from tests.admin.tools import LIST, address, keys, markup, said
 from tests.inspection.tools import cleared, stand
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

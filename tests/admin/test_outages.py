@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from django.test import Client
 from kazoo.security import make_acl
+from pytest_django import Settings
 
 from distlock.admin import reading
 from distlock.session.registry import close_sessions
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
 from tests.admin.tools import LIST, address, markup, said
 from tests.inspection.tools import ONLY_NOBODY, cleared, stand
 from tests.kit.tools import OVERRUN, Tree, await_connection, within
-
-if TYPE_CHECKING:
-    from django.test import Client
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
 
 PAGES = [LIST, f"{LIST}?_fragment=1", "detail", "confirmation"]
 

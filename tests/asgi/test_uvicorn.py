@@ -7,25 +7,22 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from email.message import Message
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from distlock_chaos.guard import GuardedProcess
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
 from tests.kit.helpers import ROOT, eventually
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from email.message import Message
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+from playwright.sync_api import Page
 
 from distlock import LockLost
-from tests.browser.chromium import PATIENCE
-from tests.browser.site import detail
+from tests.browser.chromium import PATIENCE, Tab
+from tests.browser.crew import Crew
+from tests.browser.site import Site, Sites, detail
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from playwright.sync_api import Page
-
-    from tests.browser.chromium import Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site, Sites
 
 CONFIRM = "#distlock-confirm input[type=submit]"
 CHANGE, DELETION = 2, 3

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.site import LIST, detail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.browser.chromium import Tab
-    from tests.browser.crew import Crew
-    from tests.browser.site import Site
+from tests.browser.chromium import Tab
+from tests.browser.crew import Crew
+from tests.browser.site import LIST, Site, detail
 
 pytestmark = pytest.mark.deep
 

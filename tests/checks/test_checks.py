@@ -8,16 +8,14 @@ from __future__ import annotations
 import socket
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.checks import MIDDLEWARE
 from distlock.session import registry
 from tests.checks.tools import found, messages
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 def test_right_settings_are_quiet() -> None:

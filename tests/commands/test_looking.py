@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.inspection.tree import look
@@ -15,13 +15,7 @@ from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
 from tests.commands.tools import run, run_json
 from tests.inspection.tools import cleared, stand
-from tests.kit.tools import PATIENCE, within
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.kit.tools import Tree
-
+from tests.kit.tools import PATIENCE, Tree, within
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +19,13 @@ from django.core.management import CommandError, call_command
 
 from distlock import zk_lock
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, Tree
 
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-
     Run = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
     Outcome = Callable[..., tuple[int, str, str]]
 

@@ -5,9 +5,10 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -16,9 +17,6 @@ from distlock.management.subcommands import server
 from distlock_chaos import install
 from distlock_chaos.ports import PortInUse, free_ports, require_free
 from tests.kit.helpers import alive, raw_client, spawn_python
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CODE = """
 import sys

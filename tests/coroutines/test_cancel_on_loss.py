@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from django.utils.decorators import method_decorator
 from django.views import View
 
 from distlock import (
+    Hold,
     LockLost,
     zk_leader,
     zk_lock,
@@ -27,13 +29,8 @@ from distlock import (
 )
 from distlock.locks import cancellation
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.tools import PATIENCE, expire, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from distlock import Hold
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +12,7 @@ from distlock import zk_lock, zk_semaphore
 from distlock.session.registry import session_for
 from tests.coroutines.tools import await_empty
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

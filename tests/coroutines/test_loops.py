@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,6 @@ from distlock import zk_lock, zk_rwlock, zk_semaphore
 from distlock.contenders import waiting
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-
 
 pytestmark = [pytest.mark.usefixtures("tree"), pytest.mark.engines("zookeeper", "redis")]
 

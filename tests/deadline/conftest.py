@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
@@ -10,9 +10,6 @@ from distlock.engine import deadline
 from distlock.engine.zookeeper import connection
 from distlock.session import requests as session_requests
 from distlock.session import session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @pytest.fixture

@@ -8,21 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, SetOptions, await_waiter
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock_chaos.proxy import TcpProxy
 
 KEY = "key"
 

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.engine import deadline
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, SetOptions, noted
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, expire, forgets_all
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 T = 4.0

@@ -8,30 +8,25 @@ which packets between servers are dropped.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from kazoo.client import KazooClient
+from pytest_django import Settings
 
 from distlock import LockLost, zk_lock
 from distlock.contenders.contender import QueuedContender
 from distlock.session.registry import close_sessions
 from distlock_chaos import network
-from distlock_chaos.server import ZooKeeper
+from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.engines import first_then_deep
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.losses import AHEAD_OF_RIVAL, Loss, noted, pass_time
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock_chaos.server import Server
 
 KEY = "key"
 T = 6.0

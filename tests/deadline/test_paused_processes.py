@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import json
 import signal
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

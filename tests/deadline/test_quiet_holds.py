@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import LockLost, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.losses import Loss, SetOptions, await_own_watch, beneficiaries, pass_time
 from tests.kit.stopwatch import Stopwatch
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, await_connection
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
 
 KEY = "key"
 T = 3.0  # a hold outlives it when the machine stands still for a second

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
+from kazoo.client import TransactionRequest
 
 from distlock import LockLost, zk_lock, zk_semaphore
 from distlock.session.registry import session_for
 from tests.contenders.tools import Waiter
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, settle
-
-if TYPE_CHECKING:
-    from kazoo.client import TransactionRequest
 
 KEY = "key"
 

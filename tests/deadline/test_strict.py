@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import zk_lock
+from distlock_chaos.server import Server, ZooKeeper
 from tests.kit.helpers import eventually
+from tests.kit.losses import SetOptions
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import Server, ZooKeeper
-    from tests.kit.losses import SetOptions
 
 KEY = "key"
 T = 4.0

@@ -6,12 +6,12 @@ session must not start the time anew. An ensemble's faults are in `test_ensemble
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import await_waiter, beneficiaries
 from tests.kit.stopwatch import Stopwatch
@@ -26,10 +26,6 @@ from tests.kit.tools import (
     forgets_all,
     within,
 )
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,12 +20,9 @@ from distlock import (
 )
 from tests.deadlock.tools import AFTER, given_way, notices, tie, wait
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
+from tests.kit.losses import SetOptions
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 from tests.mutex.test_signals_and_looking import received
-
-if TYPE_CHECKING:
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
 
 
 def hand_over(held: Any, giver: Owner, wanted: Any, receiver: Owner, got: Any) -> None:

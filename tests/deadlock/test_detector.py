@@ -5,8 +5,10 @@ The other one in the circle is made by hand here: nodes that say that they are i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -16,19 +18,12 @@ from distlock.contenders import waiting
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector, _Notice
 from distlock.owner.owner import current
+from distlock_chaos.proxy import TcpProxy
 from tests.deadlock.tools import AFTER, Other, await_notices, given_way, notices, tie, wait
 from tests.inspection.tools import cleared, stand
 from tests.kit.helpers import eventually
-from tests.kit.losses import pass_time
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from distlock_chaos.proxy import TcpProxy
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
+from tests.kit.losses import SetOptions, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 
 def after_the_first_look(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[Any]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 AFTER = 2
 

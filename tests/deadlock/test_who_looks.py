@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,14 +11,9 @@ from distlock import zk_lock
 from distlock.locks import deadlocks
 from distlock.locks.deadlocks import WAITS, DeadlockDetector
 from distlock.session.session import Session
-from tests.deadlock.tools import AFTER, await_notices, wait
-from tests.kit.losses import pass_time
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.deadlock.tools import Other
-    from tests.kit.losses import SetOptions
-    from tests.kit.tools import MakeOwner, Owner, Tree
+from tests.deadlock.tools import AFTER, Other, await_notices, wait
+from tests.kit.losses import SetOptions, pass_time
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 
 
 @pytest.fixture

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockKeyError, LockUnavailable, zk_locked
 from distlock_chaos.ports import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from pytest_django import Settings
 
 
 def test_a_class_is_refused_and_the_message_shows_dispatch() -> None:

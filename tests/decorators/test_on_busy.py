@@ -5,22 +5,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import Any
 
 import pytest
 from django.http import HttpRequest, HttpResponse
+from django.test import RequestFactory
+from pytest_django import Settings
 
 from distlock import LockBusy, zk_lock, zk_locked
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from threading import Event
-
-    from django.test import RequestFactory
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 

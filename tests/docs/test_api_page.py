@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,11 +14,9 @@ from distlock import zk_lock
 from distlock.testing import hold
 from docs.site import api
 from tests.docs.blocks import PAGES, python_blocks
+from tests.docs.names import Names
 from tests.docs.running import run_page
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from tests.docs.names import Names
 
 PAGE = "docs/reference/api.md"
 TEXT = api.PAGE.read_text(encoding="utf-8")

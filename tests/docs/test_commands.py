@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import get_commands, load_command_class
@@ -14,9 +14,6 @@ from distlock.management.commands.distlock import subcommands
 from distlock.management.output import add_options
 from tests.docs.blocks import PAGES
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    import argparse
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 REFERENCE = (ROOT / "docs/reference/commands.md").read_text()

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
 from django.test import RequestFactory
 from django.utils.module_loading import import_string
+from pytest_django import Settings
 
 from distlock.checks import check_settings
 from distlock.testing import hold
 from example_project.shop.models import Product
 from tests.docs.blocks import PAGES, python_blocks
+from tests.docs.names import Names
 from tests.docs.running import run_page
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.docs.names import Names
 
 README = "README.md"
 VIEWS = "docs/how-to/views-and-transactions.md"

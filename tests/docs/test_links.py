@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from os.path import relpath
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import FENCE, PAGES
 from tests.kit.helpers import ROOT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WITH_LINKS = [*PAGES, "CHANGELOG.md"]
 INDEX = "docs/index.md"

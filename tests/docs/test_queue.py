@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.docs.blocks import python_blocks
+from tests.docs.names import Names
 from tests.fork.tools import heard, program
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.docs.names import Names
 
 PAGE = "docs/how-to/kazoo.md"
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
 from django.test import Client
 from django.urls import path
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.checks import check_views
 from distlock.testing import hold
 from example_project.shop.models import Product
+from tests.docs.names import Names
 from tests.docs.running import run_page
 from tests.kit.helpers import Urls
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.docs.names import Names
 
 PAGE = "docs/how-to/rest-framework.md"
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
 from tests.kit.helpers import raw_client
-
-if TYPE_CHECKING:
-    from kazoo.client import KazooClient
 
 
 def test_it_listens_on_this_machine_only(embedded: EmbeddedZooKeeper) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from distlock.embedded.server import EmbeddedZooKeeper
 from tests.embedded.raw import RawClient
-
-if TYPE_CHECKING:
-    from distlock.embedded.server import EmbeddedZooKeeper
 
 CREATE, PING, CLOSE, SET_WATCHES = 1, 11, -11, 101
 

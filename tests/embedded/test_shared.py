@@ -8,21 +8,17 @@ import subprocess
 import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockLost, LockUnavailable, zk_lock
 from distlock.embedded import shared
 from distlock.session.registry import close_sessions
 from tests.kit.embedded import kill, pid_in
 from tests.kit.helpers import alive, eventually, spawn_python
+from tests.kit.losses import Loss
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.kit.losses import Loss
 
 pytestmark = pytest.mark.usefixtures("folder")
 

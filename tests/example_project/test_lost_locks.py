@@ -7,10 +7,12 @@ to whole processes.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from django.test import Client
 
 from distlock import Hold, LockLost, StaleToken
 from example_project.shop import payment, strategies, till
@@ -18,10 +20,6 @@ from example_project.shop.models import Order, Payment, Product
 from tests.example_project.test_views import JSON, TICKET, order_form
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.test import Client
-
     MakeProduct = Callable[..., Product]
 
 

@@ -8,24 +8,21 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 
+from distlock_chaos.server import ZooKeeper
 from example_project.shop.management.commands import sale as command
 from example_project.shop.nemesis import Kill, Pause
 from example_project.shop.reports import Report
 from tests.kit.helpers import ROOT, alive, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
+from tests.kit.services import Redis
 
 pytestmark = pytest.mark.deep
 

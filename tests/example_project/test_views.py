@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
+from django.test import Client
 
 from distlock import zk_lock
 from example_project.shop.models import Order, Product
 from example_project.shop.payment import DECLINED_BUYER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.test import Client
 
 JSON = {"Accept": "application/json"}
 TICKET = "3f2a91c0"

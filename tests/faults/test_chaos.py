@@ -13,7 +13,9 @@ import math
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -25,10 +27,6 @@ from distlock_chaos.install import ServerNotInstalled, java, zookeeper_jars
 from distlock_chaos.schedule import plan
 from tests.faults.tools import Story
 from tests.kit.helpers import alive, eventually, spawn_python
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 pytestmark = pytest.mark.deep
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distlock_chaos.analysis import edn
 from tests.faults.tools import Story
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TOKEN = re.compile(r'\s*(?:(?P<mark>[{}])|(?P<text>"(?:[^"\\]|\\.)*")|(?P<atom>[^\s{},"]+)),?')
 

@@ -4,18 +4,14 @@ import gc
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually
 from tests.kit.stopwatch import Stopwatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 SILENCE = 0.15
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distlock_chaos.analysis.checker import Violation, check
 from distlock_chaos.analysis.timeline import Timeline
-
-if TYPE_CHECKING:
-    from distlock_chaos.history import Event
+from distlock_chaos.history import Event
 
 
 class Story:

@@ -7,8 +7,9 @@ cannot see, whatever the tokens.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, connections, transaction
@@ -18,9 +19,6 @@ from distlock import StaleToken
 from tests.fencing.models import Item, Shelf, Stock
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 only_postgresql = pytest.mark.parametrize("vendor", ["postgresql"], indirect=True)
 

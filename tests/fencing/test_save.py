@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -11,10 +11,6 @@ from django.test.utils import CaptureQueriesContext
 
 from distlock import StaleToken
 from tests.fencing.models import Counter, Shelf, Stock
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 pytestmark = pytest.mark.usefixtures("database")
 

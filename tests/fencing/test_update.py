@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -12,9 +13,6 @@ from django.test.utils import CaptureQueriesContext
 
 from distlock import StaleToken
 from tests.fencing.models import Item, Shelf, Stock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.usefixtures("database")
 

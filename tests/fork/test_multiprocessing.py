@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import SLACK, heard, program
 from tests.fork.workers import STARTS_WORKERS
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

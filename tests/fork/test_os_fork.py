@@ -6,19 +6,15 @@ gunicorn's ``--preload`` is in tests/servers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import zk_lock
 from distlock.conf import configuration
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import SLACK, heard, program
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 KEY = "key"
 

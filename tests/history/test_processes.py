@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,6 @@ from tests.history.conftest import keys
 from tests.kit.helpers import spawn_python
 from tests.kit.tools import PATIENCE
 from tests.servers.conftest import database, site
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 pytestmark = pytest.mark.deep
 

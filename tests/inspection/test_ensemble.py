@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock.conf import Configuration
+from distlock.engine.protocol import Member
 from distlock.engine.zookeeper.ensemble import host_and_port, members
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from distlock.engine.protocol import Member
 
 
 def asked(hosts: str, timeout: float = PATIENCE) -> list[Member]:

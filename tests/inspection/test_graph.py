@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,10 +13,6 @@ from distlock.inspection.wait_graph import cycles, deadlocks
 from distlock.keys.znodes import Participant
 from tests.inspection.tools import cleared, found, stand
 from tests.kit.tools import PATIENCE, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from kazoo.security import Permissions
+from pytest_django import Settings
 
 from distlock import LockUnavailable, escape_key, zk_lock
 from distlock.inspection import tree as inspection
 from distlock.inspection.tree import look, snapshot
 from distlock.session.bulk_reads import GONE, UNREAD, Reads
+from distlock_chaos.proxy import TcpProxy
 from tests.inspection.tools import ONLY_NOBODY, cleared, found, names, stand, the_lock
 from tests.kit.helpers import eventually
 from tests.kit.tools import OVERRUN, PATIENCE, Owner, Tree, await_connection, within
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
 
 pytestmark = pytest.mark.usefixtures("tree")
 

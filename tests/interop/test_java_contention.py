@@ -8,18 +8,14 @@ Some seconds in every run. By hand, for a minute each::
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 
 from tests.interop.tools import KEY, Count, JavaPeer, Witness, contend
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from pathlib import Path
-
-    from tests.kit.tools import MakeOwner, Tree
+from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.deep
 

@@ -6,20 +6,16 @@ die.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from distlock import LockBusy, LockLost, zk_lock
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import BOTH_WAYS, KEY, InJava, JavaError, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 

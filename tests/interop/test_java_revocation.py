@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import Mutex, revoke, zk_lock
-from tests.interop.tools import KEY, InJava, NewContender
+from tests.interop.tools import KEY, InJava, JavaPeer, NewContender
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
-
-if TYPE_CHECKING:
-    from tests.interop.tools import JavaPeer
 
 pytestmark = pytest.mark.deep
 

@@ -5,16 +5,11 @@ Debian 12 has Curator 5.4.0, whose downgrade lets a queued writer in (CURATOR-62
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from benchmarks import curator
 from tests.interop.tools import BOTH_WAYS, KEY, Language, NewContender
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, Tree
 
 both_ways = pytest.mark.parametrize(("holds", "waits"), BOTH_WAYS)
 

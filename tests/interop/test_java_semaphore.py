@@ -5,18 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from distlock_chaos.server import ZooKeeper
 from tests.interop.tools import KEY, JavaPeer, Language, NewContender
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
-
+from tests.kit.tools import PATIENCE, Tree
 
 #: A limit of two leases.
 TWO = "semaphore=2"

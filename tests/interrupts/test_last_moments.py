@@ -6,19 +6,16 @@ import asyncio
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery.exceptions import SoftTimeLimitExceeded
 
 from distlock import zk_leader, zk_lock
 from distlock.owner.owner import current
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
-from tests.kit.tools import PATIENCE, MakeOwner, await_connection
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Tree
+from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 
 pytestmark = pytest.mark.usefixtures("tree")
 

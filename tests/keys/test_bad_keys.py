@@ -6,17 +6,13 @@ connection flap, a slash would plant a node that jams another lock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import LockKeyError, zk_lock
 from distlock.owner.owner import label
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 BAD_KEYS = {
     "slash": "/",

@@ -6,17 +6,15 @@ URL captures arrive in ``**kwargs``; ``stock:None`` would serialise the whole sh
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from distlock import LockKeyError
 from distlock.keys.templates import KeyTemplate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def bind(template: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

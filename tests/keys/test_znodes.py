@@ -5,17 +5,14 @@ A new prefix for each attempt, foreign children, kazoo's own locks, and the wrap
 
 from __future__ import annotations
 
+import random
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distlock.keys.znodes import LOCK, in_line, incompatible_recipe, parse, protected_prefix
-
-if TYPE_CHECKING:
-    import random
 
 LAST, FIRST = 2**31 - 1, -(2**31)
 

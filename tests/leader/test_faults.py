@@ -10,25 +10,21 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 
 from distlock import Hold, zk_leader
+from distlock.locks.leader import Leader
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, spawn_python
 from tests.kit.losses import said
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection
 from tests.leader.test_run import NAME, RUNS, ends
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-
-    from distlock.locks.leader import Leader
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.deep
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from distlock import LockBusy, zk_lease
 from distlock.lease.nodes import LONGEST
+from tests.kit.tools import Tree
 from tests.lease.tools import LONG, node_path
-
-if TYPE_CHECKING:
-    from tests.kit.tools import Tree
 
 A_WEEK = 7 * 86400
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from django.db import transaction
 
 from distlock import LockBusy, LockInTransaction, LockLost, zk_lease
+from tests.kit.tools import MakeOwner, Tree
 from tests.lease.tools import LONG, SHORT, owner_of, said
-
-if TYPE_CHECKING:
-    from tests.kit.tools import MakeOwner, Tree
 
 pytestmark = pytest.mark.usefixtures("tree")
 

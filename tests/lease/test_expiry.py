@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -14,16 +15,11 @@ from distlock.lease import operation
 from distlock.lease import sweep as sweeping
 from distlock.lease.hold import DRIFT, known
 from distlock.lease.persistent import sweep
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import spawn_python
 from tests.kit.losses import said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-    from typing import Any
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

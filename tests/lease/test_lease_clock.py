@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from hypothesis import strategies as st
 
 from distlock.session import lease_clock
 from distlock.session.lease_clock import LeaseClock, sent_here, stamp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What rounding may add to an age, in seconds.
 ROUNDING = 0.001

@@ -6,9 +6,10 @@ import asyncio
 import threading
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import Hold, LockBusy, LockLost, NotOwner, zk_lease
 from distlock.fencing import token_of
@@ -19,9 +20,6 @@ from distlock.session.session import Session
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Tree, await_connection, forgets_all
 from tests.lease.tools import LONG, SHORT, await_end, node_path, owner_of, said
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("tree")
 

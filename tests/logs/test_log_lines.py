@@ -6,7 +6,7 @@ import ast
 import logging
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from django.http import HttpRequest, HttpResponse
@@ -14,15 +14,13 @@ from django.test import Client
 from django.urls import re_path
 from hypothesis import given
 from hypothesis import strategies as st
+from pytest_django import Settings
 
 import distlock
 from distlock import DistlockError, LockBusy, exceptions, zk_lock
 from distlock.checks import MIDDLEWARE
 from distlock.logs.loggers import safe
 from distlock.owner.owner import label
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 FORGED = "x\r\nERROR forged \x1b[2J\u202e\u2028\x85"
 _LOGGERS = {"getLogger", "get_logger", "get_task_logger"}

@@ -8,24 +8,20 @@ import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock.engine.zookeeper import client
 from distlock.logs import loggers
 from distlock.session.registry import close_sessions, session_for
 from distlock_chaos.ports import free_ports
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, logged
 from tests.kit.tools import PATIENCE, await_connection, inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 kazoo = logging.getLogger("distlock.kazoo")
 

@@ -5,24 +5,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.test import AsyncClient, Client
 from django.urls import path
+from pytest_django import Settings
 
 from distlock import LockLost, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
 from distlock_chaos.ports import free_ports
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django.http.response import HttpResponseBase
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 import pytest
@@ -22,15 +22,12 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import AsyncClient, Client
 from django.urls import include, path, re_path
+from pytest_django import Settings
 
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.checks import MIDDLEWARE
+from distlock_chaos.server import ZooKeeper
 from tests.kit.engines import tree_at
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

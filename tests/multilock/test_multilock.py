@@ -6,7 +6,7 @@ Curator goes on acquiring after one lock raised, and gives each the full timeout
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -24,12 +24,10 @@ from distlock import (
 from distlock.locks.multilock import _time_left
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import pass_time
 from tests.kit.tools import OVERRUN, PATIENCE, MakeOwner, Tree, expire, forgets_all, within
-
-if TYPE_CHECKING:
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -9,9 +9,9 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
@@ -20,9 +20,6 @@ from distlock import zk_lock
 from distlock.conf import Configuration
 from distlock.owner.owner import Owner, current, label
 from tests.kit.helpers import logged
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def in_a_thread(function: Callable[[], object]) -> object:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -12,15 +13,9 @@ import pytest
 
 from tests.kit.embedded import folder_in, kill, pid_in
 from tests.kit.helpers import eventually
-from tests.packaging.environment import PATIENCE
+from tests.packaging.environment import PATIENCE, Environment
 from tests.packaging.pages import FROM_NOTHING, blocks
 from tests.packaging.typist import Typist
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.packaging.environment import Environment
 
 pytestmark = pytest.mark.deep
 

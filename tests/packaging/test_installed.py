@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.packaging.environment import Environment
+from distlock_chaos.server import ZooKeeper
+from tests.packaging.environment import Environment
 
 LOCK = """
 import json, sys

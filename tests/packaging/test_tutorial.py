@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 import urllib.request
 from http.cookiejar import CookieJar
+from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import pytest
 
+from tests.packaging.conftest import Built
 from tests.packaging.environment import Environment
 from tests.packaging.pages import FROM_NOTHING, TUTORIAL, blocks
 from tests.packaging.typist import Typist
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.packaging.conftest import Built
 
 pytestmark = pytest.mark.deep
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import close_sessions
@@ -13,14 +14,7 @@ from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.redis_server import Redis
 from distlock_chaos.server import ServerNotInstalled
 from tests.kit.helpers import eventually
-from tests.kit.tools import PATIENCE, await_connection
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.tools import MakeOwner
+from tests.kit.tools import PATIENCE, MakeOwner, await_connection
 
 #: Seconds.
 SESSION_TIMEOUT = 3

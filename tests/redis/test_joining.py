@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.exceptions import NoNodeError
@@ -19,9 +20,6 @@ from tests.kit.tools import PATIENCE, MakeOwner, await_connection, inside
 from tests.redis.test_bad_input import lock_nodes
 from tests.redis.test_grace import await_copy
 from tests.testing.sides import Side, configuration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PARENT = "/line"
 PREFIX = f"{PARENT}/lock-"

@@ -5,22 +5,18 @@ Watches are gone after a disconnect, so they are set again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from kazoo.security import make_acl
 
 from distlock import LockUnavailable, revoke, zk_lock
 from distlock.keys.znodes import REVOKE
 from distlock.session.registry import session_for
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import SetOptions, watchers
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire
-
-if TYPE_CHECKING:
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
-    from tests.revocation.conftest import Asked
+from tests.revocation.conftest import Asked
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,7 @@ from distlock.keys.znodes import asks_to_leave
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
-
-if TYPE_CHECKING:
-    from tests.revocation.conftest import Asked
+from tests.revocation.conftest import Asked
 
 pytestmark = [pytest.mark.usefixtures("patient", "tree"), pytest.mark.engines("zookeeper", "redis")]
 

@@ -6,29 +6,22 @@ write.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 from kazoo.exceptions import NoNodeError
+from pytest_django import Settings
 
-from distlock import Hold, LockLost, zk_rwlock
+from distlock import Hold, LockLost, Mutex, zk_rwlock
 from distlock.owner.owner import current
 from distlock.session.registry import session_for
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.losses import beneficiaries
-from tests.kit.tools import PATIENCE, MakeOwner, Tree, expire, forgets_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Future
-
-    from pytest_django import Settings
-
-    from distlock import Mutex
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.tools import Owner
+from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, expire, forgets_all
 
 pytestmark = pytest.mark.usefixtures("tree")
 

@@ -6,8 +6,8 @@ By the technique, and with the exceptions, of tests/deadline/test_every_step.py.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +18,7 @@ from tests.deadline.test_every_step import (
     cancel_everywhere,
     interrupt_everywhere,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.kit.tools import Tree
+from tests.kit.tools import Tree
 
 pytestmark = [pytest.mark.deep, pytest.mark.usefixtures("tree")]
 

@@ -6,24 +6,20 @@ credentials are noticed at the first operation only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
+from pytest_django import Settings
 
 from distlock import LockUnavailable, zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kazoo.client import KazooClient
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.security.conftest import Configure
+from tests.security.conftest import Configure
 
 SECRET = "s3cr3t-of-the-shop"
 AUTH = [("digest", f"shop:{SECRET}")]

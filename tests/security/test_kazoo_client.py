@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from queue import Queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from distlock import kazoo_client, zk_lock
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import Configure, SecureServer
 
 pytestmark = pytest.mark.usefixtures("as_shipped")
 

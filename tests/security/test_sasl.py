@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from distlock import LockUnavailable, zk_lock
 from distlock.session.registry import session_for
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
-from tests.security.conftest import SASL_PASSWORD, SASL_USER
-
-if TYPE_CHECKING:
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, Configure, SecureServer
 
 AUTH = [("sasl", f"{SASL_USER}:{SASL_PASSWORD}")]
 

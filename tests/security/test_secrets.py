@@ -10,29 +10,24 @@ from __future__ import annotations
 import json
 import logging
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.views.debug import ExceptionReporter
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, zk_lock
 from distlock.conf import configuration
 from distlock.session.registry import session_for
+from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
 from tests.security.certificates import KEY_PASSWORD
-from tests.security.conftest import SASL_PASSWORD, SASL_USER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_django import Settings
-
-    from distlock.session.session import Session
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, Configure, SecureServer
 
 DIGEST_PASSWORD = "s3cr3t-of-the-shop"
 DIGEST = ("digest", f"shop:{DIGEST_PASSWORD}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from kazoo.client import KazooClient
@@ -10,16 +10,11 @@ from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock import zk_lock
-from distlock.management.subcommands.doctor import diagnose
+from distlock.management.subcommands.doctor import Finding, diagnose
 from distlock_chaos.server import ServerNotInstalled, ZooKeeper
 from tests.kit.tools import PATIENCE, await_connection
 from tests.premises.test_zookeeper import password_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distlock.management.subcommands.doctor import Finding
-    from tests.security.conftest import Configure, SecureServer
+from tests.security.conftest import Configure, SecureServer
 
 AUTH = [("digest", "shop:s3cr3t-of-the-shop")]
 

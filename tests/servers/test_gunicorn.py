@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from signal import SIGTERM
-from typing import TYPE_CHECKING
-
-from tests.kit.helpers import eventually
-from tests.servers.site import end
-
-if TYPE_CHECKING:
-    from tests.servers.site import Site, WebServer
 
 import pytest
+
+from tests.kit.helpers import eventually
+from tests.servers.site import Site, WebServer, end
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

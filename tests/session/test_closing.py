@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING
+
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.conf import Configuration
@@ -15,15 +16,10 @@ from distlock.session.registry import close_sessions, session_for
 from distlock.session.session import Session
 from distlock_chaos.ports import free_ports
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually
 from tests.kit.tools import inside, within
-from tests.session.tools import ephemeral_node
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.session.tools import MakeSession
+from tests.session.tools import MakeSession, ephemeral_node
 
 
 def test_a_close_into_a_black_hole_takes_about_a_second(

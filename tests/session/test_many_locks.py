@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockUnavailable, TooManyLocks, zk_lock
 from distlock.owner.owner import current
@@ -12,11 +13,6 @@ from distlock.session import session
 from distlock.session.registry import close_sessions, session_for
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
 
 LIMIT = 4000
 

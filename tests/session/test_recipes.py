@@ -9,17 +9,14 @@ KazooDataWatcherTests, KazooChildrenWatcherTests and KazooPatientChildrenWatcher
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from queue import Queue
-from typing import TYPE_CHECKING
 
 import pytest
 
 from distlock import kazoo_client
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE, MakeOwner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.usefixtures("two_sessions")
 

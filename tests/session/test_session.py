@@ -9,9 +9,10 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import LockUnavailable, zk_lock
 from distlock.conf import Configuration
@@ -22,11 +23,7 @@ from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from tests.session.tools import MakeSession
+from tests.session.tools import MakeSession
 
 
 @pytest.mark.usefixtures("distlock_settings")

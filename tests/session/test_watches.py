@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from distlock.conf import Configuration
 from distlock.engine.errors import NoNode
 from distlock.session.session import Session
 from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import eventually, raw_client
 from tests.kit.tools import inside
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kazoo.client import KazooClient
-
-    from distlock_chaos.server import ZooKeeper
 
 
 @pytest.fixture

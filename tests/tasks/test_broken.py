@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery, states
 from celery.signals import before_task_publish
+from pytest_django import Settings
 
 from distlock import LockBusy, LockUnavailable, zk_lock, zk_locked
 from distlock.celery.put_off import HEADER
@@ -17,15 +19,9 @@ from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, fleet
 from tests.kit.helpers import eventually
+from tests.kit.services import Redis
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
-    from tests.kit.services import Redis
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -5,22 +5,18 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
+from pytest_django import Settings
 
 from distlock import LockBusy, lock_contended, zk_lock, zk_locked
 from distlock.celery import task_refused
 from distlock.owner.owner import current
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from celery import Celery
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 

@@ -6,25 +6,20 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from celery import chain, states
+from celery import Celery, chain, states
 from celery.exceptions import Ignore, Reject
 from kombu.exceptions import OperationalError
 
 from distlock import LockBusy, zk_lease, zk_locked
 from distlock.celery.queued_once import AlreadyQueued, QueuedOnce, is_duplicate
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from celery import Celery
-
-    from tests.kit.celery_tools import Fleet
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -4,25 +4,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
-from celery import states
+from celery import Celery, states
 from celery.exceptions import Reject
 
 from distlock import zk_locked
 from distlock.celery.queued_once import QueuedOnce, is_duplicate
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Message, free
 from tests.testproject.elsewhere import held_elsewhere
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-
-    from tests.kit.celery_tools import Fleet
 
 TASKS = "tests.testproject.locked_tasks"
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from celery import Celery
 
 from distlock import zk_lease, zk_locked
 from distlock.celery.once_requests import OnceRequest
 from distlock.celery.queued_once import QueuedOnce
-
-if TYPE_CHECKING:
-    from celery import Celery
 
 
 @pytest.mark.usefixtures("distlock_settings")

@@ -6,7 +6,9 @@ Waiting spends no retry, and nothing stays STARTED or PENDING.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from threading import Event
+from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, states
@@ -15,16 +17,10 @@ from redis import Redis as Client
 from distlock import LockBusy, zk_lock, zk_locked
 from distlock.locks import mutex
 from distlock.testing import hold
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker
 from tests.kit.helpers import eventually
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from threading import Event
-
-    from tests.kit.celery_tools import Fleet, Worker
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from celery import Celery, states
 from celery.signals import before_task_publish
 from django.core.management import call_command
 from kombu.exceptions import OperationalError
+from pytest_django import Settings
 
 from distlock import LockBusy, zk_locked
 from distlock.celery import tickets
@@ -21,19 +23,12 @@ from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
 from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE
+from tests.kit.celery_tools import PATIENCE, Fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
 from tests.kit.tools import Owner, Tree
 from tests.tasks.tools import Traced
 from tests.testproject.elsewhere import held_elsewhere, in_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from tests.kit.celery_tools import Fleet
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

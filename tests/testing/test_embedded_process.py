@@ -5,10 +5,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import unittest
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import SimpleTestCase, override_settings
+from pytest_django import Settings
 
 from distlock import zk_lock
 from distlock.session.registry import close_sessions, session_for
@@ -23,12 +25,6 @@ from distlock.testing.embedded import embedded_process
 from tests.kit.helpers import alive, eventually, spawn_python
 from tests.kit.tools import PATIENCE
 from tests.testing.counting import KEY, TIMES, count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pytest_django import Settings
-
 
 pytestmark = pytest.mark.deep
 

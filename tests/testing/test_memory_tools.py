@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pytest_django import Settings
 
 from distlock import (
     LockBusy,
@@ -26,9 +27,6 @@ from distlock.testing import (
 )
 from tests.kit.helpers import eventually
 from tests.kit.tools import PATIENCE
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 
 @pytest.fixture(autouse=True)

@@ -5,22 +5,19 @@ A gate in the database stops COMMIT half-way, so "before" is not a matter of spe
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connections, transaction
 
 from distlock import LockBusy, LockInTransaction, zk_lock, zk_locked
 from tests.kit.helpers import eventually
+from tests.testproject.database import ProjectDatabase
 from tests.testproject.elsewhere import in_line
 from tests.testproject.models import Counter
 from tests.transactions.conftest import ALIAS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tests.testproject.database import ProjectDatabase
 
 pytestmark = pytest.mark.usefixtures("distlock_settings", "alias")
 

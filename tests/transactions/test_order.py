@@ -6,18 +6,15 @@ The block that ``TestCase`` opens does not count, and ``on_commit`` is no releas
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection, transaction
 from django.test import TestCase
+from pytest_django import Settings
 
 from distlock import LockInTransaction, zk_lock, zk_locked
 from tests.kit.helpers import eventually
 from tests.testproject.elsewhere import in_line
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
 
 pytestmark = pytest.mark.usefixtures("distlock_settings")
 with_database = pytest.mark.django_db(transaction=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
 
 import pytest
 
@@ -10,10 +10,6 @@ from distlock import zk_lock
 from distlock.engine.deadline import Heartbeat
 from distlock.session.registry import session_for
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree, forgets_all
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
 
 pytestmark = pytest.mark.usefixtures("tree")
 

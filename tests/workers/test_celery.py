@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from pytest_django import Settings
 
-from tests.kit.celery_tools import PATIENCE, Fleet, disconnect, fleet
+from distlock_chaos.server import ZooKeeper
+from tests.kit.celery_tools import PATIENCE, Fleet, Worker, disconnect, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_django import Settings
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.celery_tools import Worker
-    from tests.kit.services import Redis
-    from tests.kit.tools import Tree
+from tests.kit.services import Redis
+from tests.kit.tools import Tree, within
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from signal import SIGKILL
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.kit.helpers import eventually
 from tests.kit.tools import within
 from tests.servers.conftest import database, site
-from tests.servers.site import end
-
-if TYPE_CHECKING:
-    from tests.servers.site import Site
-
-import pytest
+from tests.servers.site import Site, end
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

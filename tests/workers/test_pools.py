@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from distlock_chaos.server import ZooKeeper
 from tests.kit.celery_tools import PATIENCE, Fleet, fleet
 from tests.kit.engines import tree_at
 from tests.kit.helpers import eventually
-from tests.kit.tools import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from distlock_chaos.server import ZooKeeper
-    from tests.kit.services import Redis
-    from tests.kit.tools import Tree
+from tests.kit.services import Redis
+from tests.kit.tools import Tree, within
 
 pytestmark = [pytest.mark.deep, pytest.mark.engines("zookeeper", "redis")]
 

@@ -6,24 +6,20 @@ import os
 import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
+from pytest_django import Settings
 
 from distlock.conf import Configuration, configuration
 from distlock.session import reaper
 from distlock.session.reaper import start_session_reaper
+from distlock_chaos.proxy import TcpProxy
+from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import alive, eventually
 from tests.kit.tools import PATIENCE, Tree, within
 from tests.workers.master import SESSION_SECONDS, master
 from tests.workers.reaping import reaper_of
-
-if TYPE_CHECKING:
-    from pytest_django import Settings
-
-    from distlock_chaos.proxy import TcpProxy
-    from distlock_chaos.server import ZooKeeper
 
 pytestmark = pytest.mark.engines("zookeeper", "redis")
 

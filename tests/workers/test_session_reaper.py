@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from typing import TYPE_CHECKING, Any
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,6 @@ from distlock.engine import session_reaper
 from distlock.engine.session_reaper import Process, Reaper
 from distlock.session import reaper
 from tests.kit.helpers import eventually
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterator
 
 #: What it ends: a process, an alias and a session.
 Ended = list[tuple[int, str, int]]

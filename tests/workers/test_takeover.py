@@ -6,9 +6,10 @@ import random
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from distlock.conf import Configuration
 from distlock.engine.session_reaper import Refused
@@ -17,12 +18,7 @@ from distlock_chaos.ports import free_ports
 from distlock_chaos.server import ZooKeeper
 from tests.kit.helpers import raw_client
 from tests.kit.tools import PATIENCE, within
-from tests.security.conftest import SASL_PASSWORD, SASL_USER, secure_server
-
-if TYPE_CHECKING:
-    from kazoo.client import KazooClient
-
-    from tests.security.conftest import SecureServer
+from tests.security.conftest import SASL_PASSWORD, SASL_USER, SecureServer, secure_server
 
 __all__ = ["secure_server"]
 
