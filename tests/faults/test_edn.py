@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from distlock_chaos.analysis import edn
 from tests.faults.tools import Story
 
@@ -38,11 +36,6 @@ def _value(tokens: list[re.Match[str]]) -> tuple[Any, list[re.Match[str]]]:
         key, rest = _value(rest)
         found[key], rest = _value(rest)
     return found, rest[1:]
-
-
-@pytest.fixture
-def story() -> Story:
-    return Story()
 
 
 def operations(story: Story) -> list[tuple[Any, ...]]:

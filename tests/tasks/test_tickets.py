@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -23,8 +21,7 @@ from distlock.celery.tickets import sweep_tickets
 from distlock.keys.templates import znode_name
 from distlock.session.registry import session_for
 from distlock_chaos.ports import free_ports
-from tests.kit.celery_tools import PATIENCE, Fleet
-from tests.kit.engines import tree_at
+from tests.kit.celery_tools import PATIENCE
 from tests.kit.helpers import eventually
 from tests.kit.tools import Owner, Tree
 from tests.tasks.tools import Traced
@@ -342,13 +339,3 @@ def test_a_copy_of_the_holder_is_dropped_and_leaves_no_ticket(app: Celery, tree:
     assert ended == [states.IGNORED]
     assert tickets_of(tree) == ["b"]
     assert run(other, "b", AGAIN).state == states.SUCCESS
-
-
-# --- in a real worker ----------------------------------------------------------------------------
-
-
-@contextmanager
-def tree_of(troupe: Fleet) -> Iterator[Tree]:
-    default = troupe.distlock["default"]
-    with tree_at(default["HOSTS"], default["NAMESPACE"]) as tree:
-        yield tree
