@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,9 +20,10 @@ from distlock import (
     zk_semaphore,
     zk_semaphore_mutex,
 )
+from distlock_chaos.server import ZooKeeper
 from tests.deadlock.tools import AFTER, given_way, notices, tie, wait
-from tests.kit.helpers import eventually
-from tests.kit.losses import SetOptions
+from tests.kit.helpers import eventually, spawn_python
+from tests.kit.losses import SetOptions, said, tell
 from tests.kit.tools import PATIENCE, MakeOwner, Owner, Tree
 from tests.mutex.test_signals_and_looking import received
 
@@ -238,3 +241,54 @@ def test_a_semaphore_may_be_released_by_anybody(
     first.now(b.release)
     first.now(a.release)
     assert not notices(tree_of_waits)
+
+
+# --- real processes ------------------------------------------------------------------------------
+
+
+LOOKS_AFTER = 2
+
+PROCESS = """
+import json, sys
+from tests.kit.tools import set_up
+from tests.kit.stopwatch import Stopwatch
+hosts, namespace, after, held, wanted = sys.argv[1:]
+set_up(hosts, namespace, SESSION_TIMEOUT=20, CONNECT_TIMEOUT=20, DEADLOCK_AFTER=float(after))
+from distlock import DeadlockDetected, zk_lock
+with zk_lock(held):
+    print("holds", flush=True)
+    sys.stdin.readline()
+    with Stopwatch() as watch:
+        try:
+            zk_lock(wanted, timeout=60).acquire()
+            outcome = "has both"
+        except DeadlockDetected as error:
+            outcome = [str(error), *[one.pid for one in error.cycle]]
+    print(json.dumps([outcome, watch.taken]), flush=True)
+    if outcome == "has both":
+        zk_lock(wanted).release()
+sys.stdin.readline()
+"""
+
+
+def test_three_processes_get_out_of_it_in_time(tree_of_waits: Tree, zookeeper: ZooKeeper) -> None:
+    keys = ["a", "b", "c"]
+    where = (zookeeper.hosts, tree_of_waits.namespace, str(LOOKS_AFTER))
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(spawn_python(PROCESS, *where, key, keys[place - 2]))
+            for place, key in enumerate(keys)
+        ]
+        for process in processes:
+            assert said(process) == "holds"
+        for process, wanted in zip(processes, "bca", strict=True):
+            tell(process)
+            tree_of_waits.await_line(wanted, 2)
+        (words, *pids), taken = json.loads(said(processes[2]))
+        assert "waits for 'a', held by" in words
+        assert sorted(pids) == sorted(process.pid for process in processes)
+        assert taken <= LOOKS_AFTER + 1  # since it closed the circle, which is the promise
+        assert [json.loads(said(process))[0] for process in processes[:2]] == ["has both"] * 2
+        for process in processes:
+            tell(process)
+            assert process.wait(20) == 0

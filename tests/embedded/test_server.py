@@ -1,4 +1,4 @@
-"""The embedded server: where it listens, how it ends, and what goes by itself."""
+"""What the embedded server does by itself: where it listens, how it ends, and its sessions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from distlock.embedded import server as server_module
 from distlock.embedded import tree as tree_module
 from distlock.embedded.server import EmbeddedZooKeeper
 from distlock.embedded.tree import MemoryTree
+from tests.embedded.raw import RawClient
 from tests.kit.helpers import raw_client
 
 
@@ -79,3 +80,26 @@ def test_an_empty_container_stays_for_a_minute(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(tree_module, "time", clock)
         tree.reap_when_due()
         assert ("container" in tree.children("/")) is there
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+CREATE, PING, CLOSE, SET_WATCHES = 1, 11, -11, 101
+
+
+@pytest.mark.parametrize(("asked", "granted"), [(0.01, 500), (7, 7000), (900, 40000), (-1, 500)])
+def test_the_timeout_is_negotiated(embedded: EmbeddedZooKeeper, asked: float, granted: int) -> None:
+    with RawClient(embedded.port) as raw:
+        assert raw.greet(asked).timeout == granted
+
+
+@pytest.mark.parametrize("password", [b"", bytes(16), b"x" * 1000])
+def test_another_password_does_not_get_a_session(
+    embedded: EmbeddedZooKeeper, password: bytes
+) -> None:
+    with RawClient(embedded.port) as owner, RawClient(embedded.port) as thief:
+        began = owner.greet(30)
+        assert thief.greet(30, began.session_id, password) == (0, 0, bytes(16))
+        assert thief.closed()
+        assert owner.ask(PING)[0] == 0

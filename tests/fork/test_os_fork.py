@@ -1,4 +1,4 @@
-"""``os.fork`` while the parent holds, waits or connects (promise 8).
+"""``os.fork`` and ``multiprocessing`` while the parent holds, waits or connects (promise 8).
 
 In a child of plain kazoo every call hangs, and everything seems held (kazoo 519, 554, 628).
 gunicorn's ``--preload`` is in tests/servers.
@@ -13,6 +13,7 @@ from distlock.conf import configuration
 from distlock_chaos.proxy import TcpProxy
 from distlock_chaos.server import ZooKeeper
 from tests.fork.tools import SLACK, heard, program
+from tests.fork.workers import STARTS_WORKERS
 from tests.kit.losses import tell
 from tests.kit.tools import PATIENCE, MakeOwner, Tree
 
@@ -216,3 +217,29 @@ def test_a_child_of_a_parent_without_a_connection_is_told_so_in_time(
         assert heard(process) == {"free": False, "status": 0}
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
+
+
+# --- multiprocessing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_start_clean_and_leave_the_hold_of_their_parent_alone(
+    tree: Tree, zookeeper: ZooKeeper, method: str
+) -> None:
+    with program(STARTS_WORKERS, zookeeper.hosts, tree.namespace, method) as process:
+        told = heard(process)
+        assert told["exits"] == [0, 0, 0]
+        for found in told["found"]:
+            assert found["held"] is False
+            assert found["busy"] == "LockBusy"
+            assert found["busy took"] < 0.3 + 2 * SLACK  # with the question who the holder is
+            assert found["shared"] == "done"
+        assert len({found["token"] for found in told["found"]}) == 3
+        tree.await_line(KEY, 1)
+        assert not zk_lock(KEY).acquire(timeout=0)
+        tell(process)
+        process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        tree.await_line(KEY, 0)
+        with zk_lock("shared", timeout=5):  # multiprocessing's children do not say good-bye
+            assert len(tree.line("shared")) == 1
